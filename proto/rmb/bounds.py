@@ -1,0 +1,73 @@
+"""Limits of RMB messages: a constant, its unit, its reason.
+
+The sizes of an envelope's fields are defaults an operator may change (`Bounds`); the times are
+those of the reference relay and peer (rmb-rs 1.5) and part of what clients rely on.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+"""One websocket message; the reference takes 15 MiB and closes at 17 MiB."""
+
+MAX_CONNECTION_BYTES: Final = 128
+"""A session id or the connection part of an address: it becomes part of Redis keys."""
+
+MAX_UID_BYTES: Final = 256
+"""Clients use 36 (UUID text); it is echoed in every answer and kept in backlogs."""
+
+MAX_TAGS_BYTES: Final = 1024
+"""Tags are split on the hot path when the destination is away."""
+
+MAX_RELAYS: Final = 16
+"""Entries of the deprecated relays list; clients send at most their own handful."""
+
+MAX_RELAY_BYTES: Final = 255
+"""One relays entry: the longest host name there can be."""
+
+MAX_TWIN: Final = 2**32 - 1
+"""Twin ids are uint32 on the wire and on chain."""
+
+MAX_UINT64: Final = 2**64 - 1
+"""Timestamps and expirations are uint64 on the wire."""
+
+NOTICE_EXPIRATION_S: Final = 300
+"""Life of an error envelope made by a relay."""
+
+DEFAULT_EXPIRATION_S: Final = 300
+"""What a peer gives a request that names no expiration."""
+
+RESPONSE_EXPIRATION_S: Final = 3600
+"""What a peer gives a service's response, before the clamp."""
+
+MAX_EXPIRATION_S: Final = 1800
+"""A peer clamps every expiration to this; a relay forwards what it is given."""
+
+CHALLENGE_BYTES: Final = 16
+"""An md5 digest: what is signed of an envelope."""
+
+SIGNATURE_BYTES: Final = 65
+"""One byte key type and 64 bytes signature."""
+
+NONCE_BYTES: Final = 12
+"""AES-GCM nonce in front of a cipher payload."""
+
+TAG_BYTES: Final = 16
+"""AES-GCM authentication tag at its end."""
+
+MAX_PENDING_REQUESTS: Final = 10_000
+"""Requests one peer waits for at a time; each keeps a uid and a deadline."""
+
+
+class Bounds(NamedTuple):
+    """The bounds a relay puts on envelopes it is handed; sizes in bytes of UTF-8."""
+
+    uid_bytes: int = MAX_UID_BYTES
+    tags_bytes: int = MAX_TAGS_BYTES
+    connection_bytes: int = MAX_CONNECTION_BYTES
+    relays: int = MAX_RELAYS
+    relay_bytes: int = MAX_RELAY_BYTES
+
+
+DEFAULT_BOUNDS: Final = Bounds()

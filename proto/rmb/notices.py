@@ -1,0 +1,104 @@
+"""Envelopes a relay makes itself: errors to the sender of a request, and pongs.
+
+They are unsigned. An error has no source, which is how clients tell it from a peer's; it goes to
+the very session that sent the request. Texts are those of rmb-rs 1.5 where it has one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from proto.rmb import types_pb2 as pb
+from proto.rmb.address import SessionKey, to_message
+from proto.rmb.bounds import NOTICE_EXPIRATION_S
+from proto.rmb.reasons import MessageReason
+
+WRONG_SOURCE: Final = "message wrong source"
+MISSING_DESTINATION: Final = "message with missing destination"
+UNKNOWN_TWIN: Final = "unknown twin destination"
+NO_RELAY: Final = "relay info is not set for this twin"
+OFFLINE: Final = "destination offline"
+LIMIT_EXCEEDED: Final = "exceeded rate limits, dropping message"
+EXPIRED: Final = "message has expired"
+REMOTE_REFUSED: Final = "remote relay rejected permanently: destination offline"
+# From here on the reference has no text of its own.
+TOO_LARGE: Final = "message is too large"
+BANNED: Final = "twin is banned"
+QUEUE_FULL: Final = "destination queue is full"
+SOURCE_SHARE: Final = "sender's share of the destination queue is full"
+STORAGE_FULL: Final = "relay storage is full"
+OUTBOX_FULL: Final = "federation queue is full"
+
+TEXTS: Final[dict[MessageReason, str]] = {
+    MessageReason.TOO_LARGE: TOO_LARGE,
+    MessageReason.WRONG_SOURCE: WRONG_SOURCE,
+    MessageReason.MISSING_DESTINATION: MISSING_DESTINATION,
+    MessageReason.UNKNOWN_TWIN: UNKNOWN_TWIN,
+    MessageReason.NO_RELAY: NO_RELAY,
+    MessageReason.OFFLINE_FAILFAST: OFFLINE,
+    MessageReason.LIMIT_COUNT: LIMIT_EXCEEDED,
+    MessageReason.LIMIT_SIZE: LIMIT_EXCEEDED,
+    MessageReason.BANNED: BANNED,
+    MessageReason.QUEUE_FULL: QUEUE_FULL,
+    MessageReason.SOURCE_SHARE: SOURCE_SHARE,
+    MessageReason.STORAGE_FULL: STORAGE_FULL,
+    MessageReason.EXPIRED: EXPIRED,
+    MessageReason.REMOTE_4XX: REMOTE_REFUSED,
+    MessageReason.OUTBOX_FULL: OUTBOX_FULL,
+}
+"""What the sender of a request is told; nobody is told of the other reasons."""
+
+PONG_PAYLOAD: Final = b"hello world"
+"""Appended to a ping's plain payload; nobody reads it, everybody has always got it."""
+
+
+def error_notice(request: pb.Envelope, text: str, now: int, to: SessionKey | None = None) -> bytes:
+    """Makes the error envelope that tells the sender of a request why it was refused.
+
+    The caller has checked that it is a request: nothing else may be answered with an error.
+
+    Args:
+        request: the refused envelope.
+        text: what the sender is told.
+        now: unix seconds.
+        to: session of the sender; without it the envelope's source, which a relay may only
+            trust when the envelope came through a session of it.
+    """
+    notice = pb.Envelope(uid=request.uid, timestamp=now, expiration=NOTICE_EXPIRATION_S)
+    notice.error.message = text
+    # Code 0 is the default of proto3 and not on the wire, as with the reference.
+    notice.destination.CopyFrom(request.source if to is None else to_message(to))
+    return notice.SerializeToString()
+
+
+def refusal(
+    envelope: pb.Envelope, reason: MessageReason, now: int, to: SessionKey | None = None
+) -> bytes | None:
+    """Returns what the sender is told about a refused message.
+
+    None when it is no request, or when nobody is told of the reason.
+    """
+    text = TEXTS.get(reason)
+    if text is None or not envelope.HasField("request"):
+        return None
+    return error_notice(envelope, text, now, to)
+
+
+def pong(ping: pb.Envelope) -> bytes:
+    """Makes the answer to an envelope ping: the ping itself with its addresses swapped.
+
+    Everything else is kept, the signature (which no longer fits) included, as in the reference.
+    """
+    answer = pb.Envelope()
+    answer.CopyFrom(ping)
+    # Clearing first keeps an absent destination absent: it becomes a pong without a source.
+    answer.ClearField("source")
+    answer.ClearField("destination")
+    if ping.HasField("source"):
+        answer.destination.CopyFrom(ping.source)
+    if ping.HasField("destination"):
+        answer.source.CopyFrom(ping.destination)
+    answer.pong.SetInParent()
+    # `plain` is empty unless set; setting it also replaces a cipher.
+    answer.plain = ping.plain + PONG_PAYLOAD
+    return answer.SerializeToString()

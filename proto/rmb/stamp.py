@@ -1,0 +1,42 @@
+"""Time of life of an envelope: timestamp (unix seconds) plus expiration (seconds) is its deadline.
+
+A stamp renews the timestamp and takes the time gone off the expiration: the deadline never moves.
+"""
+
+from __future__ import annotations
+
+from proto.rmb.bounds import (
+    DEFAULT_EXPIRATION_S,
+    MAX_EXPIRATION_S,
+    RESPONSE_EXPIRATION_S,
+)
+
+
+def stamp(now: int, timestamp: int, expiration_s: int) -> tuple[int, int]:
+    """Returns the timestamp and expiration to send at `now`.
+
+    A timestamp of 0 was never set and one in the future is not believed: both start now.
+    """
+    if timestamp == 0 or timestamp > now:
+        return now, expiration_s
+    return now, max(0, expiration_s - (now - timestamp))
+
+
+def deadline(timestamp: int, expiration_s: int) -> int:
+    """Returns the unix second from which on the envelope is expired."""
+    return timestamp + expiration_s
+
+
+def ttl(now: int, timestamp: int, expiration_s: int) -> int:
+    """Returns the seconds left; expired when this is not above 0."""
+    return timestamp + expiration_s - now
+
+
+def request_expiration(expiration_s: int) -> int:
+    """Returns the expiration a peer gives a request: the default for 0, clamped above."""
+    return min(expiration_s or DEFAULT_EXPIRATION_S, MAX_EXPIRATION_S)
+
+
+def response_expiration() -> int:
+    """Returns the expiration a peer gives a response of a service."""
+    return min(RESPONSE_EXPIRATION_S, MAX_EXPIRATION_S)
