@@ -1,0 +1,68 @@
+"""Django's database settings out of one URL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from rmbsite.options import ConfigError
+
+SQLITE_FILE = "relay.sqlite3"
+
+# Writers queue behind each other instead of failing half-way: a transaction takes the write lock
+# when it begins, waits for it, and readers are never in the way (write-ahead log).
+SQLITE_OPTIONS = {
+    "transaction_mode": "IMMEDIATE",
+    "timeout": 20,
+    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+}
+
+# PostgreSQL connections are reused; each is checked before a request uses it.
+CONNECTION_AGE_S = 600
+
+
+def settings_of(url: str, data_dir: Path) -> dict[str, Any]:
+    """The entry of ``DATABASES`` for an URL.
+
+    Args:
+        url: ``postgres://user:password@host:port/name?option=value``, ``sqlite:///path`` or empty
+            for SQLite in the data folder.
+        data_dir: the data folder; relative SQLite paths do not depend on it.
+
+    Raises:
+        ConfigError: the URL lacks a database name, or its port is no number.
+    """
+    parts = urlsplit(url)
+    if parts.scheme in ("postgres", "postgresql"):
+        return _postgresql(url)
+    path = Path(unquote(parts.path.removeprefix("/"))) if url else data_dir / SQLITE_FILE
+    if not path.name:
+        raise ConfigError("database.url: sqlite:///path needs a path")
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": str(path.expanduser().absolute()),
+        "OPTIONS": dict(SQLITE_OPTIONS),
+    }
+
+
+def _postgresql(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    name = unquote(parts.path.lstrip("/"))
+    if not name:
+        raise ConfigError("database.url: postgres://… needs a database name")
+    try:
+        port = parts.port
+    except ValueError:
+        raise ConfigError("database.url: the port must be a number up to 65535") from None
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": name,
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": unquote(parts.hostname or ""),
+        "PORT": str(port or ""),
+        "CONN_MAX_AGE": CONNECTION_AGE_S,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": dict(parse_qsl(parts.query)),
+    }

@@ -1,0 +1,198 @@
+"""How a setting is declared, read and explained.
+
+A section of the configuration is a frozen dataclass whose fields are made by :func:`option`: each
+carries its default, its doc text and its bounds. :func:`read` turns layers of raw values (file,
+environment, command line) into such a section and refuses what it does not know, naming the
+nearest key it does. The documentation printed by ``manage.py rmb_configdoc`` comes out of the same
+declarations, so the two cannot disagree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+# A secret is one line; more than this is the wrong file.
+MAX_SECRET_FILE_BYTES = 16 * 1024
+
+TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+FALSE_WORDS = frozenset({"0", "false", "no", "off"})
+
+Section = TypeVar("Section")
+
+
+class ConfigError(ValueError):
+    """A setting that is unknown, of the wrong type or out of its bounds. The text names it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a value must satisfy beside its type."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+
+
+class Option(NamedTuple):
+    """One declared setting, as the documentation and ``rmb_checkconfig`` show it."""
+
+    section: str
+    name: str
+    kind: str
+    default: Any
+    doc: str
+    bounds: Bounds
+    secret: bool
+
+    @property
+    def key(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def variable(self) -> str:
+        return f"RMB_{self.section.upper()}__{self.name.upper()}"
+
+
+class RawValue(NamedTuple):
+    """A value as found, and where: the place is named in errors and by ``rmb_checkconfig``."""
+
+    value: Any
+    origin: str
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+    secret: bool = False,
+) -> Any:
+    """Declare one setting.
+
+    Args:
+        default: used when no layer sets it.
+        doc: one or two sentences for the operator.
+        minimum: smallest number allowed.
+        maximum: largest number allowed.
+        choices: the only texts allowed.
+        secret: never shown, and readable from the file named by ``<key>_file``.
+    """
+    metadata = {"doc": doc, "bounds": Bounds(minimum, maximum, choices), "secret": secret}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def options_of(name: str, section: type[Any]) -> Iterator[Option]:
+    """The settings a section class declares, in order."""
+    hints = get_type_hints(section)
+    for field in dataclasses.fields(section):
+        yield Option(
+            section=name,
+            name=field.name,
+            kind=_kind(hints[field.name]),
+            default=field.default,
+            doc=field.metadata["doc"],
+            bounds=field.metadata["bounds"],
+            secret=field.metadata["secret"],
+        )
+
+
+def read(name: str, section: type[Section], raw: Mapping[str, RawValue]) -> Section:
+    """Build one section from the raw values that were found for it.
+
+    Raises:
+        ConfigError: an unknown key, a value of the wrong type or out of bounds.
+    """
+    known = {declared.name: declared for declared in options_of(name, section)}
+    values = {}
+    for key, found in raw.items():
+        declared = known.get(key)
+        if declared is None:
+            raise unknown_key(f"{name}.{key}", (each.key for each in known.values()), found.origin)
+        values[key] = _parse(declared, found)
+    return section(**values)
+
+
+def unknown_key(key: str, known: Iterable[str], origin: str) -> ConfigError:
+    """The error for a key nobody declared, with the nearest one that exists."""
+    nearest = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
+    hint = f", did you mean {nearest[0]}?" if nearest else ""
+    return ConfigError(f"unknown setting {key} ({origin}){hint}")
+
+
+def read_secret_file(key: str, path: Path) -> str:
+    """The first line of a file that holds a secret.
+
+    Raises:
+        ConfigError: the file cannot be read, is empty or is too large.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_SECRET_FILE_BYTES + 1)
+        text = content.decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{key}: cannot read {path}: {error}") from None
+    if len(content) > MAX_SECRET_FILE_BYTES:
+        raise ConfigError(f"{key}: {path} is larger than {MAX_SECRET_FILE_BYTES} bytes")
+    if not text or "\n" in text:
+        raise ConfigError(f"{key}: {path} must hold one line of text")
+    return text
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """A list given as text: words apart by commas or white space."""
+    return tuple(word for word in re.split(r"[\s,]+", text) if word)
+
+
+def _kind(hint: Any) -> str:
+    if get_origin(hint) is tuple and get_args(hint) == (str, ...):
+        return "list"
+    names: dict[Any, str] = {str: "text", int: "integer", float: "number", bool: "yes/no"}
+    return names[hint]
+
+
+def _parse(declared: Option, found: RawValue) -> Any:
+    value = _convert(declared, found)
+    bounds = declared.bounds
+    where = f"{declared.key} ({found.origin})"
+    if bounds.choices and value not in bounds.choices:
+        raise ConfigError(f"{where}: must be one of {', '.join(bounds.choices)}, not {value!r}")
+    if bounds.minimum is not None and value < bounds.minimum:
+        raise ConfigError(f"{where}: must be at least {bounds.minimum}, not {value}")
+    if bounds.maximum is not None and value > bounds.maximum:
+        raise ConfigError(f"{where}: must be at most {bounds.maximum}, not {value}")
+    return value
+
+
+def _convert(declared: Option, found: RawValue) -> Any:
+    """Text comes from the environment and the command line, typed values from the file."""
+    value = found.value
+    match declared.kind:
+        case "text" if isinstance(value, str):
+            return value
+        case "list" if isinstance(value, str):
+            return split_words(value)
+        case "list" if isinstance(value, list) and all(isinstance(word, str) for word in value):
+            return tuple(value)
+        case "yes/no" if isinstance(value, bool):
+            return value
+        case "yes/no" if isinstance(value, str) and value.lower() in TRUE_WORDS | FALSE_WORDS:
+            return value.lower() in TRUE_WORDS
+        case "integer" if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        case "integer" if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip()):
+            return int(value)
+        case "number" if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        case "number" if isinstance(value, str) and re.fullmatch(
+            r"-?[0-9]{1,15}(\.[0-9]{1,9})?", value.strip()
+        ):
+            return float(value)
+    shown = "(secret)" if declared.secret else repr(value)
+    raise ConfigError(f"{declared.key} ({found.origin}): must be {declared.kind}, not {shown}")

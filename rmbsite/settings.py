@@ -1,0 +1,115 @@
+"""Django settings: a mapping of :mod:`rmbsite.config`, nothing is decided here."""
+
+from __future__ import annotations
+
+import sys
+
+from rmbsite import config, database
+from rmbsite import logging as site_logging
+
+RMB = config.load()
+
+SECRET_KEY = config.secret_key(RMB)
+DEBUG = False
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *RMB.admin.hosts]
+CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in RMB.admin.hosts]
+
+# daphne installs a Twisted reactor when its app is loaded: for `runserver` only, relay workers and
+# commands must not pay for it.
+_DEVELOPMENT_SERVER = ["daphne"] if sys.argv[1:2] == ["runserver"] else []
+
+INSTALLED_APPS = [
+    *_DEVELOPMENT_SERVER,
+    "unfold",
+    "unfold.contrib.filters",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "relay.twins",
+    "relay.limits",
+    "relay.sessions",
+    "relay.ops",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "rmbsite.urls"
+ASGI_APPLICATION = "rmbsite.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+DATABASES = {"default": database.settings_of(RMB.database.url, RMB.data_dir)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# The core layer reads with a block time of 5 s, which is also redis-py's default time-out: without
+# None an idle reader dies.
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.core.RedisChannelLayer",
+        "CONFIG": {
+            "hosts": [{"address": RMB.redis.url, "socket_timeout": None}],
+            "prefix": "relay:channels",
+        },
+    }
+}
+
+AUTH_PASSWORD_VALIDATORS = [
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+# `/admin/login/` without a next page would end on Django's missing /accounts/profile/.
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "/admin/"
+
+SESSION_COOKIE_NAME = "rmb_operator"
+SESSION_COOKIE_SAMESITE = "Strict"
+CSRF_COOKIE_SAMESITE = "Strict"
+
+LANGUAGE_CODE = "en-us"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "/static/"
+# Static files come out of the installed packages: no collect step, nothing to deploy twice.
+WHITENOISE_USE_FINDERS = True
+
+LOGGING = site_logging.settings_of(RMB.log.level)
+
+UNFOLD = {
+    "SITE_TITLE": "RMB relay",
+    "SITE_HEADER": "RMB relay",
+    "SITE_SUBHEADER": ", ".join(RMB.relay.domains) or "operator site",
+    "SITE_SYMBOL": "hub",
+    "SHOW_HISTORY": True,
+    "SHOW_VIEW_ON_SITE": False,
+}
