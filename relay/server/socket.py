@@ -1,0 +1,106 @@
+"""What a websocket consumer gets from the server, whichever server it runs under.
+
+A consumer that finds `rmb.frames` among the ASGI scope's extensions gets a `RelaySocket` there
+(`relay/server/frame_protocol.py`); under any other server it makes one from the standard
+receive/send pair (`relay/server/asgi_socket.py`). Either way:
+
+    await receive()                              # websocket.connect
+    ... verdict: an HTTP answer, or ...
+    await send({"type": "websocket.accept"})
+    socket.start(receiver)                       # messages go to the receiver from here on
+    await receive()                              # ends with websocket.disconnect
+
+No message passes receive() or send(): a server calls the receiver synchronously with everything one
+read brought, and the consumer writes without awaiting.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+EXTENSION: Final = "rmb.frames"  # scope["extensions"][EXTENSION] == {"socket": RelaySocket}
+
+
+class Receiver(Protocol):
+    """The consumer's side. All calls come synchronously from the event loop; none may block."""
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        """Take all complete binary messages of one read, in order; empty ones are b""."""
+
+    def writable(self) -> None:
+        """The transport buffer fell below its low-water mark after it had been above the high one."""
+
+    def closed(self, code: int, detail: str | None) -> None:
+        """The connection is over; called exactly once, and nothing is called after it.
+
+        `acknowledged()` can still be asked, now and later: it has its final value.
+
+        Args:
+            code: Close code the peer sent (1005: a close frame without one), the code this side
+                closed with, or 1006 when the connection ended without any close frame.
+            detail: `text_frame`, `too_large` or `protocol_error` when the reader refused the
+                peer's input (members of the one list of reasons), else None.
+        """
+
+
+class RelaySocket(Protocol):
+    """One accepted websocket connection.
+
+    Positions are byte counts of the outgoing stream: `send_messages` returns the position after
+    its messages, and they have arrived in the peer's TCP once `acknowledged()` has reached it.
+    """
+
+    @property
+    def written(self) -> int:
+        """All bytes ever handed over on this connection: handshake answer, frames, pongs, close."""
+
+    @property
+    def remote(self) -> str:
+        """Client address for logs and the database."""
+
+    @property
+    def last_received(self) -> float:
+        """`loop.time()` of the last bytes from the client."""
+
+    def start(self, receiver: Receiver) -> None:
+        """Deliver messages to `receiver` from now on.
+
+        The handshake's headers and query string are emptied: take what is needed before.
+        """
+
+    def send_messages(self, payloads: list[bytes]) -> int:
+        """Frame the payloads and write them at once, without awaiting.
+
+        Returns:
+            The new `written`. Once a close has begun nothing is sent any more; the position
+            returned then is one that `acknowledged()` never reaches.
+        """
+
+    def buffered_bytes(self) -> int:
+        """Bytes the transport holds because the kernel did not take them yet."""
+
+    def acknowledged(self) -> int:
+        """Position up to which the peer's TCP has acknowledged; never falls.
+
+        Costs a system call while bytes are outstanding. Truthful after the connection died.
+        """
+
+    def drained(self) -> bool:
+        """Whether all that was not discarded by a close has been acknowledged."""
+
+    def pause_reading(self) -> None:
+        """Stop reading from the client. Idempotent."""
+
+    def resume_reading(self) -> None:
+        """Read again. Idempotent."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Begin to close; `Receiver.closed` follows within a bounded time.
+
+        A close frame is sent and the peer's awaited. When the kernel does not take bytes (half a
+        frame may be in the transport buffer) the buffer is discarded instead, without close
+        frame, and what the kernel has drains. Idempotent; nothing is received after it.
+        """
+
+    def abort(self) -> None:
+        """End the connection now, without close frame."""
