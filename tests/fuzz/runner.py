@@ -1,0 +1,150 @@
+"""Finds fuzz targets and feeds them random inputs that can be made again from a number.
+
+A module `tests/fuzz/fuzz_*.py` offers `targets()`, a list of (name, function). The function takes
+a seeded `random.Random`, makes one input from it, gives it to the code, and raises when something
+is wrong. Input k of target t always comes from the seed text "t:k", so a failure is replayed by
+its name and number on any machine.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+
+import tests.fuzz
+
+Target = Callable[[random.Random], None]
+
+CHUNK_INPUTS = 500
+CHUNK_S = 1.0  # a slow target gives up its chunk after this, so that every target has its turn
+MAX_FAILURES_PER_CHUNK = 5
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One input that broke its target."""
+
+    target: str
+    number: int
+    error: str
+
+    @property
+    def name(self) -> str:
+        """What `--replay` takes."""
+        return f"{self.target}:{self.number}"
+
+
+@dataclass
+class Tally:
+    """What one target went through."""
+
+    inputs: int = 0
+    seconds: float = 0.0
+    failures: list[Failure] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Add the figures of a chunk."""
+        self.inputs += other.inputs
+        self.seconds += other.seconds
+        self.failures += other.failures
+
+
+def discover() -> dict[str, Target]:
+    """All targets of all `fuzz_*` modules, by name.
+
+    Raises:
+        ValueError: two targets have one name.
+    """
+    found: dict[str, Target] = {}
+    for module in pkgutil.iter_modules(tests.fuzz.__path__):
+        if not module.name.startswith("fuzz_"):
+            continue
+        for name, target in importlib.import_module(f"tests.fuzz.{module.name}").targets():
+            if name in found:
+                raise ValueError(f"two fuzz targets are called {name!r}")
+            found[name] = target
+    return dict(sorted(found.items()))
+
+
+def seeded(name: str, number: int) -> random.Random:
+    """The source of randomness of input `number` of a target."""
+    return random.Random(f"{name}:{number}")
+
+
+def run_chunk(name: str, first: int, count: int) -> Tally:
+    """Run inputs `first` to `first + count - 1` of one target, in this process."""
+    target = discover()[name]
+    tally = Tally()
+    start = time.perf_counter()
+    for number in range(first, first + count):
+        try:
+            target(seeded(name, number))
+        except Exception:
+            tally.failures.append(Failure(name, number, traceback.format_exc()))
+        tally.inputs += 1
+        tally.seconds = time.perf_counter() - start
+        if tally.seconds > CHUNK_S or len(tally.failures) >= MAX_FAILURES_PER_CHUNK:
+            break
+    return tally
+
+
+@dataclass
+class Budget:
+    """When to stop: whichever comes first."""
+
+    inputs: int
+    seconds: float
+
+
+def run(
+    names: list[str],
+    budget: Budget,
+    processes: int,
+    first: int,
+    on_chunk: Callable[[dict[str, Tally]], None] = lambda tallies: None,
+) -> dict[str, Tally]:
+    """Run targets round robin over processes until the budget is spent.
+
+    Args:
+        names: the targets.
+        budget: when to stop.
+        processes: how many work at once.
+        first: number of the first input of each target.
+        on_chunk: called with the figures so far after each chunk.
+    """
+    tallies = {name: Tally() for name in names}
+    deadline = time.monotonic() + budget.seconds
+    with ProcessPoolExecutor(processes) as pool:
+        chunks = _chunks(names, budget.inputs, first)
+        pending: dict[Future[Tally], str] = {}
+        while True:
+            while len(pending) < 2 * processes and time.monotonic() < deadline:
+                chunk = next(chunks, None)
+                if chunk is None:
+                    break
+                pending[pool.submit(run_chunk, *chunk)] = chunk[0]
+            if not pending:
+                return tallies
+            done, _ = wait(pending, return_when=FIRST_COMPLETED)
+            for future in done:
+                tallies[pending.pop(future)].add(future.result())
+            on_chunk(tallies)
+
+
+def _chunks(names: list[str], inputs: int, first: int) -> Iterator[tuple[str, int, int]]:
+    """(target, first input, count), target by target in turn, until `inputs` are handed out."""
+    number = first
+    while inputs > 0:
+        for name in names:
+            count = min(CHUNK_INPUTS, inputs)
+            if count <= 0:
+                return
+            yield name, number, count
+            inputs -= count
+        number += CHUNK_INPUTS
