@@ -1,0 +1,92 @@
+"""Where Redis is: one URL, turned into a way to open raw connections to it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
+"""Opens one connection, given a protocol factory. Tests put a simulated network here."""
+
+
+class RedisAddressError(ValueError):
+    """The URL cannot be used; the text says which part and why."""
+
+
+class RedisAddress(NamedTuple):
+    """A parsed ``redis://``, ``rediss://`` or ``unix://`` URL."""
+
+    host: str
+    port: int
+    path: str
+    tls: bool
+    user: str
+    password: str
+    database: int
+
+    @classmethod
+    def parse(cls, url: str) -> RedisAddress:
+        """Reads a URL of the forms redis-py takes.
+
+        Raises:
+            RedisAddressError: unknown scheme, bad port or bad database number.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("redis", "rediss", "unix"):
+            raise RedisAddressError(
+                f"redis url: scheme {parts.scheme!r} is not redis, rediss or unix"
+            )
+        options = dict(pair.partition("=")[::2] for pair in parts.query.split("&") if pair)
+        unix = parts.scheme == "unix"
+        number = options.get("db", "") or ("" if unix else parts.path.strip("/"))
+        try:
+            database = int(number or 0)
+            port = 0 if unix else parts.port or 6379
+        except ValueError as error:
+            raise RedisAddressError(f"redis url: bad port or database number ({error})") from None
+        if database < 0:
+            raise RedisAddressError("redis url: the database number is below 0")
+        return cls(
+            host="" if unix else parts.hostname or "localhost",
+            port=port,
+            path=unquote(parts.path) if unix else "",
+            tls=parts.scheme == "rediss",
+            user=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            database=database,
+        )
+
+    def __str__(self) -> str:
+        """The address without user and password, fit for logs."""
+        where = f"unix:{self.path}" if self.path else f"{self.host}:{self.port}"
+        return f"{where}/{self.database}" + (" (tls)" if self.tls else "")
+
+    async def connect(self, factory: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
+        """Opens one connection on the running loop.
+
+        Raises:
+            OSError: nobody answers there.
+        """
+        loop = asyncio.get_running_loop()
+        if self.path:
+            transport, _ = await loop.create_unix_connection(factory, self.path)
+        else:
+            context = ssl.create_default_context() if self.tls else None
+            transport, _ = await loop.create_connection(
+                factory, self.host, self.port, ssl=context
+            )
+        return transport
+
+    def opening(self, name: str) -> list[tuple[str | int, ...]]:
+        """The commands a fresh connection starts with: log in, choose the database, say who."""
+        commands: list[tuple[str | int, ...]] = []
+        if self.password:
+            login = (self.user, self.password) if self.user else (self.password,)
+            commands.append(("AUTH", *login))
+        if self.database:
+            commands.append(("SELECT", self.database))
+        commands.append(("CLIENT", "SETNAME", name))
+        return commands

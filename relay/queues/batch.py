@@ -1,0 +1,185 @@
+"""One group commit: the messages, removals and counters that Redis takes in a single MULTI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from relay.queues import keys, resp
+from relay.queues.destination import Destination
+
+if TYPE_CHECKING:
+    from proto.rmb.types_pb2 import Envelope
+    from relay.sessions.sender import Sender
+    from relay.sessions.session import Removal, Session
+
+Handler = Callable[[Any], None]
+
+
+Item = tuple[Destination, bytes, "Sender | None", "Envelope"]
+"""A message on its way into a stream; without a sender it was made by the relay."""
+
+
+class Batch:
+    """What one event-loop turn decided.
+
+    `done` turns true once it is known to be applied (or refused): pongs and other notices that
+    must not overtake the messages before them wait for it in their sender.
+    """
+
+    __slots__ = (
+        "absent",
+        "commands",
+        "done",
+        "encoded_at",
+        "extras",
+        "handlers",
+        "items",
+        "outgoing",
+        "removals",
+        "size_bytes",
+        "waiters",
+    )
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.outgoing: list[tuple[bytes, Handler]] = []  # commands for the federation outbox
+        self.extras: list[tuple[bytes, Handler]] = []  # further commands of the same MULTI
+        self.removals: list[tuple[Session, list[Removal]]] = []
+        self.absent: dict[Destination, dict[int, int]] = {}  # not held here -> messages by source
+        self.handlers: list[Handler] = []  # for the replies after those of the items
+        self.waiters: list[Sender] = []
+        self.size_bytes = 0
+        self.commands = 0
+        self.encoded_at = 0.0
+        self.done = False
+
+
+class QueuePolicy(NamedTuple):
+    """The bounds of one session's queue."""
+
+    max_messages: int = 10_000
+    max_bytes: int = 64 << 20
+    retention_s: int = 3_600
+    drop_oldest: bool = False
+
+
+SIZE_LOOK_S: Final = 0.1
+"""How long an answer about a queue's memory is used: the overshoot is what arrives meanwhile."""
+EXPIRE_S: Final = 60.0
+"""How often a stream's EXPIRE is renewed while messages arrive."""
+SHARE_FROM: Final = 64
+"""Messages in a queue from which on it is counted how many each source has in it: a queue that
+its holder empties at once, on another worker, never gets there and costs no counting."""
+
+
+def encode(
+    batch: Batch,
+    boot_id: str,
+    number: int,
+    policy: QueuePolicy,
+    now: float,
+    dropped: Callable[[Destination, int], None],
+) -> bytes:
+    """Writes a batch as one MULTI.
+
+    The replies in its EXEC come in this order: one id per item, then one reply per entry of
+    `batch.handlers`. Which sessions are held here is decided now: a key that is not gets its wake
+    published and its fullness asked in the same MULTI (delivery model, full queues). `dropped`
+    is told how many old messages a queue lost where the operator chose that.
+    """
+    parts = [resp.MULTI]
+    append = parts.append
+    lengths = resp.length
+    absent: dict[Destination, dict[int, int]] = {}
+    for destination, payload, _, envelope in batch.items:
+        append(destination.prefix)
+        append(lengths(len(payload)))
+        append(payload)
+        append(resp.CRLF)
+        session = destination.session
+        if session is None or not session.memory_mode:
+            sources = absent.get(destination)
+            if sources is None:
+                sources = absent[destination] = {}
+            twin = envelope.source.twin
+            sources[twin] = sources.get(twin, 0) + 1
+    batch.absent = absent
+    handlers: list[Handler] = []
+    for destination, sources in absent.items():
+        _encode_fullness(append, handlers, destination, sources, policy, now, dropped)
+    for session, removals in batch.removals:
+        ids = [entry_id for entry_id, _ in removals]
+        append(resp.command("XDEL", session.destination.stream, *ids))
+        handlers.append(_ignore)
+    for payload, handler in batch.outgoing:
+        append(payload)
+        handlers.append(handler)
+    for payload, handler in batch.extras:
+        append(payload)
+        handlers.append(handler)
+    append(resp.command("SET", keys.commit_number(boot_id), number, "EX", 86_400))
+    append(resp.EXEC)
+    batch.handlers = handlers
+    batch.commands = len(batch.items) + len(handlers) + 1
+    batch.encoded_at = now
+    return b"".join(parts)
+
+
+def _encode_fullness(
+    append: Callable[[bytes], None],
+    handlers: list[Handler],
+    destination: Destination,
+    sources: dict[int, int],
+    policy: QueuePolicy,
+    now: float,
+    dropped: Callable[[Destination, int], None],
+) -> None:
+    if destination.session is None:
+        append(resp.command("PUBLISH", destination.wake, "new"))
+        handlers.append(_ignore)
+    if policy.drop_oldest and (
+        destination.queued >= policy.max_messages or destination.queued_bytes >= policy.max_bytes
+    ):
+        keep = min(policy.max_messages, destination.queued)
+        if destination.queued_bytes >= policy.max_bytes:
+            keep = max(1, keep * 9 // 10)
+        append(resp.command("XTRIM", destination.stream, "MAXLEN", keep))
+        handlers.append(lambda reply: dropped(destination, reply) if reply else None)
+    append(resp.command("XLEN", destination.stream))
+
+    def queued(reply: Any) -> None:
+        if type(reply) is int:
+            destination.queued = reply
+
+    handlers.append(queued)
+    if now >= destination.bytes_at:
+        destination.bytes_at = now + SIZE_LOOK_S
+        append(resp.command("MEMORY", "USAGE", destination.stream, "SAMPLES", 5))
+
+        def measured(reply: Any) -> None:
+            if type(reply) is int:
+                destination.queued_bytes = reply
+
+        handlers.append(measured)
+    share = keys.share(destination.text)
+    for twin, count in sources.items() if destination.queued >= SHARE_FROM else ():
+        append(resp.command("HINCRBY", share, twin, count))
+
+        def counted(reply: Any, twin: int = twin) -> None:
+            if type(reply) is int:
+                if destination.shares is None:
+                    destination.shares = {}
+                destination.shares[twin] = reply
+
+        handlers.append(counted)
+    if now >= destination.expire_at:
+        destination.expire_at = now + EXPIRE_S
+        append(resp.command("EXPIRE", destination.stream, 2 * policy.retention_s))
+        handlers.append(_ignore)
+        append(resp.command("EXPIRE", share, 2 * policy.retention_s))
+        handlers.append(_ignore)
+
+
+def _ignore(reply: Any) -> None:
+    """The command's effect is all that counts."""

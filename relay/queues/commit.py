@@ -1,0 +1,372 @@
+"""Group commit: everything a worker decided in one turn of its loop, in one MULTI to Redis.
+
+A message's way: `add` puts it into the batch that fills; at the end of the loop's turn the batch
+is encoded and written as one MULTI; while it is unanswered the next one fills. With the EXEC
+reply every message of the batch is committed: sessions held here get theirs from memory, the
+others were told by the PUBLISH in the same MULTI. Exactly one batch is unanswered at any time.
+
+What this module must never get wrong is the batch whose reply did not come (*in doubt*). Each
+batch writes its number to ``relay:commit:<boot id>``. After the connection broke, the old one is
+first made sure to be dead (``CLIENT KILL``: it may still have unread bytes of ours in Redis'
+hands), then the number is read: equal means applied, lower means to be sent again, as the same
+number. A number or run id that changed otherwise means that Redis itself went back in time.
+
+Out of memory Redis refuses the whole MULTI. Removals then go alone, which frees memory; messages
+wait for `STORAGE_WAIT_S`, then are refused to their senders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import hiredis
+
+from relay.queues import keys, resp
+from relay.queues.batch import Batch, Handler, Item, QueuePolicy, encode
+from relay.queues.destination import Destination
+from relay.queues.pipe import LinkLost, RedisPipe
+
+if TYPE_CHECKING:
+    from proto.rmb.types_pb2 import Envelope
+    from relay.queues.address import Connect
+    from relay.sessions.sender import Sender
+    from relay.sessions.session import Session
+
+log = logging.getLogger(__name__)
+
+BATCH_MESSAGES: Final = 4_096
+BATCH_BYTES: Final = 8 << 20
+WAITING_BYTES: Final = 64 << 20
+"""Messages a worker holds that are not committed; above it sockets are not read."""
+STORAGE_WAIT_S: Final = 2.0
+"""How long messages wait for memory in Redis before they are refused to their senders."""
+RETRY_S: Final = 0.1
+"""Pause before a refused batch is offered again."""
+TEMPORARY: Final = ("LOADING", "READONLY", "MASTERDOWN", "MISCONF", "BUSY", "TRYAGAIN")
+"""Refusals that pass: the batch is offered again for as long as it takes."""
+
+
+class CommitOwner(Protocol):
+    """The worker, as far as the commit log needs it."""
+
+    def confirm(self) -> None:
+        """Looks at what the sockets' peers have acknowledged (fills `removals`)."""
+
+    def applied(self, batch: Batch, ids: list[Any] | None) -> None:
+        """A batch is committed; without ids it was found applied after a lost connection."""
+
+    def refused(self, item: Item) -> None:
+        """A message could not be stored: Redis is out of memory."""
+
+    def dropped(self, destination: Destination, count: int) -> None:
+        """A full queue lost its oldest messages."""
+
+    def redis_usable(self) -> None:
+        """The commit connection is up, and nothing is in doubt any more."""
+
+    def redis_down(self) -> None:
+        """The commit connection ended."""
+
+    def redis_went_back(self) -> None:
+        """Redis lost what it had acknowledged: nothing known about the streams holds."""
+
+
+class CommitLog:
+    """The one commit connection of a worker, and the batches that go through it."""
+
+    def __init__(
+        self,
+        boot_id: str,
+        connect: Connect,
+        opening: list[tuple[str | int, ...]],
+        policy: QueuePolicy,
+        owner: CommitOwner,
+    ) -> None:
+        self.boot_id = boot_id
+        self.policy = policy
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self.pipe = RedisPipe(
+            connect,
+            opening,
+            on_up=self._resolve,
+            on_usable=self._usable,
+            on_down=self._down,
+        )
+        self.filling = Batch()
+        self.waiting_bytes = 0  # payloads added and not yet decided
+        self.storage_full_since: float | None = None  # loop time of the first refusal
+        self.run_id = ""  # of the Redis that the connection leads to
+        self.client_id = 0  # of the connection, as Redis numbers it
+        self._ready: deque[Batch] = deque()  # filled up, older than `filling`
+        self._unanswered: Batch | None = None
+        self._number = 0  # of the last batch that was written
+        self._applied = 0  # of the last batch known to be applied
+        self._old: list[tuple[str, int]] = []  # (run id, client id) that may still have our bytes
+        self._removals: dict[Session, None] = {}  # sessions with entries to remove
+        self._scheduled = False
+        self._retry: asyncio.TimerHandle | None = None  # runs while a refused batch waits
+        self._found_applied = False  # the unanswered batch, as the newest connection saw it
+        self.sent_at = 0.0  # loop time at which the unanswered batch was written
+        self.last_commit_s = 0.0  # how long the last batch took
+
+    # --- what goes in -------------------------------------------------------------------------
+
+    def add(
+        self, destination: Destination, payload: bytes, sender: Sender | None, envelope: Envelope
+    ) -> Batch:
+        """Puts a message into the batch that fills, and returns that batch."""
+        batch = self.filling
+        batch.items.append((destination, payload, sender, envelope))
+        size = len(payload)
+        batch.size_bytes += size
+        self.waiting_bytes += size
+        if batch.size_bytes >= BATCH_BYTES or len(batch.items) >= BATCH_MESSAGES:
+            self._ready.append(batch)
+            self.filling = Batch()
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+        return batch
+
+    def add_extra(self, payload: bytes, handler: Handler) -> Batch:
+        """Puts one command into the MULTI of the batch that fills; its reply goes to `handler`.
+
+        The handler gets None when the batch was found applied after its replies were lost.
+        """
+        self.filling.extras.append((payload, handler))
+        self.schedule()
+        return self.filling
+
+    def add_outgoing(self, payload: bytes, handler: Handler) -> Batch:
+        """Like `add_extra`, for messages that leave for another relay: they wait for memory."""
+        self.filling.outgoing.append((payload, handler))
+        self.schedule()
+        return self.filling
+
+    def remove(self, session: Session) -> None:
+        """The session has entries to remove: they go out with the next batch."""
+        self._removals[session] = None
+
+    def schedule(self) -> None:
+        """Has what is waiting written at the end of this turn of the loop."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is waiting or unanswered."""
+        return (
+            self._unanswered is None
+            and not self._ready
+            and not self._removals
+            and not (self.filling.items or self.filling.extras or self.filling.outgoing)
+        )
+
+    @property
+    def overfull(self) -> bool:
+        """Whether more payload waits than a worker may hold."""
+        return self.waiting_bytes >= WAITING_BYTES
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        self._write()
+
+    def _write(self) -> None:
+        if self._unanswered is not None or not self.pipe.usable or self._retry is not None:
+            return
+        self._owner.confirm()
+        if self._ready:
+            batch = self._ready.popleft()
+        else:
+            batch = self.filling
+            if not (batch.items or batch.extras or batch.outgoing or self._removals):
+                return
+            self.filling = Batch()
+        self._number += 1
+        self._submit(batch)
+
+    def _submit(self, batch: Batch) -> None:
+        """Writes a batch under the current number; also used to offer it again."""
+        for session in self._removals:
+            batch.removals.append((session, session.take_removals()))
+        self._removals.clear()
+        if self.storage_full_since is not None:
+            self._write_alone(batch)
+        payload = encode(
+            batch,
+            self.boot_id,
+            self._number,
+            self.policy,
+            self._loop.time(),
+            self._owner.dropped,
+        )
+        self._unanswered = batch
+        self.sent_at = self._loop.time()
+        self.pipe.submit(payload, self._answered, 1 + batch.commands)
+
+    def _write_alone(self, batch: Batch) -> None:
+        """Sends what frees memory outside the MULTI, where it is not refused with the rest."""
+        removals, batch.removals = batch.removals, []
+        for session, entries in removals:
+
+            def answered(
+                reply: Any, session: Session = session, entries: list[Any] = entries
+            ) -> None:
+                if isinstance(reply, Exception):
+                    session.removals_lost(entries)
+                    self.remove(session)
+                else:
+                    session.removals_done(entries)
+
+            ids = [entry_id for entry_id, _ in entries]
+            self.pipe.submit(resp.command("XDEL", session.destination.stream, *ids), answered)
+        extras, batch.extras = batch.extras, []
+        for extra in extras:
+
+            def alone(reply: Any, extra: tuple[bytes, Handler] = extra) -> None:
+                if isinstance(reply, LinkLost):
+                    self.filling.extras.append(extra)
+                    self.schedule()
+                else:
+                    extra[1](reply)
+
+            self.pipe.submit(extra[0], alone)
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _answered(self, reply: Any) -> None:
+        batch = self._unanswered
+        assert batch is not None
+        if isinstance(reply, LinkLost):
+            return  # in doubt: `_resolve` finds out
+        if isinstance(reply, hiredis.ReplyError) or reply is None:
+            self._refused(batch, str(reply))
+            return
+        self.last_commit_s = self._loop.time() - self.sent_at
+        self.storage_full_since = None
+        self._finish(batch, reply)
+
+    def _finish(self, batch: Batch, reply: list[Any] | None) -> None:
+        """The batch is applied: tells everybody who waits for it. No reply = found in doubt."""
+        self._unanswered = None
+        self._applied = self._number
+        self.waiting_bytes -= batch.size_bytes
+        batch.done = True
+        self._owner.applied(batch, reply)
+        first = len(batch.items)
+        for index, handler in enumerate(batch.handlers):
+            handler(None if reply is None else reply[first + index])
+        for session, entries in batch.removals:
+            session.removals_done(entries)
+        for sender in batch.waiters:
+            sender.batch_done()
+        self._write()
+
+    def _refused(self, batch: Batch, why: str) -> None:
+        """Redis refused the MULTI: nothing of it was applied. It is offered again, or given up."""
+        now = self._loop.time()
+        if why.startswith(TEMPORARY):
+            log.warning("redis refuses for now: %s", why)
+        elif self.storage_full_since is None:
+            self.storage_full_since = now
+            log.error("redis refuses to store: %s", why)
+        elif now - self.storage_full_since >= STORAGE_WAIT_S:
+            self._give_up(batch)
+        self._retry = self._loop.call_later(RETRY_S, self._offer_again)
+
+    def _give_up(self, batch: Batch) -> None:
+        """Tells the senders of a batch that their messages cannot be stored.
+
+        What else was in it has gone to Redis alone by now; its number goes to the next batch.
+        """
+        self._unanswered = None
+        self._number -= 1
+        self.waiting_bytes -= batch.size_bytes
+        batch.done = True
+        for item in batch.items:
+            self._owner.refused(item)
+        for _, handler in batch.outgoing:
+            handler(hiredis.ReplyError("OOM"))
+        for sender in batch.waiters:
+            sender.batch_done()
+
+    def _offer_again(self) -> None:
+        self._retry = None
+        if not self.pipe.usable:
+            return  # `_usable` goes on
+        if self._unanswered is None:
+            self._write()
+        else:
+            self._owner.confirm()
+            self._submit(self._unanswered)
+
+    # --- the connection -----------------------------------------------------------------------
+
+    def _down(self) -> None:
+        if self.client_id:
+            self._old.append((self.run_id, self.client_id))
+            self.client_id = 0
+        self._owner.redis_down()
+
+    async def _resolve(self) -> None:
+        """On a new connection: makes sure that no old one lives, then settles what is in doubt."""
+        call = self.pipe.call
+        run_id = _field(await call("INFO", "server"), "run_id")
+        client_id = int(await call("CLIENT", "ID"))
+        for old in list(self._old):
+            if old[0] == run_id:
+                try:
+                    await call("CLIENT", "KILL", "ID", old[1])
+                except hiredis.ReplyError as error:
+                    if "No such client" not in str(error):
+                        raise
+            self._old.remove(old)
+        stored = int(await call("GET", keys.commit_number(self.boot_id)) or 0)
+        self._found_applied = stored == self._number
+        went_back = bool(self.run_id) and self.run_id != run_id
+        if stored < self._applied:
+            went_back = True
+            log.error("redis went back in time from batch %d to %d", self._applied, stored)
+            self._applied = stored
+        self.run_id, self.client_id = run_id, client_id
+        if went_back:
+            self._owner.redis_went_back()
+            self._removals.clear()
+            if self._unanswered is not None:
+                self._unanswered.removals = []
+
+    def _usable(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if self._unanswered is not None and not self._found_applied:
+            self._submit(self._unanswered)
+        self._owner.redis_usable()
+        if self._unanswered is not None and self._found_applied:
+            self._finish(self._unanswered, None)
+        else:
+            self._write()
+
+    def submit(self, payload: bytes, callback: Callable[[Any], None], skip: int = 0) -> None:
+        """Writes a request of its own (a read, a script) between the batches, in order."""
+        if self.pipe.usable:
+            self.pipe.submit(payload, callback, skip)
+        else:
+            callback(LinkLost("redis is away"))
+
+
+def _field(info: bytes, name: str) -> str:
+    """One value of INFO's text."""
+    for line in info.decode().splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return value.strip()
+    raise hiredis.ProtocolError(f"INFO without {name}")

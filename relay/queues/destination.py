@@ -1,0 +1,49 @@
+"""What a worker knows about one session key that messages are sent to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relay.queues import keys, resp
+
+if TYPE_CHECKING:
+    from relay.sessions.session import Session
+
+
+class Destination:
+    """One session key: its encoded names, who holds it here, and how full its queue is.
+
+    Everything that is the same for each message to a key is worked out once and kept here, so that
+    routing one message is one dictionary look-up.
+    """
+
+    __slots__ = (
+        "bytes_at",
+        "decided",
+        "expire_at",
+        "generation",
+        "key",
+        "prefix",
+        "queued",
+        "queued_bytes",
+        "session",
+        "shares",
+        "stream",
+        "text",
+        "wake",
+    )
+
+    def __init__(self, key: keys.SessionKey) -> None:
+        self.key = key
+        self.text = keys.key_text(key)
+        self.stream = keys.stream(self.text)
+        self.wake = keys.wake(self.text)
+        self.prefix = resp.xadd_prefix(self.stream)
+        self.session: Session | None = None  # the session held by this worker
+        self.queued = 0  # messages in the stream, as last seen
+        self.queued_bytes = 0  # memory of the stream, as last seen
+        self.bytes_at = 0.0  # loop time from which `queued_bytes` may be asked again
+        self.expire_at = 0.0  # loop time from which the stream's EXPIRE is due again
+        self.shares: dict[int, int] | None = None  # source twin -> messages, as last seen
+        self.generation = -1  # the twin cache's generation that `decided` belongs to
+        self.decided: object = None  # the routing verdict while nobody holds the key here

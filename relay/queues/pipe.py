@@ -1,0 +1,233 @@
+"""One raw Redis connection that stays up by itself, with replies in the order of the requests.
+
+The commit path needs three things a general client does not give: no task or future per command,
+certainty about what was and was not answered when the connection breaks, and the moment of each
+reply in the order Redis executed the commands. So a request is bytes plus a callback; the
+callback gets the reply, or `LinkLost` when the connection ended before it. What to do about a
+lost request is its owner's business: nothing is sent twice by the pipe.
+
+On every connection the opening commands run first, then the owner's `on_up` coroutine, and only
+after it `usable` turns true; requests made in between belong to `on_up` alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import hiredis
+
+from relay.queues import resp
+from relay.queues.address import Connect
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = (0.02, 0.05, 0.1, 0.2)
+"""Pauses between attempts to connect: the relay is back well within a second of Redis."""
+CONNECT_S: Final = 5.0
+"""A connection that takes longer to open, log in and be checked is given up."""
+
+Callback = Callable[[Any], None]
+
+
+class LinkLost(ConnectionError):
+    """The reply will not come: the connection ended first. Whether it was executed is unknown."""
+
+
+class _Link(asyncio.Protocol):
+    """One connection: feeds replies to the requests that wait, in order."""
+
+    def __init__(self, pipe: RedisPipe) -> None:
+        self.pipe = pipe
+        self.reader = hiredis.Reader()
+        self.waiting: deque[list[Any]] = deque()  # [replies to skip, callback, first error]
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        reader = self.reader
+        reader.feed(data)
+        gets = reader.gets
+        waiting = self.waiting
+        while True:
+            try:
+                reply = gets()
+            except hiredis.ProtocolError as error:
+                log.error("redis sent what is not RESP: %s", error)
+                self.drop()
+                return
+            if reply is False:
+                return
+            if not waiting:
+                self.pipe.push(reply)
+                continue
+            head = waiting[0]
+            if head[0]:
+                head[0] -= 1
+                if head[2] is None and isinstance(reply, hiredis.ReplyError):
+                    head[2] = reply
+                continue
+            waiting.popleft()
+            head[1](head[2] if head[2] is not None else reply)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        waiting, self.waiting = self.waiting, deque()
+        lost = LinkLost("the connection to redis ended")
+        self.pipe.lost(self)
+        for _, callback, _ in waiting:
+            callback(lost)
+
+    def drop(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class RedisPipe:
+    """A connection to Redis for one owner, reconnected for as long as it is open."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        opening: list[tuple[str | int, ...]],
+        *,
+        on_up: Callable[[], Awaitable[None]],
+        on_usable: Callable[[], None],
+        on_down: Callable[[], None],
+        on_push: Callable[[Any], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            connect: opens one transport for a protocol factory.
+            opening: commands that every connection starts with.
+            on_up: awaited on each new connection before it is `usable`; an exception drops it.
+            on_usable: called right after the connection has become `usable`.
+            on_down: called when a connection that was usable, or on its way, has ended.
+            on_push: gets replies nobody asked for (pub/sub messages).
+        """
+        self._connect = connect
+        self._opening = opening
+        self._on_up = on_up
+        self._on_usable = on_usable
+        self._on_down = on_down
+        self._on_push = on_push
+        self._link: _Link | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
+        self._closing = False
+        self.usable = False  # requests of everybody may be submitted
+        self.connections = 0  # how many connections have been usable
+
+    def start(self) -> None:
+        """Begins to connect; `usable` turns true when that has worked."""
+        self._task = asyncio.get_running_loop().create_task(self._keep_up())
+
+    async def close(self) -> None:
+        """Ends the connection for good; what is unanswered is lost."""
+        self._closing = True
+        if self._link is not None:
+            self._link.drop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def submit(self, payload: bytes, callback: Callback, skip: int = 0) -> None:
+        """Writes a request.
+
+        Args:
+            payload: one or more encoded commands.
+            callback: called once, with the last reply, with the first error among the skipped
+                ones, or with `LinkLost`.
+            skip: how many replies come before the one that counts.
+        """
+        link = self._link
+        if link is None or link.transport is None:
+            callback(LinkLost("there is no connection to redis"))
+            return
+        link.waiting.append([skip, callback, None])
+        link.transport.write(payload)
+
+    def send(self, payload: bytes) -> None:
+        """Writes commands whose replies come as pushes (SUBSCRIBE and its like)."""
+        link = self._link
+        if link is not None and link.transport is not None:
+            link.transport.write(payload)
+
+    async def call(self, *arguments: resp.Argument) -> Any:
+        """Sends one command and awaits its reply.
+
+        Raises:
+            LinkLost: the connection ended first.
+            hiredis.ReplyError: Redis refused the command.
+        """
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def answered(reply: Any) -> None:
+            if future.done():
+                return
+            if isinstance(reply, Exception):
+                future.set_exception(reply)
+            else:
+                future.set_result(reply)
+
+        self.submit(resp.command(*arguments), answered)
+        return await future
+
+    def drop(self) -> None:
+        """Cuts the connection; it is opened again."""
+        if self._link is not None:
+            self._link.drop()
+
+    def lost(self, link: _Link) -> None:
+        """The link tells that it has ended."""
+        if link is not self._link:
+            return
+        self._link = None
+        self.usable = False
+        self._ended.set()
+        self._on_down()
+
+    def push(self, reply: Any) -> None:
+        """The link tells of a reply without a request."""
+        if self._on_push is not None:
+            self._on_push(reply)
+        else:
+            log.error("redis sent a reply that nobody asked for: %.100r", reply)
+
+    async def _keep_up(self) -> None:
+        failures = 0
+        while not self._closing:
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    await self._open()
+            except (OSError, TimeoutError, hiredis.HiredisError) as error:
+                if failures == 0:
+                    log.warning("no connection to redis: %s", error)
+                failures += 1
+                self.drop()
+                await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S)) - 1])
+                continue
+            if failures:
+                log.warning("connected to redis again after %d attempts", failures)
+            failures = 0
+            await self._ended.wait()
+
+    async def _open(self) -> None:
+        self._ended.clear()
+        transport = await self._connect(lambda: _Link(self))
+        link = transport.get_protocol()
+        if not isinstance(link, _Link) or self._ended.is_set():
+            raise ConnectionError("the connection ended at once")
+        self._link = link
+        for arguments in self._opening:
+            await self.call(*arguments)
+        await self._on_up()
+        if self._link is not link:
+            raise ConnectionError("the connection ended while it was checked")
+        self.connections += 1
+        self.usable = True
+        self._on_usable()

@@ -1,0 +1,36 @@
+"""Redis commands as bytes.
+
+The commit path writes hundreds of ``XADD`` per batch; their constant part is encoded once per
+stream and only the length and the payload are put in per message.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import hiredis
+
+Argument = str | bytes | int | float
+
+MULTI: Final[bytes] = hiredis.pack_command(("MULTI",))
+EXEC: Final[bytes] = hiredis.pack_command(("EXEC",))
+CRLF: Final = b"\r\n"
+
+_SHORT_LENGTHS: Final = 2048
+_LENGTHS: Final = tuple(b"$%d\r\n" % n for n in range(_SHORT_LENGTHS))
+
+
+def command(*arguments: Argument) -> bytes:
+    """Encodes one command as a RESP array of bulk strings."""
+    packed: bytes = hiredis.pack_command(arguments)
+    return packed
+
+
+def xadd_prefix(stream: bytes) -> bytes:
+    """``XADD <stream> * _`` without its last argument: append `bulk` parts of the payload."""
+    return b"*5\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$1\r\n*\r\n$1\r\n_\r\n" % (len(stream), stream)
+
+
+def length(size_bytes: int) -> bytes:
+    """The length line of a bulk string."""
+    return _LENGTHS[size_bytes] if size_bytes < _SHORT_LENGTHS else b"$%d\r\n" % size_bytes

@@ -1,0 +1,376 @@
+"""The receiving half of a connection: one session key, held by this worker.
+
+A held session is in one of two modes. In *memory mode* each message this worker commits for it is
+written to the socket from memory. In *catch-up* nothing is: the stream is read page by page until
+a short page says that the socket has everything. It catches up when it was just taken over, when
+the socket does not take what it is given, and whenever the ids of committed messages are unknown.
+
+`read_up_to` is moved by stream reads only. What was delivered from memory is above it and known by
+its id until its removal is confirmed, so a stream read caused by another writer skips it. All
+reads and commits of a worker share one connection, so the order of replies is the order of facts.
+
+An entry is removed from the stream only after the peer's TCP has acknowledged its bytes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import hiredis
+
+from proto.rmb.reasons import SessionReason
+from proto.rmb.types_pb2 import Envelope
+from relay.queues import resp
+from relay.queues.destination import Destination
+from relay.queues.pipe import LinkLost
+
+if TYPE_CHECKING:
+    from relay.server.socket import RelaySocket
+    from relay.sessions.sender import Sender
+    from relay.sessions.worker import Worker
+
+Removal = tuple[bytes, int]
+"""Stream id, and hash of the content: after Redis went back in time an id alone says nothing."""
+
+START: Final = b"-"
+PAGE_MESSAGES: Final = 256
+FIRST_PAGE_MESSAGES: Final = 32
+"""The first page of a catch-up, before the size of the messages is known."""
+
+
+class Session:
+    """One held session: what was written to its socket, and what is still in its stream."""
+
+    __slots__ = (
+        "__weakref__",
+        "_page",
+        "_read_again",
+        "_reading",
+        "address",
+        "bytes_in",
+        "bytes_out",
+        "destination",
+        "drops",
+        "end_reason",
+        "epoch",
+        "full_since",
+        "had",
+        "highest_evict",
+        "inflight",
+        "live",
+        "looked_at",
+        "memory_mode",
+        "messages_in",
+        "messages_out",
+        "opened_at",
+        "out",
+        "out_ids",
+        "predecessor",
+        "read_up_to",
+        "removals",
+        "removing",
+        "sender",
+        "socket",
+        "suspects",
+        "user_agent",
+        "worker",
+    )
+
+    def __init__(
+        self, worker: Worker, destination: Destination, socket: RelaySocket, user_agent: str = ""
+    ) -> None:
+        self.worker = worker
+        self.destination = destination
+        self.socket = socket
+        self.address = socket.remote
+        self.user_agent = user_agent
+        self.sender: Sender | None = None  # the sending half of the same connection
+        self.opened_at = 0.0  # unix seconds
+        self.epoch = 0  # of the claim; 0 before its reply
+        self.highest_evict = 0  # highest epoch seen in an `evict` since SUBSCRIBE
+        self.predecessor: Any = None  # awaited by the take-over
+        self.end_reason: SessionReason | None = None  # set once: the session is ending
+        self.live = False  # the take-over is through: streams may be read
+        self.memory_mode = False
+        self.read_up_to = START  # last id seen by a stream read
+        self._reading = False  # a stream read is unanswered
+        self._read_again = False  # news came while it was
+        self._page = FIRST_PAGE_MESSAGES
+        self.out: list[tuple[bytes, Envelope]] = []  # of this batch, not yet written
+        self.out_ids: list[bytes] = []
+        self.inflight: deque[tuple[int, bytes, int]] = deque()  # (end position, id, hash)
+        self.looked_at = 0.0  # loop time of the last look at the socket's acknowledgements
+        self.removals: list[Removal] = []  # acknowledged, not yet in a batch
+        self.removing: dict[bytes, int] = {}  # in a batch, not yet confirmed
+        self.had: dict[bytes, tuple[int, int]] | None = None  # see `rewind`
+        self.full_since: float | None = None  # loop time since which the socket is full
+        self.suspects: set[bytes] = set()  # unread entries the check saw once
+        self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = self.drops = 0
+
+    @property
+    def held(self) -> bool:
+        """Whether messages for the key are this session's: from the claim to the end."""
+        return self.epoch > 0 and self.end_reason is None
+
+    # --- from memory --------------------------------------------------------------------------
+
+    def deliver(self) -> None:
+        """Writes what a batch brought (`out`, `out_ids`) to the socket."""
+        out, ids = self.out, self.out_ids
+        self.out, self.out_ids = [], []
+        self._write(out, ids)
+        if self.socket.buffered_bytes():
+            self._watch_room()
+
+    def _write(self, messages: list[tuple[bytes, Envelope]], ids: list[bytes]) -> None:
+        position = self.socket.written
+        payloads = [payload for payload, _ in messages]
+        total = 0
+        inflight = self.inflight.append
+        for payload, entry_id in zip(payloads, ids, strict=True):
+            size = len(payload)
+            total += size
+            position += size + (2 if size < 126 else 4 if size < 65536 else 10)
+            inflight((position, entry_id, hash(payload)))
+        self.socket.send_messages(payloads)
+        worker = self.worker
+        worker.unconfirmed[self] = None
+        count = len(payloads)
+        self.messages_out += count
+        self.bytes_out += total
+        worker.metrics.tx += count
+        worker.metrics.tx_bytes += total
+        if worker.recording:
+            for (payload, envelope), entry_id in zip(messages, ids, strict=True):
+                worker.recorder.delivered(self, envelope, len(payload), entry_id)
+
+    def _room_bytes(self) -> int:
+        """How many more bytes the socket may be given; 0 when it is full."""
+        buffered = self.socket.buffered_bytes()
+        if not buffered:
+            return self.worker.bounds.session_bytes
+        if buffered >= self.worker.bounds.session_bytes:
+            return 0
+        taken = self.socket.written - buffered
+        waiting = 0
+        for position, _, _ in reversed(self.inflight):
+            if position <= taken:
+                break
+            waiting += 1
+            if waiting >= self.worker.bounds.session_messages:
+                return 0
+        return self.worker.bounds.session_bytes - buffered
+
+    def _watch_room(self) -> None:
+        """Leaves memory mode when the socket does not take what it is given."""
+        if self._room_bytes() == 0:
+            self.memory_mode = False
+            self._full()
+
+    def _full(self) -> None:
+        if self.full_since is None:
+            self.full_since = self.worker.loop.time()
+            self.worker.full_sessions[self] = None
+
+    def writable(self) -> None:
+        """The socket took bytes: goes on with the catch-up that waits for room."""
+        if self.full_since is not None and self._room_bytes():
+            self.full_since = None
+            self.worker.full_sessions.pop(self, None)
+            self.read()
+
+    # --- from the stream ----------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Delivers from the stream only, until a short page."""
+        self.memory_mode = False
+        self.read()
+
+    def read(self) -> None:
+        """Reads the stream from `read_up_to`; a wake while a read is unanswered repeats it."""
+        if not self.live or self.end_reason is not None:
+            return
+        if self._reading:
+            self._read_again = True
+            return
+        if self.full_since is not None:
+            return
+        commit = self.worker.commit
+        if not commit.pipe.usable:
+            self.memory_mode = False
+            self._read_again = True  # `redis_usable` reads
+            return
+        self._reading = True
+        self._read_again = False
+        count = self._page
+        start = self.read_up_to if self.read_up_to == START else b"(" + self.read_up_to
+        commit.submit(
+            resp.command("XRANGE", self.destination.stream, start, "+", "COUNT", count),
+            lambda reply: self._page_read(reply, count),
+        )
+
+    def _page_read(self, reply: Any, count: int) -> None:
+        self._reading = False
+        if self.end_reason is not None:
+            return
+        if isinstance(reply, LinkLost):
+            self.memory_mode = False
+            self._read_again = True  # `redis_usable` reads
+            return
+        if isinstance(reply, hiredis.ReplyError):
+            self.worker.stream_unreadable(self, reply)
+            return
+        more = len(reply) >= count
+        if reply:
+            more = not self._take(reply) or more
+        if more:
+            self.memory_mode = False
+            if self._room_bytes():
+                self.read()
+            else:
+                self._full()
+            return
+        if self.had is not None:
+            self._rewound()
+        if not self.memory_mode:
+            self.memory_mode = True
+            self.worker.caught_up(self)
+        if self._read_again:
+            self.read()
+
+    def _take(self, entries: list[Any]) -> bool:
+        """Delivers a page. Returns whether all of it was taken."""
+        known = self._known_ids()
+        room = self._room_bytes()
+        messages: list[tuple[bytes, Envelope]] = []
+        ids: list[bytes] = []
+        taken = total = 0
+        complete = True
+        for entry_id, fields in entries:
+            if entry_id in known:
+                if self.had is None or self._had(entry_id, fields):
+                    self.read_up_to = entry_id
+                    continue
+            payload = _payload(fields)
+            envelope = None if payload is None else self.worker.readable(payload)
+            if payload is None or envelope is None:
+                self.worker.unreadable_entry(self, entry_id)
+                self.discard(entry_id)
+            elif self.worker.expired(envelope, entry_id):
+                self.worker.expire(self, envelope)
+                self.discard(entry_id)
+            elif messages and total + len(payload) > room:
+                complete = False
+                break
+            else:
+                messages.append((payload, envelope))
+                ids.append(entry_id)
+                total += len(payload)
+            self.read_up_to = entry_id
+            taken += 1
+        if messages:
+            self._write(messages, ids)
+            average = total // len(messages) + 1
+            budget = self.worker.bounds.session_bytes
+            self._page = max(1, min(PAGE_MESSAGES, budget // average))
+        return complete
+
+    def _known_ids(self) -> set[bytes] | dict[bytes, Any]:
+        if self.had is not None:
+            return self.had
+        if not (self.inflight or self.removals or self.removing):
+            return set()
+        known = {entry_id for _, entry_id, _ in self.inflight}
+        known.update(entry_id for entry_id, _ in self.removals)
+        known.update(self.removing)
+        return known
+
+    def discard(self, entry_id: bytes) -> None:
+        """Has an entry removed that is not delivered."""
+        self.removals.append((entry_id, 0))
+        self.worker.commit.remove(self)
+        self.worker.commit.schedule()
+
+    def unread(self, entries: list[Any]) -> set[bytes]:
+        """Those of the entries that this session has not delivered and is not about to read."""
+        if not self.memory_mode or self._reading:
+            return set()
+        known = self._known_ids()
+        return {entry_id for entry_id, _ in entries if entry_id not in known}
+
+    # --- after Redis went back in time --------------------------------------------------------
+
+    def rewind(self) -> None:
+        """Reads everything again, skipping only what this connection has by id *and* content."""
+        had = {entry_id: (content, -1) for entry_id, content in self.removals}
+        had.update((entry_id, (content, -1)) for entry_id, content in self.removing.items())
+        had.update((entry_id, (content, end)) for end, entry_id, content in self.inflight)
+        if self.had:
+            had = {**self.had, **had}
+        self.had = had
+        self.removals.clear()
+        self.removing.clear()
+        self.inflight.clear()
+        self.read_up_to = START
+        self.memory_mode = False
+        self._read_again = True
+
+    def _had(self, entry_id: bytes, fields: list[bytes]) -> bool:
+        """Whether the entry is the very one this connection has; then its removal goes on."""
+        assert self.had is not None
+        content, position = self.had.pop(entry_id)
+        payload = _payload(fields)
+        if content and (payload is None or hash(payload) != content):
+            return False
+        if position > self.socket.acknowledged():
+            self.inflight.append((position, entry_id, content))
+            self.worker.unconfirmed[self] = None
+        else:
+            self.removals.append((entry_id, content))
+            self.worker.commit.remove(self)
+        return True
+
+    def _rewound(self) -> None:
+        self.had = None
+        self.inflight = deque(sorted(self.inflight))
+
+    # --- removal ------------------------------------------------------------------------------
+
+    def confirm(self) -> bool:
+        """Turns acknowledged entries into removals. Returns whether there was progress."""
+        acknowledged = self.socket.acknowledged()
+        inflight = self.inflight
+        if not inflight or inflight[0][0] > acknowledged:
+            return False
+        removals = self.removals
+        while inflight and inflight[0][0] <= acknowledged:
+            _, entry_id, content = inflight.popleft()
+            removals.append((entry_id, content))
+        self.worker.commit.remove(self)
+        return True
+
+    def take_removals(self) -> list[Removal]:
+        """Hands the removals to a batch."""
+        removals, self.removals = self.removals, []
+        self.removing.update(removals)
+        return removals
+
+    def removals_done(self, removals: list[Removal]) -> None:
+        """Redis has removed them."""
+        for entry_id, _ in removals:
+            self.removing.pop(entry_id, None)
+
+    def removals_lost(self, removals: list[Removal]) -> None:
+        """Whether Redis removed them is unknown: they are sent again, unless it went back."""
+        for entry_id, content in removals:
+            if self.removing.pop(entry_id, None) is not None:
+                self.removals.append((entry_id, content))
+
+
+def _payload(fields: list[bytes]) -> bytes | None:
+    """The envelope's bytes in a stream entry: field ``_``."""
+    for name, value in zip(fields[::2], fields[1::2], strict=False):
+        if name == b"_":
+            return value
+    return None
