@@ -28,7 +28,7 @@ class Receiver(Protocol):
         """Take all complete binary messages of one read, in order; empty ones are b""."""
 
     def writable(self) -> None:
-        """The transport buffer fell below its low-water mark after it had been above the high one."""
+        """The transport buffer, which had been above its high-water mark, is below its low one."""
 
     def closed(self, code: int, detail: str | None) -> None:
         """The connection is over; called exactly once, and nothing is called after it.

@@ -1,0 +1,326 @@
+"""Websocket frames between bytes and messages, server side (RFC 6455, section 5).
+
+`FrameReader` is fed what a socket read and returns the binary messages it completed; pings, a close
+and refused input wait in `events`. No extension is negotiated, so reserved bits are refused, and so
+are text messages. A bound is checked as soon as a frame's header is there, before its payload is
+held.
+
+`binary_frames`, `pong_frame` and `close_frame` make what a server sends: frames without a mask.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from proto.websocket.bounds import (
+    MAX_CONTROL_BYTES,
+    MAX_MESSAGE_BYTES,
+    MAX_REASON_BYTES,
+    PartialBudget,
+)
+from proto.websocket.errors import CloseCode, FrameError, Refusal
+from proto.websocket.events import CloseReceived, InputRefused, PingReceived, ReaderEvent
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # a platform without the compiled module
+    from websockets.utils import apply_mask
+
+FINAL: Final = 0x80
+RESERVED: Final = 0x70
+OPCODE: Final = 0x0F
+CONTINUATION: Final = 0x0
+TEXT: Final = 0x1
+BINARY: Final = 0x2
+CLOSE: Final = 0x8
+PING: Final = 0x9
+PONG: Final = 0xA
+FINAL_BINARY: Final = FINAL | BINARY
+MASKED: Final = 0x80
+
+MIN_FRAME_BYTES: Final = 6  # two bytes and the mask
+LENGTH_16: Final = 126
+LENGTH_64: Final = 127
+COPY_ONCE_BYTES: Final = 64 * 1024  # above it a payload is unmasked out of a view: one copy less
+
+
+class FrameReader:
+    """Reads one client's frames.
+
+    The common frame, one masked binary message in one piece, is read in the loop of
+    `receive_data`; everything else goes through `_read_other`.
+
+    Attributes:
+        events: pings, a close, refused input, in order; the caller empties it.
+    """
+
+    __slots__ = (
+        "_budget",
+        "_charged_bytes",
+        "_ended",
+        "_fragments",
+        "_held",
+        "_limit_bytes",
+        "_needed_bytes",
+        "events",
+    )
+
+    def __init__(
+        self, max_message_bytes: int = MAX_MESSAGE_BYTES, budget: PartialBudget | None = None
+    ) -> None:
+        self._limit_bytes = max_message_bytes
+        self._budget = budget
+        self._charged_bytes = 0  # what this reader took from the budget
+        self._held: bytearray | None = None  # an incomplete frame, from its first byte on
+        self._needed_bytes = 0  # size `_held` must have before looking at it again is of use
+        self._fragments: bytearray | None = None  # payload of an incomplete message
+        self._ended = False
+        self.events: list[ReaderEvent] = []
+
+    def receive_data(self, data: bytes) -> list[bytes]:
+        """Read frames out of the next bytes.
+
+        Returns:
+            The binary messages that are complete now, in order. Look at `events` afterwards: they
+            came in between or, for a close or a refusal, after the messages.
+        """
+        messages: list[bytes] = []
+        if self._ended:
+            return messages
+        source: bytes | bytearray = data
+        if self._held is not None:
+            self._held += data
+            if len(self._held) < self._needed_bytes:
+                self._charge()
+                return messages
+            source = self._held
+            self._held = None
+        position = 0
+        end = len(source)
+        limit = self._limit_bytes
+        try:
+            while end - position >= MIN_FRAME_BYTES:
+                size = source[position + 1] - MASKED
+                if source[position] != FINAL_BINARY or size < 0 or self._fragments is not None:
+                    following = self._read_other(source, position, end, messages)
+                    if following < 0:
+                        break
+                    position = following
+                    continue
+                start = position + 6
+                if size >= LENGTH_16:
+                    following = self._extended(source, position, end)
+                    if following < 0:
+                        break
+                    start = following
+                    size = int.from_bytes(source[position + 2 : start - 4], "big")
+                if size > limit:
+                    raise _too_large()
+                following = start + size
+                if following > end:
+                    self._needed_bytes = following - position
+                    break
+                if size < COPY_ONCE_BYTES:
+                    messages.append(apply_mask(source[start:following], source[start - 4 : start]))
+                else:
+                    messages.append(_unmask_view(source, start, following))
+                position = following
+            if position < end and not self._ended:
+                self._hold(source, position, end)
+            if self._charged_bytes or self._held is not None or self._fragments is not None:
+                self._charge()
+        except FrameError as error:
+            self.events.append(InputRefused(error.code, error.refusal, error.text))
+            self.close()
+        return messages
+
+    def close(self) -> None:
+        """Read no more; let go of what is held."""
+        self._ended = True
+        self._held = None
+        self._fragments = None
+        if self._budget is not None:
+            self._budget.give(self._charged_bytes)
+        self._charged_bytes = 0
+
+    def _hold(self, source: bytes | bytearray, position: int, end: int) -> None:
+        """Keep an incomplete frame; what its first two bytes tell is judged already."""
+        held_bytes = end - position
+        if held_bytes >= 2:
+            self._check_head(source[position], source[position + 1])
+        if held_bytes < MIN_FRAME_BYTES:
+            self._needed_bytes = MIN_FRAME_BYTES
+        self._held = bytearray(memoryview(source)[position:end])
+
+    def _charge(self) -> None:
+        """Settle with the budget for what is held now."""
+        if self._budget is None:
+            return
+        held = 0 if self._held is None else len(self._held)
+        if self._fragments is not None:
+            held += len(self._fragments)
+        more = held - self._charged_bytes
+        if more <= 0:
+            self._budget.give(-more)
+        elif not self._budget.take(more):
+            raise FrameError(
+                CloseCode.TRY_AGAIN_LATER, Refusal.TOO_LARGE, "too many incomplete messages"
+            )
+        self._charged_bytes = held
+
+    def _check_head(self, first: int, second: int) -> None:
+        """Refuse what the first two bytes of a frame already show."""
+        opcode = first & OPCODE
+        if first & RESERVED:
+            raise _protocol_error("reserved bit set")
+        if not second & MASKED:
+            raise _protocol_error("frame is not masked")
+        if opcode in (CLOSE, PING, PONG):
+            if not first & FINAL:
+                raise _protocol_error("fragmented control frame")
+            if second - MASKED > MAX_CONTROL_BYTES:
+                raise _protocol_error("control frame too long")
+        elif opcode > BINARY:
+            raise _protocol_error("unknown opcode")
+        elif (opcode == CONTINUATION) != (self._fragments is not None):
+            raise _protocol_error("fragments out of order")
+        elif opcode == TEXT:
+            raise FrameError(CloseCode.UNSUPPORTED_DATA, Refusal.TEXT_FRAME, "binary messages only")
+
+    def _extended(self, source: bytes | bytearray, position: int, end: int) -> int:
+        """Where the payload of a frame with a long length begins; -1: header incomplete."""
+        wide = source[position + 1] & 0x7F == LENGTH_64
+        start = position + (14 if wide else 8)
+        if start > end:
+            self._needed_bytes = start - position
+            return -1
+        # RFC 6455, section 5.2: the minimal number of bytes must be used.
+        size = int.from_bytes(source[position + 2 : start - 4], "big")
+        if size < (0x10000 if wide else LENGTH_16):
+            raise _protocol_error("length not in its shortest form")
+        return start
+
+    def _read_other(
+        self, source: bytes | bytearray, position: int, end: int, messages: list[bytes]
+    ) -> int:
+        """Read a control frame or a fragment; the position after it, or -1 when incomplete."""
+        first = source[position]
+        self._check_head(first, source[position + 1])
+        size = source[position + 1] - MASKED
+        start = position + 6
+        if size >= LENGTH_16:
+            start = self._extended(source, position, end)
+            if start < 0:
+                return -1
+            size = int.from_bytes(source[position + 2 : start - 4], "big")
+        opcode = first & OPCODE
+        if opcode < CLOSE and size + len(self._fragments or b"") > self._limit_bytes:
+            raise _too_large()
+        following = start + size
+        if following > end:
+            self._needed_bytes = following - position
+            return -1
+        payload = _unmask_view(source, start, following)
+        if opcode < CLOSE:
+            if self._fragments is None:
+                self._fragments = bytearray(payload)
+            else:
+                self._fragments += payload
+            if first & FINAL:
+                messages.append(bytes(self._fragments))
+                self._fragments = None
+        elif opcode == PING:
+            self.events.append(PingReceived(payload))
+        elif opcode == CLOSE:
+            self._read_close(payload)
+            return -1
+        return following
+
+    def _read_close(self, payload: bytes) -> None:
+        code = int(CloseCode.NO_STATUS)
+        if payload:
+            code = int.from_bytes(payload[:2], "big")
+            if len(payload) < 2 or not sendable(code):
+                raise _protocol_error("invalid close code")
+            try:
+                payload[2:].decode()
+            except UnicodeDecodeError:
+                raise FrameError(
+                    CloseCode.INVALID_DATA, Refusal.PROTOCOL_ERROR, "close reason is not UTF-8"
+                ) from None
+        if self._fragments is not None:
+            raise _protocol_error("incomplete fragmented message")
+        self.events.append(CloseReceived(code, payload))
+        self.close()
+
+
+def _unmask_view(source: bytes | bytearray, start: int, following: int) -> bytes:
+    with memoryview(source) as view, view[start:following] as payload:
+        return apply_mask(payload, bytes(view[start - 4 : start]))
+
+
+def _protocol_error(text: str) -> FrameError:
+    return FrameError(CloseCode.PROTOCOL_ERROR, Refusal.PROTOCOL_ERROR, text)
+
+
+def _too_large() -> FrameError:
+    return FrameError(CloseCode.MESSAGE_TOO_BIG, Refusal.TOO_LARGE, "message too large")
+
+
+def sendable(code: int) -> bool:
+    """Whether a close frame may hold this code (RFC 6455, section 7.4, and the IANA registry)."""
+    return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
+
+
+def frame_header(size_bytes: int) -> bytes:
+    """Header of a binary message of that size in one frame."""
+    if size_bytes < LENGTH_16:
+        return bytes((FINAL_BINARY, size_bytes))
+    if size_bytes < 0x10000:
+        return b"\x82\x7e" + size_bytes.to_bytes(2, "big")
+    return b"\x82\x7f" + size_bytes.to_bytes(8, "big")
+
+
+SHORT_BYTES: Final = 4096
+_SHORT_HEADERS: Final = tuple(frame_header(size) for size in range(SHORT_BYTES))
+
+
+def binary_frames(payloads: list[bytes]) -> bytes:
+    """The frames of these binary messages, one after another."""
+    if len(payloads) == 1:
+        payload = payloads[0]
+        size = len(payload)
+        return (_SHORT_HEADERS[size] if size < SHORT_BYTES else frame_header(size)) + payload
+    parts: list[bytes] = []
+    for payload in payloads:
+        size = len(payload)
+        parts.append(_SHORT_HEADERS[size] if size < SHORT_BYTES else frame_header(size))
+        parts.append(payload)
+    return b"".join(parts)
+
+
+def framed_bytes(payloads: list[bytes]) -> int:
+    """Size of `binary_frames(payloads)`."""
+    return sum(len(payload) + len(frame_header(len(payload))) for payload in payloads)
+
+
+def pong_frame(payload: bytes) -> bytes:
+    """The answer to a ping."""
+    return bytes((FINAL | PONG, len(payload))) + payload
+
+
+def close_frame(payload: bytes) -> bytes:
+    """A close frame; `payload` is of `close_payload` or `CloseReceived`."""
+    return bytes((FINAL | CLOSE, len(payload))) + payload
+
+
+def close_payload(code: int, reason: str) -> bytes:
+    """Code and reason of a close frame; the reason is cut to what fits, at a whole character.
+
+    Raises:
+        ValueError: No close frame may hold that code.
+    """
+    if not sendable(code):
+        raise ValueError(f"close code {code} must not be sent")
+    text = reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
+    return code.to_bytes(2, "big") + text.encode()
