@@ -1,0 +1,123 @@
+"""Relays for end-to-end tests.
+
+`relay` (one worker, both servers in turn where a test asks for `any_relay`) and `relay_pair` (two
+workers) are shared by all tests that leave them as they found them; a test that kills, drains or
+configures starts its own with `start_relay`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.redis_servers import RedisServer, start_valkey
+from tests.support.relay_process import RelayProcess, make_data_folder
+
+StartRelay = Callable[..., RelayProcess]
+
+
+@pytest.fixture(scope="session")
+def data_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder whose database knows the test twins."""
+    return make_data_folder(tmp_path_factory.mktemp("template"))
+
+
+@pytest.fixture(autouse=True)
+def _show_logs() -> Iterator[None]:
+    for relay in RelayProcess.running:
+        relay.show_new_log()
+    yield
+    for relay in RelayProcess.running:
+        relay.show_new_log()
+
+
+def _shared(
+    tmp_path_factory: pytest.TempPathFactory, data_template: Path, **options: Any
+) -> Iterator[RelayProcess]:
+    server = start_valkey(tmp_path_factory.mktemp("redis"), append_fsync="everysec")
+    try:
+        relay = RelayProcess(tmp_path_factory.mktemp("relay"), data_template, server.url, **options)
+        relay.redis = server
+        try:
+            yield relay.start()
+        finally:
+            relay.stop()
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def relay(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterator[RelayProcess]:
+    """One worker under uvicorn."""
+    yield from _shared(tmp_path_factory, data_template)
+
+
+@pytest.fixture(scope="session")
+def daphne_relay(
+    tmp_path_factory: pytest.TempPathFactory, data_template: Path
+) -> Iterator[RelayProcess]:
+    """One worker under daphne."""
+    yield from _shared(tmp_path_factory, data_template, server="daphne")
+
+
+@pytest.fixture(scope="session")
+def relay_pair(
+    tmp_path_factory: pytest.TempPathFactory, data_template: Path
+) -> Iterator[RelayProcess]:
+    """Two workers under uvicorn."""
+    yield from _shared(tmp_path_factory, data_template, processes=2)
+
+
+@pytest.fixture(params=["relay", "daphne_relay"], ids=["uvicorn", "daphne"])
+def any_relay(request: pytest.FixtureRequest) -> RelayProcess:
+    """Both servers in turn."""
+    relay: RelayProcess = request.getfixturevalue(request.param)
+    return relay
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
+    """Start Valkeys of the test's own; arguments as `start_valkey` without the folder."""
+    servers: list[RedisServer] = []
+    numbers = itertools.count()
+
+    def start(*args: str, append_fsync: str | None = None) -> RedisServer:
+        server = start_valkey(tmp_path / f"redis{next(numbers)}", *args, append_fsync=append_fsync)
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.remove()
+
+
+@pytest.fixture
+def start_relay(
+    tmp_path: Path, data_template: Path, start_server: Callable[..., RedisServer]
+) -> Iterator[StartRelay]:
+    """Start relays of the test's own; arguments as `RelayProcess` after `redis_url`.
+
+    Without `redis` (a server) or `redis_url` it gets a new Valkey. `relay.redis` is the server.
+    """
+    relays: list[RelayProcess] = []
+    numbers = itertools.count()
+
+    def start(
+        redis: RedisServer | None = None, redis_url: str | None = None, **options: Any
+    ) -> RelayProcess:
+        if redis is None and redis_url is None:
+            redis = start_server(append_fsync="everysec")
+        folder = tmp_path / f"relay{next(numbers)}"
+        relay = RelayProcess(folder, data_template, redis_url or redis.url, **options)
+        relay.redis = redis
+        relays.append(relay)
+        return relay.start()
+
+    yield start
+    for relay in relays:
+        relay.show_new_log()
+        relay.stop()

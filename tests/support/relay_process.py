@@ -1,0 +1,293 @@
+"""Starts real relays for tests: `manage.py runrelay` with its workers, on free loopback ports.
+
+A relay gets its own data folder and a SQLite database that already knows the test twins (made
+once per run by the real commands `migrate` and `rmb_twin import`, then copied). Its output goes to
+a file; `show_new_log` prints what a test added to it, so that a failing test shows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import redis
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.identities import TEST_DOMAIN, Twin, twin, twins_csv
+from tests.support.redis_servers import RedisServer, free_port
+
+ROOT = Path(__file__).parents[2]
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+POLL_S = 0.02
+
+# The twins every relay of the tests knows.
+TWINS = {number: twin(number) for number in range(1, 401)}
+NO_RELAY_TWIN = twin(900, "")
+ELSEWHERE_TWIN = twin(901, "elsewhere.example")
+BOTH_TWIN = twin(902, f"elsewhere.example_{TEST_DOMAIN}")
+ALL_TWINS = (*TWINS.values(), NO_RELAY_TWIN, ELSEWHERE_TWIN, BOTH_TWIN)
+UNKNOWN_TWIN = twin(399_999)
+
+
+def command_environment(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a management command: only the given settings, none of the caller's."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RMB_")}
+    return {
+        **inherited,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "RMB_DATA__DIR": str(folder / "data"),
+        **{f"RMB_{name.upper().replace('.', '__')}": value for name, value in settings.items()},
+    }
+
+
+def run_command(
+    folder: Path, *arguments: str, settings: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run one management command to its end; the caller judges the exit code."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), *arguments],
+        cwd=folder,
+        env=command_environment(folder, settings or {}),
+        capture_output=True,
+        text=True,
+        timeout=START_TIMEOUT_S,
+    )
+
+
+def make_data_folder(folder: Path, twins: Iterable[Twin] = ALL_TWINS) -> Path:
+    """Make a data folder with the database of the test twins, to be copied for each relay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = folder / "twins.csv"
+    source.write_text(twins_csv(twins))
+    for arguments in (("migrate", "-v", "0"), ("rmb_twin", "import", str(source))):
+        # No Redis is needed to fill the database: nobody is listening there.
+        done = run_command(folder, *arguments, settings={"redis.url": "redis://127.0.0.1:1"})
+        assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
+    return folder / "data"
+
+
+class RelayProcess:
+    """One `runrelay` and its workers.
+
+    Attributes:
+        redis: its server, where the test started one for it.
+        url: of the websocket, without path and token.
+        port, admin_port: of the public and the operator's listener.
+    """
+
+    running: list[RelayProcess] = []  # noqa: RUF012 - a register of the process, for failing tests
+
+    def __init__(
+        self,
+        folder: Path,
+        data_template: Path,
+        redis_url: str,
+        *,
+        processes: int = 1,
+        server: str = "uvicorn",
+        domains: tuple[str, ...] = (TEST_DOMAIN,),
+        settings: Mapping[str, str] | None = None,
+        port: int = 0,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(data_template, folder / "data", dirs_exist_ok=True)
+        self.folder = folder
+        self.redis_url = redis_url
+        self.redis: RedisServer | None = None
+        self.port = port or free_port()
+        self.admin_port = free_port()
+        self.url = f"ws://127.0.0.1:{self.port}"
+        self.log_path = folder / "relay.log"
+        self.settings = {
+            "redis.url": redis_url,
+            # Tests open hundreds of connections at once from one address.
+            "relay.handshakes_per_ip_per_s": "0",
+            **(settings or {}),
+        }
+        self._arguments = [
+            "runrelay",
+            *("--listen", f"127.0.0.1:{self.port}"),
+            *("--admin-listen", f"127.0.0.1:{self.admin_port}"),
+            *("--processes", str(processes), "--server", server),
+            *("--twins", "registry", "--domain", *domains),
+        ]
+        self.processes = processes
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_shown = 0
+
+    def start(self, *, wait: bool = True) -> RelayProcess:
+        """Start it and return when `/ready` says so."""
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(ROOT / "manage.py"), *self._arguments],
+                cwd=self.folder,
+                env=command_environment(self.folder, self.settings),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        RelayProcess.running.append(self)
+        if wait:
+            self.wait_ready()
+        return self
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Return when the relay's own listener answers `/ready` with 200."""
+        assert self._process is not None
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if self._process.poll() is not None:
+                raise RuntimeError(f"runrelay ended:\n{self.log()}")
+            try:
+                if self.get("/ready")[0] == 200 and len(self.worker_pids()) >= self.processes:
+                    return
+            except OSError:
+                pass  # not listening yet
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"runrelay is not ready:\n{self.log()}")
+            time.sleep(POLL_S)
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's."""
+        assert self._process is not None
+        return self._process.pid
+
+    def get(self, path: str, *, admin: bool = False) -> tuple[int, str]:
+        """GET over HTTP: status and body."""
+        port = self.admin_port if admin else self.port
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace")
+        finally:
+            connection.close()
+
+    def metrics(self) -> dict[str, float]:
+        """Every figure of `/metrics`: `name{label="value"}` to its sum over all processes."""
+        status, text = self.get("/metrics")
+        assert status == 200, text
+        figures: dict[str, float] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                labels = ",".join(f'{name}="{value}"' for name, value in sample.labels.items())
+                key = f"{sample.name}{{{labels}}}" if labels else sample.name
+                figures[key] = figures.get(key, 0.0) + sample.value
+        return figures
+
+    def counted(self, name: str, **labels: str) -> float:
+        """Sum of a metric over every sample that has these labels (others are summed over)."""
+        wanted = {f'{label}="{value}"' for label, value in labels.items()}
+        total = 0.0
+        for key, value in self.metrics().items():
+            found, _, rest = key.partition("{")
+            if found == name and wanted <= set(rest.rstrip("}").split(",")):
+                total += value
+        return total
+
+    def worker_pids(self) -> dict[str, int]:
+        """Boot id to process id of the workers that gave a heartbeat."""
+        return {boot: int(fields["pid"]) for boot, fields in self.worker_hashes().items()}
+
+    def worker_hashes(self) -> dict[str, dict[str, str]]:
+        """Boot id to heartbeat of the workers whose process exists."""
+        found = {}
+        client = redis.Redis.from_url(self.redis_url, decode_responses=True, socket_timeout=5)
+        try:
+            for key in client.scan_iter("relay:worker:*"):
+                fields = client.hgetall(key)
+                if "pid" in fields and Path(f"/proc/{fields['pid']}").exists():
+                    found[key.removeprefix("relay:worker:")] = fields
+        except redis.ConnectionError as error:
+            raise OSError(str(error)) from error
+        finally:
+            client.close()
+        return found
+
+    def hang_up(self) -> None:
+        """Ask for a rolling restart."""
+        os.kill(self.pid, signal.SIGHUP)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Graceful stop; returns the exit code. Ends it the hard way when it does not obey."""
+        process = self._process
+        if process is None:
+            return 0
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                # The workers notice that their supervisor is gone.
+                process.kill()
+                process.wait()
+        self._process = None
+        RelayProcess.running.remove(self)
+        return process.returncode
+
+    def kill(self) -> None:
+        """Kill supervisor and workers at once, as a power cut would."""
+        pids = [self.pid, *self.worker_pids().values()]
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.stop()
+
+    def log(self) -> str:
+        """All output so far."""
+        return self.log_path.read_text(errors="replace")
+
+    def show_new_log(self) -> None:
+        """Print what was logged since the last call: pytest shows it when the test failed."""
+        text = self.log()
+        if text[self._log_shown :]:
+            print(f"--- log of the relay at port {self.port}\n{text[self._log_shown :]}")
+        self._log_shown = len(text)
+
+
+async def eventually(
+    check: Callable[[], Any | Awaitable[Any]], timeout_s: float = 10.0, what: str = ""
+) -> Any:
+    """Wait until `check` gives something true, for states no event tells of (metrics, /ready)."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = check()
+        if isinstance(found, Awaitable):
+            found = await found
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s} s: {what or check}")
+        await asyncio.sleep(POLL_S)
+
+
+def directory(server: RedisServer) -> dict[str, tuple[int, str]]:
+    """The session directory: key text to (epoch, boot id)."""
+    entries = server.run("HGETALL", "relay:sessions")
+    found = {}
+    for key, value in entries.items():
+        epoch, boot, *_ = value.decode().split(" ")
+        found[key.decode()] = (int(epoch), boot)
+    return found
+
+
+def worker_metrics(fields: Mapping[str, str]) -> dict[str, float]:
+    """The figures of one worker's heartbeat."""
+    figures: dict[str, float] = json.loads(fields.get("metrics", "{}"))
+    return figures
