@@ -1,0 +1,36 @@
+"""Whose connection it is: the client's own address, through a dual-stack socket or a proxy too.
+
+`X-Forwarded-For` is believed only from the configured networks, and from whoever can open a Unix-
+socket listener: such a peer has no address of its own and is the local proxy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+LOCAL_PROXY: Final = "unix"
+_MAPPED_IPV4: Final = "::ffff:"
+
+
+def name_clients(app: Any, trusted_proxies: Sequence[str]) -> Any:
+    """Wrap an ASGI application so that `scope["client"]` names the client and not the proxy."""
+    behind_proxy: Any = ProxyHeadersMiddleware(app, [*trusted_proxies, LOCAL_PROXY])
+
+    async def named(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "lifespan":
+            scope["client"] = _plain(scope.get("client"))
+        await behind_proxy(scope, receive, send)
+
+    return named
+
+
+def _plain(client: Sequence[Any] | None) -> tuple[str, int]:
+    """An IPv4 client of a dual-stack socket under its IPv4 address, as networks are written."""
+    if not client or not client[0]:
+        return (LOCAL_PROXY, 0)
+    host, port = str(client[0]), client[1]
+    mapped = host.removeprefix(_MAPPED_IPV4)
+    return (mapped if mapped != host and "." in mapped else host, int(port or 0))

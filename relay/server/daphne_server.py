@@ -1,0 +1,106 @@
+"""A relay worker under daphne: the same application on plain ASGI (`--server daphne`).
+
+daphne knows neither sockets that are open already nor the lifespan protocol; both are added here.
+It cannot answer over HTTP before the upgrade either, so every refused sign-in is a 403.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import uvicorn
+
+# daphne installs its reactor when it is imported: before anything else of Twisted.
+from daphne.server import Server  # isort: split
+
+from twisted.internet import reactor as installed_reactor
+from twisted.internet import ssl
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from uvicorn.lifespan.on import LifespanOn
+
+NO_TIMEOUT: Final = -1
+START_FAILED: Final = 3
+
+reactor: Any = installed_reactor
+
+
+def serve(
+    app: Any, config: Any, listeners: Sequence[socket.socket], on_ready: Callable[[], None]
+) -> int:
+    """Serve until SIGTERM, then drain; returns the exit code of the process."""
+    worker = _Worker(app, config.relay, listeners, on_ready)
+    server = Server(
+        app,
+        endpoints=["the listeners of the supervisor"],
+        signal_handlers=False,
+        ready_callable=worker.begin,
+        websocket_timeout=NO_TIMEOUT,
+        websocket_handshake_timeout=config.relay.handshake_timeout_s,
+        websocket_connect_timeout=config.relay.handshake_timeout_s,
+        websocket_max_message_size=config.relay.max_message_bytes,
+        websocket_max_frame_size=config.relay.max_message_bytes,
+        server_name="",
+    )
+    server.endpoints = []  # they cannot be left out, but are opened in `_Worker`
+    worker.server = server
+    server.run()
+    return worker.exit_code
+
+
+class _Worker:
+    """What happens around daphne: the application's startup before it accepts, shutdown after."""
+
+    server: Server
+
+    def __init__(
+        self,
+        app: Any,
+        relay: Any,
+        listeners: Sequence[socket.socket],
+        on_ready: Callable[[], None],
+    ) -> None:
+        self.exit_code = 0
+        self._relay = relay
+        self._listeners = listeners
+        self._on_ready = on_ready
+        self._stop = asyncio.Event()
+        lifespan_settings = uvicorn.Config(
+            app, interface="asgi3", ws="none", lifespan="on", log_config=None
+        )
+        self._lifespan = LifespanOn(lifespan_settings)
+
+    def begin(self) -> None:
+        """Called by daphne when its factories exist, just before the loop runs."""
+        loop = asyncio.get_event_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._stop.set)
+        self._task = loop.create_task(self._run(loop))
+
+    async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        await self._lifespan.startup()
+        if self._lifespan.should_exit:
+            self.exit_code = START_FAILED
+            self.server.stop()
+            return
+        factory = self._factory()
+        ports = [
+            reactor.adoptStreamPort(listener.fileno(), listener.family, factory)
+            for listener in self._listeners
+        ]
+        self._on_ready()
+        await self._stop.wait()
+        for listener, port in zip(self._listeners, ports, strict=True):
+            await port.stopListening().asFuture(loop)
+            listener.close()
+        await self._lifespan.shutdown()
+        self.server.stop()
+
+    def _factory(self) -> Any:
+        factory = self.server.http_factory
+        if not self._relay.tls_cert:
+            return factory
+        context = ssl.DefaultOpenSSLContextFactory(self._relay.tls_key, self._relay.tls_cert)
+        return TLSMemoryBIOFactory(context, False, factory)

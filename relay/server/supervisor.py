@@ -1,0 +1,271 @@
+"""The parent of a relay: keeps its processes running and replaces them one after another.
+
+    supervisor = Supervisor()
+    async with supervisor.handling_signals():
+        await supervisor.keep(valkey)               # returns when it is ready
+        await supervisor.start_workers(2, worker)   # returns when all are ready
+        await supervisor.stopped()                  # SIGTERM or SIGINT
+    ... everything kept was stopped: workers first, then the rest, the last started first
+
+A child that ends by itself is started again after a pause that doubles with each failure in a
+row. SIGHUP replaces the workers one after another: the new one is ready before its predecessor is
+asked to leave, so there is always somebody who accepts. A second SIGTERM or SIGINT does not wait
+for drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from relay.server.child import Child, ChildSpec, describe_end
+
+RESTART_FIRST_S: Final = 0.5
+RESTART_MOST_S: Final = 30.0
+STEADY_AFTER_S: Final = 60.0
+"""A child that lived this long has not failed "in a row"."""
+
+REPLACEMENT_READY_S: Final = 60.0
+"""A replacement that takes longer is given up and the old worker stays."""
+
+logger = logging.getLogger("relay.supervisor")
+
+
+class StartError(Exception):
+    """A child ended before it was ready for the first time."""
+
+
+class Kept:
+    """One child and its successors, until it is retired."""
+
+    def __init__(self, spec: ChildSpec) -> None:
+        self.spec = spec
+        self.child: Child | None = None
+        self.ready = asyncio.Event()
+        """Set while the present child is ready."""
+        self._was_ready = False
+        self._retired = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=f"keep {spec.name}")
+
+    async def wait_ready(self) -> None:
+        """Wait for the first readiness.
+
+        Raises:
+            StartError: The child ended without having been ready.
+        """
+        ready = asyncio.create_task(self.ready.wait())
+        try:
+            await asyncio.wait({ready, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            if not ready.done():
+                self._task.result()
+                raise StartError(f"{self.spec.name} was stopped before it was ready")
+        finally:
+            ready.cancel()
+
+    async def retire(self) -> None:
+        """Stop the child for good."""
+        self._retired.set()
+        if self.child is not None:
+            code = await self.child.stop()
+            if code == -signal.SIGKILL:
+                logger.warning(
+                    "%s (pid %d) did not stop within %g s and was killed",
+                    self.spec.name,
+                    self.child.pid,
+                    self.spec.stop_grace_s,
+                )
+        with contextlib.suppress(StartError):
+            await self._task
+
+    def kill(self) -> None:
+        """Do not wait for a retirement under way."""
+        if self.child is not None:
+            self.child.kill()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause_s = RESTART_FIRST_S
+        while not self._retired.is_set():
+            began = loop.time()
+            child = self.child = await Child.spawn(self.spec)
+            if self._retired.is_set():
+                child.kill()
+            watcher = asyncio.create_task(self._pass_on_ready(child))
+            code = await child.wait()
+            watcher.cancel()
+            self.ready.clear()
+            if self._retired.is_set():
+                return
+            if not self._was_ready:
+                raise StartError(f"{self.spec.name} {describe_end(code)} before it was ready")
+            if loop.time() - began >= STEADY_AFTER_S:
+                pause_s = RESTART_FIRST_S
+            logger.error(
+                "%s (pid %d) %s; starting it again in %g s",
+                self.spec.name,
+                child.pid,
+                describe_end(code),
+                pause_s,
+            )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._retired.wait()
+            pause_s = min(pause_s * 2, RESTART_MOST_S)
+
+    async def _pass_on_ready(self, child: Child) -> None:
+        await child.ready.wait()
+        if self._was_ready:
+            logger.info("%s (pid %d) is ready again", self.spec.name, child.pid)
+        self._was_ready = True
+        self.ready.set()
+
+
+class Supervisor:
+    """All kept children of one relay."""
+
+    def __init__(self) -> None:
+        self._others: list[Kept] = []
+        self._workers: dict[int, Kept] = {}
+        self._make_worker: Callable[[int], ChildSpec] | None = None
+        self._stop = asyncio.Event()
+        self._roll: asyncio.Task[None] | None = None
+        self._roll_again = False
+        self._terminal = _has_terminal()
+
+    async def keep(self, spec: ChildSpec) -> None:
+        """Start a child, wait until it is ready and keep it running.
+
+        Raises:
+            StartError: It ended before it was ready.
+        """
+        kept = Kept(spec)
+        self._others.append(kept)
+        await self._unless_stopped(kept)
+
+    async def start_workers(self, count: int, make_spec: Callable[[int], ChildSpec]) -> None:
+        """Start the workers of slots 0 to `count` - 1 and wait until all are ready.
+
+        Raises:
+            StartError: One of them ended before it was ready.
+        """
+        self._make_worker = make_spec
+        for slot in range(count):
+            self._workers[slot] = Kept(make_spec(slot))
+        for kept in list(self._workers.values()):
+            await self._unless_stopped(kept)
+
+    def worker_pids(self) -> dict[int, int]:
+        """Process ids of the present workers by slot."""
+        return {slot: kept.child.pid for slot, kept in self._workers.items() if kept.child}
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    async def stopped(self) -> None:
+        """Wait for the signal to stop."""
+        await self._stop.wait()
+
+    def stop(self) -> None:
+        """Begin to stop; said a second time, do not wait for drains."""
+        if self._stop.is_set():
+            logger.warning("stopping at once")
+            for kept in (*self._workers.values(), *self._others):
+                kept.kill()
+            return
+        self._stop.set()
+
+    def restart_workers(self) -> None:
+        """Replace the workers one after another; asked again meanwhile, once more afterwards."""
+        if self._roll is not None and not self._roll.done():
+            self._roll_again = True
+            return
+        self._roll = asyncio.create_task(self._replace_all(), name="rolling restart")
+
+    @contextlib.asynccontextmanager
+    async def handling_signals(self) -> AsyncIterator[None]:
+        """Take SIGTERM, SIGINT and SIGHUP inside; stop everything kept on the way out."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.stop)
+        loop.add_signal_handler(signal.SIGINT, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        try:
+            yield
+        finally:
+            self._stop.set()
+            await self._retire_all()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+
+    def _hang_up(self) -> None:
+        if self._terminal and not _has_terminal():
+            logger.info("the terminal is gone: stopping")
+            self.stop()
+        else:
+            self.restart_workers()
+
+    async def _replace_all(self) -> None:
+        if self._make_worker is None:
+            return
+        while True:
+            self._roll_again = False
+            for slot, old in sorted(self._workers.items()):
+                if self.stopping or not await self._replace(slot, old):
+                    return
+            logger.info("rolling restart done")
+            if not self._roll_again:
+                return
+
+    async def _replace(self, slot: int, old: Kept) -> bool:
+        assert self._make_worker is not None
+        # A slot of its own, so that the two never report under one name.
+        new_slot = next(n for n in range(len(self._workers) + 1) if n not in self._workers)
+        new = self._workers[new_slot] = Kept(self._make_worker(new_slot))
+        try:
+            async with asyncio.timeout(REPLACEMENT_READY_S):
+                await self._unless_stopped(new)
+        except (StartError, TimeoutError) as error:
+            reason = str(error) or f"not ready within {REPLACEMENT_READY_S:g} s"
+            logger.error("rolling restart given up, the old workers stay: %s", reason)
+            await new.retire()
+            del self._workers[new_slot]
+            return False
+        if self.stopping:
+            return False
+        logger.info("%s takes over from %s", new.spec.name, old.spec.name)
+        await old.retire()
+        del self._workers[slot]
+        return True
+
+    async def _unless_stopped(self, kept: Kept) -> None:
+        stopped = asyncio.create_task(self._stop.wait())
+        ready = asyncio.create_task(kept.wait_ready())
+        try:
+            await asyncio.wait({stopped, ready}, return_when=asyncio.FIRST_COMPLETED)
+            if ready.done():
+                ready.result()
+        finally:
+            stopped.cancel()
+            ready.cancel()
+
+    async def _retire_all(self) -> None:
+        if self._roll is not None:
+            self._roll.cancel()
+            await asyncio.wait({self._roll})
+        await asyncio.gather(*(kept.retire() for kept in self._workers.values()))
+        for kept in reversed(self._others):
+            await kept.retire()
+
+
+def _has_terminal() -> bool:
+    """Whether a terminal can still reach this process; closing its window sends SIGHUP as well."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

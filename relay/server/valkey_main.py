@@ -1,0 +1,106 @@
+"""The process around the bundled Redis server of embedded mode.
+
+The server cannot know whose it is, so this small process is its parent and ends it when nobody
+needs it any more. That is told by a pipe: the supervisor and every child of it hold the writing
+end, so end-of-file means that all of them are gone, however they went. Workers that still flush
+their removals after a kill -9 of the supervisor therefore find the server running. Should this
+process itself be killed, Linux ends the server (parent-death signal); elsewhere the next start
+waits for its lock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from relay.server.lifeline import await_eof, tell_ready
+
+PREDECESSOR_ENDS_S: Final = 10.0
+STOP_S: Final = 10.0
+_POLL_S: Final = 0.02
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the server until SIGTERM or until nobody is left; returns its exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--users-fd", type=int, required=True)
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--lifeline-fd", type=int, required=True)
+    parser.add_argument("--ready-fd", type=int, required=True)
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args(arguments)
+    os.close(options.lifeline_fd)  # the users pipe says the same, and more
+    own_lock = _wait_for_predecessor(options.socket.with_suffix(".lock"))
+    if own_lock is None:
+        print("another server still uses the data folder", file=sys.stderr)
+        return 1
+    server = subprocess.Popen(
+        options.command,
+        pass_fds=(own_lock,),
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+    )
+    os.close(own_lock)
+    signal.signal(signal.SIGTERM, lambda *_: server.terminate())
+    threading.Thread(target=_stop_when_unused, args=(server, options.users_fd), daemon=True).start()
+    if _wait_until_it_answers(server, options.socket):
+        tell_ready(options.ready_fd)
+    return server.wait()
+
+
+def _wait_for_predecessor(path: Path) -> int | None:
+    """A lock the server holds as long as it lives: two never write one append-only file."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + PREDECESSOR_ENDS_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                os.close(lock)
+                return None
+            time.sleep(_POLL_S)
+        else:
+            return lock
+
+
+def _stop_when_unused(server: subprocess.Popen[bytes], users_fd: int) -> None:
+    await_eof(users_fd)
+    server.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        server.wait(STOP_S)
+        return
+    server.kill()
+
+
+def _wait_until_it_answers(server: subprocess.Popen[bytes], path: Path) -> bool:
+    """Ask until the server has read its files; False when it ended instead."""
+    while server.poll() is None:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(1.0)
+            client.connect(str(path))
+            client.sendall(b"PING\r\n")
+            if client.recv(64).startswith(b"+PONG"):
+                return True
+        time.sleep(_POLL_S)
+    return False
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

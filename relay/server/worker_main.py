@@ -1,0 +1,149 @@
+"""One server process: a relay worker (`--role worker`) or the operator site (`--role admin`).
+
+Started by the supervisor, with listening sockets that are open already. A worker runs the relay's
+ASGI application under uvicorn with our protocol classes, or under daphne. SIGTERM drains it: stop
+accepting, let the application close its sessions and flush (its lifespan shutdown), cut what is
+left, end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import django
+import uvicorn
+from django.conf import settings
+
+from relay.server.client_address import name_clients
+from relay.server.lifeline import tell_ready, watch_parent
+
+ORPHAN_GRACE_S: Final = 5.0
+"""On top of the drain time: an orphan that takes longer is ended, whatever it does."""
+
+CUT_GRACE_S: Final = 2
+"""From the end of the drain to the end of the last connection's task."""
+
+
+class DrainingServer(uvicorn.Server):
+    """uvicorn, except that the application ends its sessions itself before connections are cut."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        await self.lifespan.shutdown()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CUT_GRACE_S):
+                await self._wait_tasks_to_complete()
+        for task in self.server_state.tasks:
+            task.cancel()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one server process until SIGTERM or until the parent is gone."""
+    options = _parse(arguments)
+    listeners = [socket.socket(fileno=fd) for fd in options.listen_fd]
+    # The server drains on SIGTERM and then raises it again; that must not end us half-way out.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    django.setup()
+    config = settings.RMB
+    watch_parent(options.lifeline_fd, grace_s=config.relay.drain_s + ORPHAN_GRACE_S)
+
+    def on_ready() -> None:
+        tell_ready(options.ready_fd)
+
+    if options.role == "admin":
+        DrainingServer(admin_server(), on_ready).run(listeners)
+        return 0
+    app = importlib.import_module("relay.sessions.app").create_app(config, options.slot)
+    app = name_clients(app, config.relay.trusted_proxies)
+    if config.relay.server == "daphne":
+        # Importing it installs a Twisted reactor.
+        from relay.server.daphne_server import serve
+
+        return serve(app, config, listeners, on_ready)
+    server = DrainingServer(relay_server(app, config), on_ready)
+    server.run(listeners)
+    return 0
+
+
+def relay_server(app: Any, config: Any) -> uvicorn.Config:
+    """uvicorn's settings of a relay worker."""
+    # The protocol classes need the settings; the operator site needs neither of them.
+    from relay.server.frame_protocol import FrameProtocol
+    from relay.server.http_protocol import HttpProtocol
+
+    tls: dict[str, Any] = {}
+    if config.relay.tls_cert:
+        tls = {"ssl_certfile": config.relay.tls_cert, "ssl_keyfile": config.relay.tls_key}
+    return uvicorn.Config(
+        app,
+        interface="asgi3",
+        http=HttpProtocol,
+        ws=FrameProtocol,
+        loop=_loop(),
+        lifespan="on",
+        backlog=config.relay.backlog,
+        ws_max_size=config.relay.max_message_bytes,
+        ws_ping_interval=None,
+        ws_per_message_deflate=False,
+        # Access lines would print the query string, which is the session token.
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        **tls,
+    )
+
+
+def admin_server() -> uvicorn.Config:
+    """uvicorn's settings of the operator site."""
+    return uvicorn.Config(
+        "rmbsite.asgi:admin",
+        interface="asgi3",
+        ws="none",
+        loop=_loop(),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+    )
+
+
+def _loop() -> str:
+    return "uvloop" if importlib.util.find_spec("uvloop") else "asyncio"
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--role", choices=("worker", "admin"), required=True)
+    parser.add_argument("--slot", type=int, default=0)
+    parser.add_argument("--listen-fd", type=int, action="append", required=True)
+    parser.add_argument("--lifeline-fd", type=int, required=True)
+    parser.add_argument("--ready-fd", type=int, required=True)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
