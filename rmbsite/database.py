@@ -18,7 +18,7 @@ SQLITE_OPTIONS = {
     "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
 }
 
-# PostgreSQL connections are reused; each is checked before a request uses it.
+# Connections are kept between requests; those of PostgreSQL are checked before they are used.
 CONNECTION_AGE_S = 600
 
 
@@ -42,6 +42,7 @@ def settings_of(url: str, data_dir: Path) -> dict[str, Any]:
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": str(path.expanduser().absolute()),
+        "CONN_MAX_AGE": CONNECTION_AGE_S,
         "OPTIONS": dict(SQLITE_OPTIONS),
     }
 

@@ -1,0 +1,38 @@
+"""The Redis client of commands, admin pages and threads.
+
+Relay workers have connections of their own for the hot path; this one is for everything that may
+wait, and it fails after seconds instead of waiting for ever.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from django.conf import settings
+from redis import Redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+COMMAND_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 2.0
+
+# The library's own default is ten tries with growing pauses: about a minute in front of a page.
+RETRIES = 1
+RETRY_PAUSE_S = 0.1
+
+
+def client() -> Redis:
+    """The client of this process; replies as bytes, safe to use from any thread."""
+    return _client(settings.RMB.redis.url)
+
+
+@functools.lru_cache(maxsize=4)
+def _client(url: str) -> Redis:
+    return Redis.from_url(
+        url,
+        # Stated, because replies have another shape in the newer protocol.
+        protocol=2,
+        socket_timeout=COMMAND_TIMEOUT_S,
+        socket_connect_timeout=CONNECT_TIMEOUT_S,
+        retry=Retry(ConstantBackoff(RETRY_PAUSE_S), RETRIES),
+    )

@@ -1,0 +1,106 @@
+"""The text forms of a twin's values: in the CSV file, on the command line and in the admin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from proto.identity import ss58
+from proto.identity.bounds import ACCOUNT_BYTES, MAX_TWIN, PUBLIC_KEY_BYTES
+from proto.identity.errors import AddressError
+from relay.twins.bounds import MAX_RELAYS, MAX_RELAYS_BYTES
+from relay.twins.source import RELAY_SEPARATOR, split_relays
+
+
+class FieldError(ValueError):
+    """A value that is not what its field wants. The text names the field."""
+
+
+class TwinValues(NamedTuple):
+    """What makes a twin, parsed and within bounds."""
+
+    id: int
+    account: bytes
+    pk: bytes | None
+    relays: tuple[str, ...]
+
+
+def parse_values(twin: str, account: str, pk: str, relays: str) -> TwinValues:
+    """Parse all fields of a twin.
+
+    Raises:
+        FieldError: the first field that is wrong.
+    """
+    return TwinValues(parse_id(twin), parse_account(account), parse_pk(pk), parse_relays(relays))
+
+
+def parse_id(text: str) -> int:
+    """A twin id, in decimal."""
+    text = text.strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= 10):
+        raise FieldError(f"id: must be a number, not {_shown(text)}")
+    twin = int(text)
+    if not 1 <= twin <= MAX_TWIN:
+        raise FieldError(f"id: must be between 1 and {MAX_TWIN}, not {twin}")
+    return twin
+
+
+def parse_account(text: str) -> bytes:
+    """An account: ss58 address, or 0x and 64 hexadecimal digits."""
+    text = text.strip()
+    if text.startswith("0x"):
+        return _hex("account", text, ACCOUNT_BYTES)
+    try:
+        return ss58.decode(text)
+    except AddressError as error:
+        raise FieldError(f"account: {error}") from None
+
+
+def parse_pk(text: str) -> bytes | None:
+    """An encryption key: 0x and 66 hexadecimal digits, or empty for none."""
+    text = text.strip()
+    return _hex("pk", text, PUBLIC_KEY_BYTES) if text else None
+
+
+def parse_relays(text: str) -> tuple[str, ...]:
+    """Relays joined by an underscore, or empty for none."""
+    text = text.strip()
+    if len(text.encode("utf-8", "replace")) > MAX_RELAYS_BYTES:
+        raise FieldError(f"relays: must be at most {MAX_RELAYS_BYTES} bytes")
+    if not text.isprintable():
+        raise FieldError("relays: must not contain control characters")
+    relays = split_relays(text)
+    if len(relays) > MAX_RELAYS:
+        raise FieldError(f"relays: must be at most {MAX_RELAYS}, not {len(relays)}")
+    return relays
+
+
+def to_texts(values: TwinValues) -> tuple[str, str, str, str]:
+    """What `parse_values` reads; accounts as ss58."""
+    return (
+        str(values.id),
+        ss58.encode(values.account),
+        f"0x{values.pk.hex()}" if values.pk else "",
+        join_relays(values.relays),
+    )
+
+
+def join_relays(relays: Sequence[str]) -> str:
+    """The joined form that `parse_relays` reads."""
+    return RELAY_SEPARATOR.join(relays)
+
+
+def _hex(field: str, text: str, size_bytes: int) -> bytes:
+    digits = text.removeprefix("0x")
+    try:
+        # bytes.fromhex skips white space between bytes, which is no hexadecimal digit.
+        value = bytes.fromhex(digits) if digits.isalnum() else b""
+    except ValueError:
+        value = b""
+    if len(value) != size_bytes or not text.startswith("0x"):
+        raise FieldError(f"{field}: must be 0x and {2 * size_bytes} hexadecimal digits")
+    return value
+
+
+def _shown(text: str) -> str:
+    return repr(text[:40] + "…" if len(text) > 40 else text)

@@ -1,0 +1,71 @@
+"""The registry: twins as this site knows them. Written by `relay.twins.services` only."""
+
+from __future__ import annotations
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+
+from proto.identity import ss58
+from proto.identity.bounds import ACCOUNT_BYTES, MAX_TWIN, PUBLIC_KEY_BYTES
+from relay.twins.bounds import MAX_RELAYS_BYTES
+from relay.twins.source import TwinRecord, split_relays
+
+
+class Twin(models.Model):
+    """One twin: who it is (account), how to encrypt for it (pk), where it is reached (relays)."""
+
+    class Source(models.TextChoices):
+        REGISTRY = "registry"
+        CHAIN = "chain"
+
+    id = models.PositiveBigIntegerField(
+        "twin id",
+        primary_key=True,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_TWIN)],
+    )
+    account = models.BinaryField(
+        max_length=ACCOUNT_BYTES, help_text="Public key of 32 bytes that verifies signatures."
+    )
+    # Django keeps the name `pk`, which the rest of the world uses, for the primary key.
+    encryption_key = models.BinaryField(
+        "encryption key (pk)",
+        db_column="pk",
+        max_length=PUBLIC_KEY_BYTES,
+        null=True,
+        help_text="Compressed secp256k1 key of 33 bytes for end-to-end encryption.",
+    )
+    relays = models.CharField(
+        max_length=MAX_RELAYS_BYTES,
+        blank=True,
+        default="",
+        help_text="Relays the twin is reached through, joined by an underscore.",
+    )
+    source = models.CharField(max_length=16, choices=Source, default=Source.REGISTRY)
+    updated = models.DateTimeField(auto_now=True)
+    version = models.PositiveBigIntegerField(default=1, help_text="Grows with every change.")
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(id__gte=1, id__lte=MAX_TWIN), name="twin_id_in_range"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"twin {self.id}"
+
+    @property
+    def address(self) -> str:
+        """The account as text, as every tool of the chain shows it."""
+        return ss58.encode(bytes(self.account))
+
+    def record(self) -> TwinRecord:
+        """The twin as the relay works with it."""
+        return TwinRecord(
+            id=self.id,
+            account=bytes(self.account),
+            pk=bytes(self.encryption_key) if self.encryption_key else None,
+            relays=split_relays(self.relays),
+            version=self.version,
+        )

@@ -1,0 +1,85 @@
+"""The twins all workers share: hash `relay:twin` in Redis, between process memory and the source.
+
+Reads also return the version of the registry, which a later write must present: a twin fetched
+before a change was announced is never stored after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from relay.queues import keys
+from relay.twins.bounds import SHARED_LIFE_S
+from relay.twins.source import TwinRecord, from_text, to_text
+
+logger = logging.getLogger(__name__)
+
+FILL_SCRIPT = (Path(__file__).parent / "lua" / "fill.lua").read_text()
+
+
+class SharedRead(NamedTuple):
+    """What the shared cache knew.
+
+    Attributes:
+        fresh: twins young enough to be used.
+        version: to be handed to `store`; None when Redis did not answer.
+    """
+
+    fresh: dict[int, TwinRecord]
+    version: bytes | None
+
+
+class SharedTwins:
+    """The Redis layer of the twin cache. It never raises: without Redis the source is asked."""
+
+    def __init__(self, client: Redis, wall_clock: Callable[[], float]) -> None:
+        """
+        Args:
+            client: commands with a time-out; replies as bytes.
+            wall_clock: unix time in seconds.
+        """
+        self._client = client
+        self._wall_clock = wall_clock
+
+    async def read(self, ids: Sequence[int]) -> SharedRead:
+        """Look several twins up."""
+        try:
+            async with self._client.pipeline(transaction=True) as pipe:
+                pipe.get(keys.TWINS_VERSION)
+                pipe.hmget(keys.TWINS, [str(twin) for twin in ids])
+                version, entries = await pipe.execute()
+        except RedisError as error:
+            logger.warning("shared twin cache not readable: %s", error)
+            return SharedRead({}, None)
+        fresh = {}
+        oldest = self._wall_clock() - SHARED_LIFE_S
+        for twin, entry in zip(ids, entries, strict=True):
+            if entry is None:
+                continue
+            try:
+                record, fetched_at = from_text(twin, entry.decode())
+            except ValueError:
+                logger.warning("entry of twin %d in %s is malformed, ignored", twin, keys.TWINS)
+                continue
+            if fetched_at >= oldest:
+                fresh[twin] = record
+        return SharedRead(fresh, version or b"0")
+
+    async def store(self, records: dict[int, TwinRecord], version: bytes) -> None:
+        """Keep twins fetched after a `read` that returned `version`."""
+        if not records:
+            return
+        now = int(self._wall_clock())
+        arguments: list[str | bytes] = [version]
+        for twin, record in records.items():
+            arguments += (str(twin), to_text(record, now))
+        try:
+            await self._client.eval(FILL_SCRIPT, 2, keys.TWINS, keys.TWINS_VERSION, *arguments)
+        except RedisError as error:
+            logger.warning("shared twin cache not writable: %s", error)

@@ -1,0 +1,87 @@
+"""What the relay knows of a twin, and the port through which it learns it.
+
+A `TwinSource` is the record: the registry of this site (`relay.twins.registry`) or a chain. It is
+asked only through `relay.twins.cache`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from proto.identity.bounds import ACCOUNT_BYTES, PUBLIC_KEY_BYTES
+
+RELAY_SEPARATOR = "_"
+
+
+class TwinRecord(NamedTuple):
+    """One twin.
+
+    Attributes:
+        id: the twin's number.
+        account: its 32-byte public key, which verifies signatures.
+        pk: its 33-byte encryption key, if it has one.
+        relays: where it can be reached; empty when it lists none.
+        version: grows with every change.
+    """
+
+    id: int
+    account: bytes
+    pk: bytes | None
+    relays: tuple[str, ...]
+    version: int
+
+
+class TwinSourceError(Exception):
+    """The source cannot answer now."""
+
+
+class TwinSource(Protocol):
+    """Where twins come from."""
+
+    async def fetch(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
+        """Look up several twins at once; those that do not exist are missing in the answer.
+
+        Raises:
+            TwinSourceError: the source cannot answer now.
+        """
+
+    async def highest_id(self) -> int:
+        """The highest twin id there is, 0 when there is none.
+
+        Raises:
+            TwinSourceError: the source cannot answer now.
+        """
+
+
+def split_relays(text: str) -> tuple[str, ...]:
+    """The relays of a twin out of their joined form."""
+    return tuple(part for part in text.split(RELAY_SEPARATOR) if part)
+
+
+def to_text(record: TwinRecord, fetched_at: int) -> str:
+    """The entry of a twin in the shared cache.
+
+    Space separated: unix time of the fetch, version, account, encryption key or `-`, relays.
+    """
+    pk = record.pk.hex() if record.pk else "-"
+    relays = RELAY_SEPARATOR.join(record.relays)
+    return f"{fetched_at} {record.version} {record.account.hex()} {pk} {relays}"
+
+
+def from_text(twin: int, text: str) -> tuple[TwinRecord, int]:
+    """Reads what `to_text` wrote.
+
+    Returns:
+        The record and the unix time it was fetched from the source.
+
+    Raises:
+        ValueError: the entry was not written by `to_text`.
+    """
+    fetched_at, version, account_hex, pk_hex, relays = text.split(" ", 4)
+    account = bytes.fromhex(account_hex)
+    pk = None if pk_hex == "-" else bytes.fromhex(pk_hex)
+    if len(account) != ACCOUNT_BYTES or (pk is not None and len(pk) != PUBLIC_KEY_BYTES):
+        raise ValueError("a key of the wrong size")
+    record = TwinRecord(twin, account, pk, split_relays(relays), int(version))
+    return record, int(fetched_at)

@@ -1,0 +1,50 @@
+"""A twin source that answers when it is told to, and a clock that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from relay.twins.source import TwinRecord, TwinSourceError
+
+
+def record(twin: int, version: int = 1, relays: tuple[str, ...] = ("here",)) -> TwinRecord:
+    """A twin with made-up keys."""
+    return TwinRecord(twin, bytes([twin % 256]) * 32, b"\2" + bytes(32), relays, version)
+
+
+class StillClock:
+    """Seconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class ScriptedSource:
+    """Twins in a dictionary. `away` makes it fail; without `open` set, fetches wait."""
+
+    def __init__(self, *ids: int) -> None:
+        self.twins = {twin: record(twin) for twin in ids}
+        self.fetches: list[tuple[int, ...]] = []
+        self.asked = asyncio.Event()
+        self.open = asyncio.Event()
+        self.open.set()
+        self.away = False
+
+    async def fetch(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
+        self.fetches.append(tuple(ids))
+        # What a real source does: it read its answer before the answer arrives.
+        answer = {twin: self.twins[twin] for twin in ids if twin in self.twins}
+        self.asked.set()
+        await self.open.wait()
+        if self.away:
+            raise TwinSourceError("away")
+        return answer
+
+    async def highest_id(self) -> int:
+        if self.away:
+            raise TwinSourceError("away")
+        return max(self.twins, default=0)
