@@ -6,7 +6,8 @@ those of the reference relay and peer (rmb-rs 1.5) and part of what clients rely
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """One websocket message; the reference takes 15 MiB and closes at 17 MiB."""
@@ -20,11 +21,9 @@ MAX_UID_BYTES: Final = 256
 MAX_TAGS_BYTES: Final = 1024
 """Tags are split on the hot path when the destination is away."""
 
-MAX_RELAYS: Final = 16
-"""Entries of the deprecated relays list; clients send at most their own handful."""
-
-MAX_RELAY_BYTES: Final = 255
-"""One relays entry: the longest host name there can be."""
+MAX_RELAYS_BYTES: Final = 4096
+"""All entries of the deprecated relays list together: sixteen of the longest host names there
+are, where clients send at most their own handful."""
 
 MAX_TWIN: Final = 2**32 - 1
 """Twin ids are uint32 on the wire and on chain."""
@@ -60,14 +59,24 @@ MAX_PENDING_REQUESTS: Final = 10_000
 """Requests one peer waits for at a time; each keeps a uid and a deadline."""
 
 
-class Bounds(NamedTuple):
-    """The bounds a relay puts on envelopes it is handed; sizes in bytes of UTF-8."""
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds a relay puts on the fields of envelopes; all in bytes of UTF-8.
+
+    Each is a bound on the whole field, so a message that is not larger cannot break it: see
+    `unchecked_bytes`.
+    """
 
     uid_bytes: int = MAX_UID_BYTES
     tags_bytes: int = MAX_TAGS_BYTES
+    relays_bytes: int = MAX_RELAYS_BYTES
     connection_bytes: int = MAX_CONNECTION_BYTES
-    relays: int = MAX_RELAYS
-    relay_bytes: int = MAX_RELAY_BYTES
+    unchecked_bytes: int = field(init=False)
+    """Up to this size a message needs no look at uid, tags and relays."""
+
+    def __post_init__(self) -> None:
+        smallest = min(self.uid_bytes, self.tags_bytes, self.relays_bytes)
+        object.__setattr__(self, "unchecked_bytes", smallest)
 
 
 DEFAULT_BOUNDS: Final = Bounds()

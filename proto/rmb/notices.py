@@ -72,13 +72,18 @@ def error_notice(request: pb.Envelope, text: str, now: int, to: SessionKey | Non
 
 
 def refusal(
-    envelope: pb.Envelope, reason: MessageReason, now: int, to: SessionKey | None = None
+    envelope: pb.Envelope,
+    reason: MessageReason,
+    now: int,
+    to: SessionKey | None = None,
+    detail: str | None = None,
 ) -> bytes | None:
     """Returns what the sender is told about a refused message.
 
-    None when it is no request, or when nobody is told of the reason.
+    None when it is no request, or when nobody is told of the reason. A `detail` replaces the
+    reason's own text.
     """
-    text = TEXTS.get(reason)
+    text = detail or TEXTS.get(reason)
     if text is None or not envelope.HasField("request"):
         return None
     return error_notice(envelope, text, now, to)

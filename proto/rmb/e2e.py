@@ -1,0 +1,41 @@
+"""End-to-end encryption of payloads: AES-256-GCM under a secret that two twins share.
+
+The secret is `proto.identity.agreement`'s (sha256 of the x coordinate). A cipher payload is the
+nonce, the ciphertext and the tag in one; there is no associated data, so a relay sees who talks to
+whom and the command, and a peer must check the envelope's signature before it trusts either.
+"""
+
+from __future__ import annotations
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from proto.rmb.bounds import NONCE_BYTES, TAG_BYTES
+from proto.rmb.errors import CipherError
+
+
+def encrypt(shared: bytes, plaintext: bytes, nonce: bytes) -> bytes:
+    """Returns the cipher payload.
+
+    Args:
+        shared: 32 bytes, the same for both twins.
+        plaintext: may be empty; the cipher is 28 bytes then.
+        nonce: 12 random bytes, never used again with this secret.
+    """
+    if len(nonce) != NONCE_BYTES:
+        raise ValueError(f"nonce has {len(nonce)} bytes, must have {NONCE_BYTES}")
+    return nonce + AESGCM(shared).encrypt(nonce, plaintext, None)
+
+
+def decrypt(shared: bytes, cipher: bytes) -> bytes:
+    """Returns the plaintext of a cipher payload.
+
+    Raises:
+        CipherError: too short, changed, or sealed under another secret.
+    """
+    if len(cipher) < NONCE_BYTES + TAG_BYTES:
+        raise CipherError
+    try:
+        return AESGCM(shared).decrypt(cipher[:NONCE_BYTES], cipher[NONCE_BYTES:], None)
+    except InvalidTag:
+        raise CipherError from None
