@@ -1,0 +1,136 @@
+"""Signing and verifying: sr25519 and ed25519 behind one 65-byte signature.
+
+The first byte of a signature names the scheme, the other 64 are the scheme's own. An account does
+not tell its scheme, so both are tried as the signature asks. sr25519 signs in the context
+"substrate", plain bytes without any wrapper, like every Substrate tool.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import ed25519_zebra
+import sr25519
+
+from proto.identity.bounds import ACCOUNT_BYTES, MINI_SECRET_BYTES, SIGNATURE_BYTES
+from proto.identity.errors import SecretError, SignatureError
+from proto.identity.seeds import parse_path, parse_secret
+
+
+class KeyType(Enum):
+    """A signature scheme; the value is the first byte of its signatures."""
+
+    SR25519 = 0x73
+    ED25519 = 0x65
+
+
+class SigningKey:
+    """A secret key that signs.
+
+    Attributes:
+        key_type: its scheme.
+        account: its 32-byte public key.
+    """
+
+    __slots__ = ("_secret", "account", "key_type")
+
+    def __init__(self, key_type: KeyType, account: bytes, secret: bytes) -> None:
+        self.key_type = key_type
+        self.account = account
+        self._secret = secret  # the 64-byte expanded key of sr25519, the seed of ed25519
+
+    @classmethod
+    def from_secret(cls, text: str, key_type: KeyType = KeyType.SR25519) -> SigningKey:
+        """The key of a secret text, derivation path included.
+
+        Raises:
+            SecretError: no secret, or a derivation path for an ed25519 key.
+        """
+        secret = parse_secret(text)
+        if not secret.path:
+            return cls.from_mini_secret(secret.mini_secret, key_type)
+        if key_type is not KeyType.SR25519:
+            raise SecretError("derivation paths are for sr25519 keys only")
+        public, private = sr25519.pair_from_seed(secret.mini_secret)
+        for hard, chain_code in parse_path(secret.path):
+            derive = sr25519.hard_derive_keypair if hard else sr25519.derive_keypair
+            _, public, private = derive((chain_code, public, private), b"")
+        return cls(key_type, public, private)
+
+    @classmethod
+    def from_mini_secret(
+        cls, mini_secret: bytes, key_type: KeyType = KeyType.SR25519
+    ) -> SigningKey:
+        """The key of 32 secret bytes.
+
+        Raises:
+            SecretError: not 32 bytes.
+        """
+        if len(mini_secret) != MINI_SECRET_BYTES:
+            raise SecretError(f"a mini secret has {MINI_SECRET_BYTES} bytes")
+        if key_type is KeyType.SR25519:
+            public, private = sr25519.pair_from_seed(mini_secret)
+            return cls(key_type, public, private)
+        private, public = ed25519_zebra.ed_from_seed(mini_secret)
+        return cls(key_type, public, private)
+
+    def sign(self, message: bytes) -> bytes:
+        """The 65-byte signature of `message`."""
+        if self.key_type is KeyType.SR25519:
+            signature: bytes = sr25519.sign((self.account, self._secret), message)
+        else:
+            signature = ed25519_zebra.ed_sign(self._secret, message)
+        return bytes([self.key_type.value]) + signature
+
+    def __repr__(self) -> str:
+        return f"<SigningKey {self.key_type.name} {self.account.hex()}>"
+
+
+def verify(account: bytes, message: bytes, signature: bytes) -> None:
+    """Check that the holder of `account` signed `message`.
+
+    Raises:
+        SignatureError: the signature is malformed or does not fit; the texts are rmb-peer's.
+    """
+    if len(signature) != SIGNATURE_BYTES:
+        raise SignatureError(
+            f"invalid signature length, expected: {SIGNATURE_BYTES}, found: {len(signature)}"
+        )
+    if len(account) != ACCOUNT_BYTES:
+        raise SignatureError(f"invalid account length, expected: {ACCOUNT_BYTES}")
+    scheme = signature[0]
+    if scheme == KeyType.SR25519.value:
+        if not _sr25519_fits(account, message, signature[1:]):
+            raise SignatureError("sr25519 signature verification failed")
+    elif scheme == KeyType.ED25519.value:
+        if not _ed25519_fits(account, message, signature[1:]):
+            raise SignatureError("ed25519 signature verification failed")
+    else:
+        raise SignatureError(
+            f"invalid signature type, expected: 0x65 or 0x73, found: {scheme:#04x}"
+        )
+
+
+def _sr25519_fits(account: bytes, message: bytes, signature: bytes) -> bool:
+    try:
+        return bool(sr25519.verify(signature, message, account))
+    except ValueError:  # bytes that are no signature or no public key at all
+        return False
+
+
+# Ordinates of the points of order 1, 2, 4 and 8 on edwards25519, the two that fit in 255 bits
+# unreduced included. Everybody can "sign" for such an account, one of all zeros among them (which
+# a registry might hold for "none"), as the scheme (ZIP 215, what Substrate uses) lets them pass.
+_P: Final = 2**255 - 19
+_ORDER_8_ORDINATE: Final = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER_ORDINATES: Final = frozenset(
+    {0, 1, _P - 1, _P, _P + 1, _ORDER_8_ORDINATE, _P - _ORDER_8_ORDINATE}
+)
+_ORDINATE_MASK: Final = 2**255 - 1
+
+
+def _ed25519_fits(account: bytes, message: bytes, signature: bytes) -> bool:
+    if int.from_bytes(account, "little") & _ORDINATE_MASK in _SMALL_ORDER_ORDINATES:
+        return False
+    return bool(ed25519_zebra.ed_verify(signature, message, account))

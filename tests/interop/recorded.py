@@ -1,0 +1,19 @@
+"""What released clients, peers and relays were seen to send: the files in `vectors/`.
+
+Their secrets are test data. Each file says in `about` who made its entries.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+_VECTORS = Path(__file__).parent / "vectors"
+
+
+def recorded(name: str) -> list[dict[str, Any]]:
+    """The entries of `vectors/rmb_<name>.json`."""
+    content = json.loads((_VECTORS / f"rmb_{name}.json").read_text(encoding="utf-8"))
+    entries: list[dict[str, Any]] = content[name]
+    return entries
