@@ -16,28 +16,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.identities import TEST_DOMAIN, Twin, twin, twins_csv
+from tests.support.identities import TEST_DOMAIN
 from tests.support.redis_servers import RedisServer, free_port
+from tests.support.world import all_twins_csv
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.02
-
-# The twins every relay of the tests knows.
-TWINS = {number: twin(number) for number in range(1, 401)}
-NO_RELAY_TWIN = twin(900, "")
-ELSEWHERE_TWIN = twin(901, "elsewhere.example")
-BOTH_TWIN = twin(902, f"elsewhere.example_{TEST_DOMAIN}")
-ALL_TWINS = (*TWINS.values(), NO_RELAY_TWIN, ELSEWHERE_TWIN, BOTH_TWIN)
-UNKNOWN_TWIN = twin(399_999)
 
 
 def command_environment(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
@@ -66,11 +59,11 @@ def run_command(
     )
 
 
-def make_data_folder(folder: Path, twins: Iterable[Twin] = ALL_TWINS) -> Path:
+def make_data_folder(folder: Path) -> Path:
     """Make a data folder with the database of the test twins, to be copied for each relay."""
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "twins.csv"
-    source.write_text(twins_csv(twins))
+    source.write_text(all_twins_csv())
     for arguments in (("migrate", "-v", "0"), ("rmb_twin", "import", str(source))):
         # No Redis is needed to fill the database: nobody is listening there.
         done = run_command(folder, *arguments, settings={"redis.url": "redis://127.0.0.1:1"})
@@ -124,6 +117,7 @@ class RelayProcess:
             *("--twins", "registry", "--domain", *domains),
         ]
         self.processes = processes
+        self.server = server
         self._process: subprocess.Popen[bytes] | None = None
         self._log_shown = 0
 
@@ -198,6 +192,11 @@ class RelayProcess:
             if found == name and wanted <= set(rest.rstrip("}").split(",")):
                 total += value
         return total
+
+    def database_path(self) -> Path:
+        """The SQLite file of its site."""
+        (path,) = (self.folder / "data").glob("*.sqlite3")
+        return path
 
     def worker_pids(self) -> dict[str, int]:
         """Boot id to process id of the workers that gave a heartbeat."""

@@ -1,0 +1,53 @@
+"""The twins every relay of the tests knows.
+
+Twins below 1000 are those of the recorded tokens (released clients' own test keys); the others
+have the test keys of `tests.support.identities`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.support.identities import TEST_DOMAIN, Twin, twin, twins_csv
+
+VECTORS = Path(__file__).parents[1] / "interop" / "vectors"
+
+FIRST = 1001
+TWINS = {number: twin(number) for number in range(FIRST, FIRST + 1000)}
+NO_RELAY_TWIN = twin(3000, "")
+ELSEWHERE_TWIN = twin(3001, "elsewhere.example")
+BOTH_TWIN = twin(3002, f"elsewhere.example_{TEST_DOMAIN}")
+PORT_DOMAIN_TWIN = twin(3003, "127.0.0.1:8080_elsewhere.example")
+URL_DOMAIN_TWIN = twin(3004, "ws:/127.0.0.1:9100")
+UNKNOWN_TWIN = twin(2900)  # below the highest known number
+BEYOND_TWIN = twin(399_999)  # above it
+
+_numbers = iter(TWINS)
+
+
+def fresh_twins(count: int) -> list[Twin]:
+    """Twins that no other test of this process used, so that relays can be shared."""
+    return [TWINS[next(_numbers)] for _ in range(count)]
+
+
+def recorded_tokens() -> list[dict[str, Any]]:
+    """Tokens with the HTTP answer of the reference relay, long-lived or hopeless."""
+    recorded = json.loads((VECTORS / "rmb_jwts.json").read_text())
+    entries = recorded["jwts"] if isinstance(recorded, dict) else recorded
+    return [entry for entry in entries if entry.get("reference_status") is not None]
+
+
+def all_twins_csv() -> str:
+    """What `manage.py rmb_twin import` gets."""
+    special = (NO_RELAY_TWIN, ELSEWHERE_TWIN, BOTH_TWIN, PORT_DOMAIN_TWIN, URL_DOMAIN_TWIN)
+    text = twins_csv([*TWINS.values(), *special])
+    accounts = {}
+    for entry in recorded_tokens():
+        claims = entry.get("claims")
+        number = claims.get("sub") if isinstance(claims, dict) else None
+        if isinstance(number, int) and 0 < number < FIRST and entry.get("pubkey"):
+            accounts[number] = entry["pubkey"]
+    rows = [f"{number},0x{account},,{TEST_DOMAIN}\n" for number, account in accounts.items()]
+    return text + "".join(rows)
