@@ -47,10 +47,12 @@ async def test_1_a_bare_token_signs_in(any_relay: RelayProcess, sid: str | None)
 async def test_1_sid_null_and_absent_are_one_session(any_relay: RelayProcess) -> None:
     (twin,) = fresh_twins(1)
     absent = tokens.issue(twin.signing_key, twin.id, None, int(time.time()), omit_sid=True)
-    async with session(any_relay.url, twin, None) as first:
-        async with session(any_relay.url, twin, None, token=absent) as second:
-            assert (await first.closed())[0] == 4001
-            await second.barrier()
+    async with (
+        session(any_relay.url, twin, None) as first,
+        session(any_relay.url, twin, None, token=absent) as second,
+    ):
+        assert (await first.closed())[0] == 4001
+        await second.barrier()
 
 
 async def test_1_iat_is_compared_with_nothing(any_relay: RelayProcess) -> None:
@@ -143,16 +145,18 @@ async def test_3_the_idle_limit_leaves_slow_clients_alone() -> None:
 
 async def test_4_a_newer_connection_replaces_and_stays(any_relay: RelayProcess) -> None:
     one, two = fresh_twins(2)
-    async with session(any_relay.url, two) as sender:
-        async with session(any_relay.url, one, "s") as first:
-            async with session(any_relay.url, one, "s") as second:
-                assert (await first.closed())[0] == 4001
-                await first.abort()
-                for number in range(20):
-                    await sender.request(second.key, b"%d" % number)
-                got = [(await second.receive()).plain for _ in range(20)]
-                assert got == [b"%d" % number for number in range(20)]
-                assert f"{one.id}:s" in directory(any_relay.redis)
+    async with (
+        session(any_relay.url, two) as sender,
+        session(any_relay.url, one, "s") as first,
+        session(any_relay.url, one, "s") as second,
+    ):
+        assert (await first.closed())[0] == 4001
+        await first.abort()
+        for number in range(20):
+            await sender.request(second.key, b"%d" % number)
+        got = [(await second.receive()).plain for _ in range(20)]
+        assert got == [b"%d" % number for number in range(20)]
+        assert f"{one.id}:s" in directory(any_relay.redis)
 
 
 async def test_4_a_redial_storm_ends_with_the_last_one_connected(any_relay: RelayProcess) -> None:
