@@ -1,7 +1,7 @@
 """Fuzz the reading of session tokens: random bytes, damaged tokens, odd JSON under a good outside.
 
-Whatever comes in, only TokenError may come out; and a token that still opens its session after
-damage must say the same as before.
+Whatever comes in, only TokenError may come out; and a damaged token whose signature still fits
+must be one that was issued.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _SIDS = [None, "", "cli", "é:ü 1", "x" * 128]
 _VALID = [
     tokens.issue(key, twin, sid, NOW).encode() for key in _KEYS for twin in (0, 7) for sid in _SIDS
 ]
+_ISSUED = frozenset(token.rpartition(b".")[0] for token in _VALID)
 _SIGNATURE = _VALID[0].rpartition(b".")[2]
 _TOKEN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=.+/%&\n\x00\xff"
 _HEADERS = ['{"alg":"RS512"}', '{"alg":"RS512","typ":"JWT"}', '{"typ":"JWT"}']
@@ -69,8 +70,7 @@ def _random_bytes(rng: random.Random) -> None:
 
 
 def _damaged(rng: random.Random) -> None:
-    original = rng.choice(_VALID)
-    token = bytearray(original)
+    token = bytearray(rng.choice(_VALID))
     for _ in range(rng.randint(1, 3)):
         _damage(rng, token)
     parsed = _parse(bytes(token))
@@ -81,9 +81,7 @@ def _damaged(rng: random.Random) -> None:
         tokens.check_signature(parsed, key.account)
     except TokenError:
         return
-    intact = _parse(original)
-    assert intact is not None
-    assert parsed.signed in {valid.rpartition(b".")[0] for valid in _VALID}, "a forged token"
+    assert parsed.signed in _ISSUED, "a forged token"
 
 
 def _damage(rng: random.Random, token: bytearray) -> None:
