@@ -1,0 +1,517 @@
+"""SimRedis answers as real servers do: the same bytes in, the same replies out.
+
+What may differ is masked by name (times, ids of clients, memory figures); everything else,
+error texts included, is compared with Redis 6.2 and with the bundled Valkey.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hiredis
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support import redis_servers
+from tests.support.sim.redis import SimRedis
+
+LUA = Path(__file__).parents[2] / "relay" / "sessions" / "lua"
+Argv = tuple[Any, ...]
+
+
+TEXTS_THAT_DIFFER = ("ERR invalid expire time in", "ERR wrong number of arguments for")
+"""Beginnings of error texts whose rest differs between the two real servers as well."""
+
+
+class RealConnection:
+    """A raw connection to a real server."""
+
+    def __init__(self, path: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(10)
+        self.socket.connect(path)
+        self.reader = hiredis.Reader(replyError=_Error)
+
+    def ask(self, *argv: Any) -> Any:
+        self.socket.sendall(hiredis.pack_command(argv))
+        return self.next_reply()
+
+    def next_reply(self) -> Any:
+        while (reply := self.reader.gets()) is False:
+            self.reader.feed(self.socket.recv(65_536))
+        return reply
+
+
+class ModelConnection:
+    """A connection to SimRedis, without loop and network."""
+
+    def __init__(self, server: SimRedis) -> None:
+        self.reader = hiredis.Reader(replyError=_Error)
+        self.connection = server.accept(self)
+        self.ended = False
+
+    def deliver(self, data: bytes) -> None:
+        self.reader.feed(data)
+
+    def close(self) -> None:
+        self.ended = True
+
+    def ask(self, *argv: Any) -> Any:
+        self.connection.feed(hiredis.pack_command(argv))
+        return self.next_reply()
+
+    def next_reply(self) -> Any:
+        reply = self.reader.gets()
+        assert reply is not False, "no reply"
+        return reply
+
+
+class _Error(str):
+    """An error reply, comparable by its text."""
+
+
+@pytest.fixture(scope="module", params=["valkey", "redis62"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[redis_servers.RedisServer]:
+    start = {
+        "valkey": redis_servers.start_valkey,
+        "redis62": redis_servers.start_redis62,
+    }[request.param]
+    running = start(tmp_path_factory.mktemp("redis"))
+    yield running
+    running.remove()
+
+
+class Pair:
+    """The same connections to both servers; `ask` compares the replies."""
+
+    def __init__(self, server: redis_servers.RedisServer) -> None:
+        server.run("FLUSHALL")
+        server.run("CONFIG", "SET", "maxmemory", 0)
+        self.model = SimRedis(
+            time.time, random.Random(1), like_62=server.run("INFO")["redis_version"] < "7"
+        )
+        self.real_path = server.socket_path
+        self.connections: dict[int, tuple[ModelConnection, RealConnection]] = {}
+
+    def __getitem__(self, number: int) -> tuple[ModelConnection, RealConnection]:
+        if number not in self.connections:
+            self.connections[number] = (
+                ModelConnection(self.model),
+                RealConnection(self.real_path),
+            )
+        return self.connections[number]
+
+    def ask(self, *argv: Any, on: int = 0) -> Any:
+        model, real = self[on]
+        return self.same(argv, model.ask(*argv), real.ask(*argv))
+
+    def ask_masked(self, *argv: Any, on: int = 0) -> tuple[Any, Any]:
+        """Ask both and return both replies: for what may differ."""
+        model, real = self[on]
+        return model.ask(*argv), real.ask(*argv)
+
+    def next_reply(self, on: int) -> Any:
+        model, real = self[on]
+        return self.same(("pushed",), model.next_reply(), real.next_reply())
+
+    def same(self, argv: Argv, model: Any, real: Any) -> Any:
+        if argv[0] == "SMEMBERS":
+            model, real = sorted(model), sorted(real)
+        for beginning in TEXTS_THAT_DIFFER:
+            if str(model).startswith(beginning) and str(real).startswith(beginning):
+                return model
+        assert model == real, f"{argv}: the model says {model!r}, the server {real!r}"
+        return model
+
+    def close(self) -> None:
+        for _, real in self.connections.values():
+            real.socket.close()
+
+
+@pytest.fixture
+def pair(server: redis_servers.RedisServer) -> Iterator[Pair]:
+    made = Pair(server)
+    yield made
+    made.close()
+
+
+def test_streams_keep_ids_ranges_and_their_last_id(pair: Pair) -> None:
+    for command in (
+        ("XADD", "s", "5-1", "_", "a"),
+        ("XADD", "s", "5-1", "_", "b"),
+        ("XADD", "s", "4-9", "_", "b"),
+        ("XADD", "s", "0-0", "_", "b"),
+        ("XADD", "s", "7", "_", "b"),
+        ("XADD", "s", "7-2", "_", "c", "x", "d"),
+        ("XADD", "s", "x-2", "_", "c"),
+        ("XADD", "s", "9-2", "_"),
+        ("XADD", "s", "9-2", "_", "c", "x"),
+        ("XADD", "none", "NOMKSTREAM", "9-2", "_", "c"),
+        ("XLEN", "s"),
+        ("XRANGE", "s", "-", "+"),
+        ("XRANGE", "s", "(5-1", "+"),
+        ("XRANGE", "s", "(5-1", "+", "COUNT", "1"),
+        ("XRANGE", "s", "5", "7"),
+        ("XRANGE", "s", "5-2", "(7-2"),
+        ("XRANGE", "s", "(5-1", "(7-0"),
+        ("XRANGE", "s", "-", "+", "COUNT", "0"),
+        ("XRANGE", "s", "-", "+", "COUNT", "-3"),
+        ("XRANGE", "s", "-", "+", "COUNT", "x"),
+        ("XRANGE", "s", "y", "+"),
+        ("XRANGE", "none", "-", "+"),
+        ("XDEL", "s", "5-1", "5-1", "6-0"),
+        ("XDEL", "none", "5-1"),
+        ("XDEL", "s", "7-0", "7-2"),
+        ("XLEN", "s"),
+        ("EXISTS", "s"),
+        ("XRANGE", "s", "-", "+"),
+        ("XADD", "s", "7-2", "_", "older than what was deleted"),
+        ("XADD", "s", "8-0", "_", "e"),
+        ("XTRIM", "s", "MINID", "8-0"),
+        ("XADD", "s", "8-1", "_", "f"),
+        ("XADD", "s", "9-1", "_", "g"),
+        ("XTRIM", "s", "MINID", "8-1"),
+        ("XTRIM", "s", "MAXLEN", "1"),
+        ("XTRIM", "s", "MAXLEN", "=", "0"),
+        ("XTRIM", "s", "MAXLEN", "-1"),
+        ("XTRIM", "none", "MINID", "5"),
+        ("XADD", "s", "MAXLEN", "1", "10-0", "_", "h"),
+        ("XADD", "s", "MAXLEN", "1", "11-0", "_", "i"),
+        ("XADD", "s", "MINID", "=", "12", "12-0", "_", "j"),
+        ("XRANGE", "s", "-", "+"),
+        ("TYPE", "s"),
+    ):
+        pair.ask(*command)
+
+
+def test_a_given_id_is_the_servers_time_and_never_goes_back(pair: Pair) -> None:
+    model, real = pair.ask_masked("XADD", "s", "*", "_", "a")
+    assert abs(int(model.split(b"-")[0]) - int(real.split(b"-")[0])) < 1_000
+    far_away = 2**62
+    pair.ask("XADD", "s", f"{far_away}-7", "_", "b")
+    assert pair.ask("XADD", "s", "*", "_", "c") == b"%d-8" % far_away
+
+
+def test_strings_hashes_sets_and_expiry(pair: Pair) -> None:
+    for command in (
+        ("SET", "k", "5"),
+        ("INCRBY", "k", "3"),
+        ("INCRBY", "k", "-1"),
+        ("INCRBY", "k", "x"),
+        ("INCRBY", "k", "9223372036854775807"),
+        ("SET", "k", "v", "NX"),
+        ("SET", "new", "v", "XX"),
+        ("SET", "k", "v", "EX", "100"),
+        ("TTL", "k"),
+        ("SET", "k", "w"),
+        ("TTL", "k"),
+        ("EXPIRE", "k", "50"),
+        ("TTL", "k"),
+        ("EXPIRE", "k", "0"),
+        ("GET", "k"),
+        ("EXPIRE", "k", "10"),
+        ("TTL", "k"),
+        ("SET", "k", "v", "EX", "0"),
+        ("SET", "k", "v", "EX"),
+        ("SET", "k", "v", "NX", "XX"),
+        ("INCRBY", "other", "2"),
+        ("HSET", "h", "a", "1", "b", "2"),
+        ("HSET", "h", "a", "3"),
+        ("HSET", "h", "a"),
+        ("HSET", "h", "a", "1", "b"),
+        ("HGET", "h", "a"),
+        ("HGET", "h", "zz"),
+        ("HGET", "none", "a"),
+        ("HGETALL", "h"),
+        ("HMGET", "h", "a", "zz"),
+        ("HINCRBY", "h", "a", "4"),
+        ("HINCRBY", "h", "new", "-4"),
+        ("HINCRBY", "h", "a", "x"),
+        ("HSET", "h", "text", "x"),
+        ("HINCRBY", "h", "text", "1"),
+        ("HDEL", "h", "a", "zz"),
+        ("HDEL", "h", "b", "new", "text"),
+        ("EXISTS", "h"),
+        ("HGETALL", "h"),
+        ("HDEL", "h", "a"),
+        ("SADD", "set", "x", "y", "x"),
+        ("SADD", "set", "x"),
+        ("SMEMBERS", "set"),
+        ("SISMEMBER", "set", "x"),
+        ("SREM", "set", "x", "zz"),
+        ("SREM", "set", "y"),
+        ("EXISTS", "set"),
+        ("SMEMBERS", "set"),
+        ("DEL", "other", "other", "zz"),
+        ("SADD", "set", "x"),
+        ("HSET", "h", "a", "1"),
+        ("SET", "k", "v"),
+        ("GET", "h"),
+        ("HGET", "set", "x"),
+        ("SADD", "h", "x"),
+        ("XADD", "k", "*", "_", "x"),
+        ("XLEN", "h"),
+        ("HINCRBY", "k", "x", "1"),
+        ("INCRBY", "h", "1"),
+        ("EXISTS", "k", "h", "zz", "k"),
+        ("GET",),
+        ("GET", "a", "b"),
+        ("PING",),
+        ("PING", "hello"),
+        ("ECHO", "hello"),
+        ("SELECT", "0"),
+        ("SELECT", "x"),
+        ("SELECT", "99"),
+        ("CONFIG", "GET", "maxmemory-policy"),
+    ):
+        pair.ask(*command)
+
+
+def test_memory_usage_is_a_size_or_nothing(pair: Pair) -> None:
+    pair.ask("MEMORY", "USAGE", "none")
+    for n in range(50):
+        pair.ask("XADD", "s", f"{n + 1}-0", "_", b"x" * 1_000)
+    model, real = pair.ask_masked("MEMORY", "USAGE", "s", "SAMPLES", "5")
+    assert 50_000 <= model <= 2 * real and 50_000 <= real <= 2 * model
+
+
+def test_a_transaction_is_applied_as_a_whole(pair: Pair) -> None:
+    pair.ask("EXEC")
+    pair.ask("DISCARD")
+    pair.ask("MULTI")
+    pair.ask("MULTI")
+    pair.ask("SET", "k", "1")
+    pair.ask("GET", "k")
+    pair.ask("GET", "k", on=1)
+    pair.ask("INCRBY", "k", "x")  # fails alone, when it is run
+    pair.ask("PUBLISH", "nobody", "x")
+    pair.ask("EXEC")
+    pair.ask("GET", "k", on=1)
+
+
+@pytest.mark.parametrize("bad", [("GET",), ("HSET", "k", "a"), ("XADD", "s", "*")])
+def test_a_command_refused_while_queueing_aborts_the_transaction(pair: Pair, bad: Argv) -> None:
+    pair.ask("MULTI")
+    pair.ask("SET", "k", "1")
+    pair.ask(*bad)
+    pair.ask("SET", "k", "2")
+    assert pair.ask("EXEC").startswith("EXECABORT")
+    pair.ask("GET", "k")
+    pair.ask("MULTI")
+    pair.ask("DISCARD")
+    pair.ask("SET", "k", "3")
+
+
+def test_subscribers_get_what_is_published_and_are_counted(pair: Pair) -> None:
+    pair.ask("PUBLISH", "c", "nobody hears it", on=1)
+    pair.ask("SUBSCRIBE", "c")
+    pair.ask("SUBSCRIBE", "d", "c")
+    pair.next_reply(on=0)
+    pair.ask("PUBSUB", "NUMSUB", "c", "d", "e", on=1)
+    pair.ask("PUBLISH", "c", "one", on=1)
+    pair.ask("MULTI", on=1)
+    pair.ask("PUBLISH", "d", "two", on=1)
+    pair.ask("PUBLISH", "c", "three", on=1)
+    pair.ask("EXEC", on=1)
+    for _ in range(3):
+        pair.next_reply(on=0)
+    pair.ask("PING")
+    pair.ask("PING", "x")
+    model, real = pair.ask_masked("GET", "k")
+    assert model.startswith("ERR Can't execute 'get'") and real.startswith(
+        "ERR Can't execute 'get'"
+    )
+    pair.ask("UNSUBSCRIBE", "c")
+    pair.ask("PUBLISH", "c", "four", on=1)
+    pair.ask("UNSUBSCRIBE", "zz")
+    pair.ask("UNSUBSCRIBE")
+    pair.ask("UNSUBSCRIBE")
+    pair.ask("GET", "k")
+    pair.ask("PUBSUB", "NUMSUB", "d", on=1)
+
+
+def test_clients_have_ids_and_can_be_killed_by_them(pair: Pair) -> None:
+    ids = [pair.ask_masked("CLIENT", "ID", on=n) for n in (0, 1)]
+    for model_or_real in zip(*ids, strict=True):
+        assert model_or_real[0] < model_or_real[1], "ids grow"
+    pair.ask("CLIENT", "SETNAME", "me")
+    pair.ask("CLIENT", "GETNAME")
+    pair.ask("CLIENT", "KILL", "ID", "999999")
+    model, real = pair[0]
+    answers = (
+        model.ask("CLIENT", "KILL", "ID", ids[1][0]),
+        real.ask("CLIENT", "KILL", "ID", ids[1][1]),
+    )
+    pair.same(("CLIENT", "KILL"), *answers)
+    assert pair[1][0].ended
+    assert pair[1][1].socket.recv(100) == b""
+    answers = (
+        model.ask("CLIENT", "KILL", "ID", ids[0][0]),
+        real.ask("CLIENT", "KILL", "ID", ids[0][1]),
+    )
+    assert pair.same(("CLIENT", "KILL"), *answers) == 0, "it does not kill itself"
+
+
+def test_info_tells_the_run_id_and_time_is_in_two_parts(pair: Pair) -> None:
+    for reply in pair.ask_masked("INFO", "server"):
+        lines = dict(line.split(":", 1) for line in reply.decode().splitlines() if ":" in line)
+        assert len(lines["run_id"]) == 40
+    for reply in pair.ask_masked("INFO", "memory"):
+        assert b"maxmemory_policy:noeviction" in reply
+    model, real = (int(r[0]) * 10**6 + int(r[1]) for r in pair.ask_masked("TIME"))
+    assert abs(model - real) < 10**6
+
+
+def test_full_memory_refuses_what_grows_and_the_whole_transaction(pair: Pair) -> None:
+    pair.ask("XADD", "s", "1-1", "_", "a")
+    pair.ask("SET", "k", "v")
+    pair.ask("HSET", "h", "a", "1")
+    pair.ask("CONFIG", "SET", "maxmemory", "1", on=1)
+    for command in (
+        ("XADD", "s", "2-1", "_", "b"),
+        ("SET", "k", "w"),
+        ("INCRBY", "n", "1"),
+        ("HSET", "h", "a", "2"),
+        ("HINCRBY", "h", "a", "2"),
+        ("SADD", "set", "x"),
+        ("EXPIRE", "k", "100"),
+        ("HDEL", "h", "zz"),
+        ("PUBLISH", "c", "x"),
+        ("XRANGE", "s", "-", "+"),
+        ("GET", "k"),
+        ("XADD",),
+        ("MULTI",),
+        ("XDEL", "s", "1-1"),
+        ("GET", "k"),
+        ("PUBLISH", "c", "x"),
+        ("EXEC",),
+        ("XLEN", "s"),
+        ("MULTI",),
+        ("EXEC",),
+        ("MULTI",),
+        ("XADD", "s", "3-1", "_", "b"),
+        ("DISCARD",),
+        ("XTRIM", "s", "MAXLEN", "0"),
+        ("XDEL", "s", "1-1"),
+        ("DEL", "k", "none"),
+        ("SREM", "set", "x"),
+    ):
+        pair.ask(*command)
+    pair.ask("CONFIG", "SET", "maxmemory", "0", on=1)
+    pair.ask("MULTI")
+    pair.ask("XADD", "s", "4-1", "_", "b")
+    pair.ask("CONFIG", "SET", "maxmemory", "1", on=1)
+    model, real = pair.ask_masked("EXEC")
+    assert model.startswith("EXECABORT") and real.startswith("EXECABORT")
+    pair.ask("CONFIG", "SET", "maxmemory", "0", on=1)
+    pair.ask("XLEN", "s")
+
+
+def _script(name: str) -> bytes:
+    return (LUA / f"{name}.lua").read_bytes()
+
+
+DIRECTORY = ("relay:sessions", "relay:unused")
+FAR_EPOCH = 2**52  # above any clock: what is answered does not depend on the time
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["memory", "out of memory"])
+def test_the_directory_scripts_do_as_described(pair: Pair, full: bool) -> None:
+    entry = f"{FAR_EPOCH} boot-a 1700000000 192.0.2.1"
+    pair.ask("HSET", "relay:sessions", "7", entry)
+    pair.ask("SUBSCRIBE", "wake:7", "wake:7:sid", on=2)
+    pair.next_reply(on=2)
+    if full:
+        pair.ask("CONFIG", "SET", "maxmemory", "1", on=1)
+    claim, hold, release = _script("claim"), _script("hold"), _script("release")
+    who = ("boot-b", "1700000001", "192.0.2.2:999")
+
+    pair.ask("EVAL", claim, 2, *DIRECTORY, "7", *who)
+    pair.next_reply(on=2)
+    # Equal, lower and higher epochs, and a missing entry.
+    pair.ask("EVAL", hold, 2, *DIRECTORY, "7", str(FAR_EPOCH + 1), *who)
+    pair.ask("EVAL", hold, 2, *DIRECTORY, "7", str(FAR_EPOCH), *who)
+    pair.ask("HGETALL", "relay:sessions")
+    pair.ask("EVAL", hold, 2, *DIRECTORY, "7", str(FAR_EPOCH + 9), *who)
+    pair.next_reply(on=2)
+    pair.ask("EVAL", hold, 2, *DIRECTORY, "7:sid", str(FAR_EPOCH + 2), *who)
+    pair.next_reply(on=2)
+    pair.ask("HGETALL", "relay:sessions")
+    pair.ask("EVAL", release, 1, "relay:sessions", "7", str(FAR_EPOCH))
+    pair.next_reply(on=2)
+    pair.ask("EVAL", release, 1, "relay:sessions", "7", str(FAR_EPOCH + 9))
+    pair.next_reply(on=2)
+    pair.ask("EVAL", release, 1, "relay:sessions", "7", str(FAR_EPOCH + 9))
+    pair.next_reply(on=2)
+    pair.ask("HGETALL", "relay:sessions")
+    pair.ask("EXISTS", "relay:unused")
+    pair.ask("CONFIG", "SET", "maxmemory", "0", on=1)
+
+
+def test_a_first_claim_takes_the_servers_time_as_its_epoch(pair: Pair) -> None:
+    replies = pair.ask_masked("EVAL", _script("claim"), 2, *DIRECTORY, "7", "b", "1", "r")
+    for epoch, former in replies:
+        assert abs(int(epoch) - time.time() * 1e6) < 5e6
+        assert former == b""
+
+
+KEYS = st.sampled_from(["a", "b", "stream:1"])
+VALUES = st.sampled_from(["", "x", "1", "-7", "00", "y" * 300])
+FIELDS = st.sampled_from(["f", "g"])
+IDS = st.builds("{}-{}".format, st.integers(0, 4), st.integers(0, 3))
+BOUNDS = st.one_of(IDS, IDS.map("({}".format), st.sampled_from(["-", "+", "2", "(3", "zz"]))
+COUNTS = st.integers(-1, 3).map(str)
+COMMANDS = st.one_of(
+    st.tuples(st.just("XADD"), KEYS, IDS, st.just("_"), VALUES),
+    st.tuples(st.just("XDEL"), KEYS, IDS, IDS),
+    st.tuples(st.just("XRANGE"), KEYS, BOUNDS, BOUNDS),
+    st.tuples(st.just("XRANGE"), KEYS, BOUNDS, BOUNDS, st.just("COUNT"), COUNTS),
+    st.tuples(st.just("XTRIM"), KEYS, st.just("MINID"), IDS),
+    st.tuples(st.just("XTRIM"), KEYS, st.just("MAXLEN"), COUNTS),
+    st.tuples(st.just("XLEN"), KEYS),
+    st.tuples(st.sampled_from(["GET", "HGETALL", "SMEMBERS", "TYPE", "DEL", "EXISTS"]), KEYS),
+    st.tuples(st.just("SET"), KEYS, VALUES),
+    st.tuples(st.just("SET"), KEYS, VALUES, st.sampled_from(["NX", "XX", "EX", "ZZ"])),
+    st.tuples(st.just("INCRBY"), KEYS, VALUES),
+    st.tuples(st.just("HSET"), KEYS, FIELDS, VALUES),
+    st.tuples(st.just("HINCRBY"), KEYS, FIELDS, VALUES),
+    st.tuples(st.sampled_from(["HGET", "HDEL", "SADD", "SREM"]), KEYS, FIELDS),
+    st.tuples(st.sampled_from(["SUBSCRIBE", "UNSUBSCRIBE"]), KEYS),
+    st.tuples(st.just("PUBSUB"), st.just("NUMSUB"), KEYS),
+    st.tuples(st.sampled_from(["MULTI", "EXEC", "DISCARD", "PING"])),
+    st.tuples(st.just("CONFIG"), st.just("SET"), st.just("maxmemory"), st.sampled_from("01")),
+)
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(commands=st.lists(st.tuples(st.integers(0, 1), COMMANDS), max_size=40))
+def test_random_commands_get_the_same_replies(
+    server: redis_servers.RedisServer, commands: list[tuple[int, Argv]]
+) -> None:
+    pair = Pair(server)
+    queueing: dict[int, bool] = {}
+    try:
+        for on, argv in commands:
+            # A subscriber may only (un)subscribe and ping; CONFIG and pub/sub stay out of MULTI.
+            subscribed = bool(pair[on][0].connection.channels)
+            if subscribed and argv[0] not in ("SUBSCRIBE", "UNSUBSCRIBE", "PING"):
+                continue
+            if queueing.get(on) and argv[0] in ("CONFIG", "SUBSCRIBE", "UNSUBSCRIBE"):
+                continue
+            pair.ask(*argv, on=on)
+            queueing[on] = pair[on][0].connection.queue is not None
+    finally:
+        pair.close()
+        server.run("CONFIG", "SET", "maxmemory", 0)
