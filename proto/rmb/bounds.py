@@ -55,6 +55,12 @@ NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
 """AES-GCM authentication tag at its end."""
 
+PING_EXPIRATION_S: Final = 40
+"""Life of an envelope ping, as the TypeScript client sends it."""
+
+MAX_SHARED_SECRETS: Final = 1024
+"""Secrets shared with other twins that a peer keeps; each takes some 50 us to make again."""
+
 MAX_PENDING_REQUESTS: Final = 10_000
 """Requests one peer waits for at a time; each keeps a uid and a deadline."""
 

@@ -1,0 +1,118 @@
+"""The fixed window limit of a twin: so many messages and bytes per minute of the clock.
+
+Several workers serve sessions of one twin. Each counts what it admits in a `WindowCount` and hands
+the part not yet reported to the shared counter with its next commit (`take`); the counter's reply,
+the sum over all workers, comes back with `merge`. A judgement uses that sum and everything counted
+here since: exact for one worker, and for several as exact as one commit is quick.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+WINDOW_S: Final = 60
+"""Windows begin at multiples of this of unix time, as in rmb-rs 1.5."""
+
+
+class Excess(Enum):
+    """Which half of the limit a message broke."""
+
+    COUNT = auto()
+    SIZE = auto()
+
+
+class Limit(NamedTuple):
+    """What one window may hold; 0 is unlimited, for each by itself.
+
+    Attributes:
+        messages: how many.
+        size_bytes: of all messages together, and of each one.
+    """
+
+    messages: int = 0
+    size_bytes: int = 0
+
+
+class Increment(NamedTuple):
+    """What a worker adds to the shared counter of a window."""
+
+    window: int
+    messages: int
+    size_bytes: int
+
+
+def window_index(now: float) -> int:
+    """Returns the number of the window that unix time `now` falls into."""
+    return int(now // WINDOW_S)
+
+
+class WindowCount:
+    """Messages and bytes of one twin in the current window.
+
+    Attributes:
+        window: index of the window the numbers belong to.
+        messages: over all workers, as far as known here.
+        size_bytes: the same.
+    """
+
+    __slots__ = ("_new_bytes", "_new_messages", "_unanswered", "messages", "size_bytes", "window")
+
+    def __init__(self) -> None:
+        self.window = -1
+        self.messages = self.size_bytes = 0
+        self._new_messages = self._new_bytes = 0  # counted here and not taken yet
+        self._unanswered = False  # an increment is on its way to the shared counter
+
+    def admit(self, size_bytes: int, limit: Limit, now: float) -> Excess | None:
+        """Counts a message and says which half of the limit it breaks, if any.
+
+        A message larger than the whole window is refused without being counted; any other one
+        counts, refused or not, as in rmb-rs 1.5: who keeps sending stays refused.
+        """
+        window = int(now // WINDOW_S)
+        if window != self.window:
+            self._begin(window)
+        max_messages, max_bytes = limit
+        if max_bytes and size_bytes > max_bytes:
+            return Excess.SIZE
+        self.messages += 1
+        self.size_bytes += size_bytes
+        self._new_messages += 1
+        self._new_bytes += size_bytes
+        if max_messages and self.messages > max_messages:
+            return Excess.COUNT
+        if max_bytes and self.size_bytes > max_bytes:
+            return Excess.SIZE
+        return None
+
+    def take(self) -> Increment | None:
+        """Hands out what the shared counter does not have yet; None when there is nothing.
+
+        Nothing is handed out until the former increment was answered (`merge` or `settle`), as
+        exactly one commit is unanswered at a time.
+        """
+        if self._unanswered or not self._new_messages:
+            return None
+        increment = Increment(self.window, self._new_messages, self._new_bytes)
+        self._new_messages = self._new_bytes = 0
+        self._unanswered = True
+        return increment
+
+    def merge(self, window: int, messages: int, size_bytes: int) -> None:
+        """Takes the shared counter's reply to the increment; one for a past window is void."""
+        if window == self.window:
+            self.messages = messages + self._new_messages
+            self.size_bytes = size_bytes + self._new_bytes
+            self._unanswered = False
+
+    def settle(self, window: int) -> None:
+        """Takes note that the increment was applied although its reply was lost."""
+        if window == self.window:
+            self._unanswered = False
+
+    def _begin(self, window: int) -> None:
+        self.window = window
+        self.messages = self.size_bytes = 0
+        self._new_messages = self._new_bytes = 0
+        self._unanswered = False  # a reply that still comes is void

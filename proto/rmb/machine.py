@@ -1,0 +1,411 @@
+"""Both sides of the protocol, without IO: one session as its relay sees it, and a peer.
+
+Feed either with the bytes of binary websocket messages (`receive_data`), then drain two queues:
+messages to send (`data_to_send`) and events for the owner (`next_event`). Time is passed to every
+call in unix seconds; a peer has a timer (`next_timer`, `handle_timer`) for requests that nobody
+answers. Randomness and twins come from functions given to the constructor.
+
+    owner of a peer         PeerSide          RelaySide         owner of the session
+    send_request()   -->    encrypt, sign --> examine, limit,
+                                              route        -->  EnvelopeAccepted
+    RequestReceived  <--    verify, decrypt  <--------- bytes, forwarded untouched
+
+A relay under load calls `inbound.examine` and `routing.route` itself, because an answer of it must
+wait for the commit of what came before; `RelaySide` is the same order of steps where nothing waits.
+"""
+
+from __future__ import annotations
+
+import heapq
+import uuid
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from proto.identity.agreement import EncryptionKey
+from proto.identity.errors import AgreementError
+from proto.identity.signing import SigningKey
+from proto.limits.window import Excess
+from proto.rmb import challenge, events, notices, stamp, tags
+from proto.rmb import types_pb2 as pb
+from proto.rmb.address import Address, SessionKey, from_message, to_message
+from proto.rmb.bounds import DEFAULT_BOUNDS, MAX_PENDING_REQUESTS, PING_EXPIRATION_S, Bounds
+from proto.rmb.errors import (
+    BoundError,
+    EnvelopeError,
+    ExpiredError,
+    NotBinaryError,
+    NotEnvelopeError,
+    UnknownTwinError,
+)
+from proto.rmb.inbound import examine
+from proto.rmb.reasons import MessageReason, SessionReason
+from proto.rmb.routing import Facts, Step, route
+from proto.rmb.sealing import PeerTwin, Sealer
+
+_EXCESS_REASONS: Final = {
+    Excess.COUNT: MessageReason.LIMIT_COUNT,
+    Excess.SIZE: MessageReason.LIMIT_SIZE,
+}
+
+
+class RelaySide:
+    """One session of a relay: judges what its client sends, and answers what it can by itself.
+
+    Args:
+        origin: the session.
+        domains: the names under which twins list this relay.
+        facts: returns what is known of a destination; fail-fast is filled in here.
+        admit: counts a message of so many bytes at a time, and says which half of the twin's limit
+            it breaks.
+        bounds: sizes the fields may have.
+    """
+
+    def __init__(
+        self,
+        origin: SessionKey,
+        domains: frozenset[str],
+        facts: Callable[[SessionKey], Facts],
+        admit: Callable[[int, float], Excess | None] | None = None,
+        bounds: Bounds = DEFAULT_BOUNDS,
+    ) -> None:
+        self.origin = origin
+        self._domains = domains
+        self._facts = facts
+        self._admit = admit
+        self._bounds = bounds
+        self._failed = False  # after fatal input nothing more is taken
+        self._events: deque[events.RelayEvent] = deque()
+        self._output: list[bytes] = []
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        """Takes one binary message of the client."""
+        if self._failed:
+            return
+        envelope, destination, reason, detail = examine(self.origin, data, self._bounds)
+        if reason is MessageReason.UNPARSABLE:
+            self._events.append(events.EnvelopeRefused(reason, None, len(data)))
+            self._fail(SessionReason.UNPARSABLE)
+            return
+        # The limit comes before every other verdict on a message that could be parsed: what is
+        # refused for another reason counts too.
+        excess = self._admit(len(data), now) if self._admit and data else None
+        if excess is not None:
+            reason, detail = _EXCESS_REASONS[excess], None
+        if reason is not None:
+            self._refuse(envelope, reason, detail, len(data), now)
+            return
+        assert envelope is not None  # only refused messages come without
+        if destination is None:
+            self._output.append(notices.pong(envelope))
+            self._events.append(events.PingAnswered(envelope.uid))
+        else:
+            self._route(envelope, destination, data, now)
+
+    def receive_text(self) -> None:
+        """Takes note of a text message, which ends the session."""
+        if not self._failed:
+            self._events.append(events.EnvelopeRefused(MessageReason.TEXT_FRAME, None, 0))
+            self._fail(SessionReason.TEXT_FRAME)
+
+    def deliver(self, data: bytes) -> None:
+        """Sends a message for this session to its client."""
+        self._output.append(data)
+
+    def data_to_send(self) -> list[bytes]:
+        """Returns the binary messages to send, in order."""
+        output, self._output = self._output, []
+        return output
+
+    def next_event(self) -> events.RelayEvent | None:
+        """Returns what happened next."""
+        return self._events.popleft() if self._events else None
+
+    def _route(
+        self, envelope: pb.Envelope, destination: SessionKey, data: bytes, now: float
+    ) -> None:
+        fail_fast = tags.has_fail_fast(envelope.tags)
+        decision = route(self._facts(destination)._replace(fail_fast=fail_fast), self._domains)
+        if decision.step is Step.REFUSE and decision.reason is not None:
+            self._refuse(envelope, decision.reason, None, len(data), now)
+        else:
+            self._events.append(events.EnvelopeAccepted(envelope, data, destination, decision.step))
+
+    def _refuse(
+        self,
+        envelope: pb.Envelope | None,
+        reason: MessageReason,
+        detail: str | None,
+        size_bytes: int,
+        now: float,
+    ) -> None:
+        self._events.append(events.EnvelopeRefused(reason, envelope, size_bytes))
+        if envelope is None:
+            return
+        notice = notices.refusal(envelope, reason, int(now), self.origin, detail)
+        if notice is not None:
+            self._output.append(notice)
+
+    def _fail(self, reason: SessionReason) -> None:
+        self._failed = True
+        self._events.append(events.SessionFailed(reason))
+
+
+class _Pending:
+    """A request that may be answered."""
+
+    __slots__ = ("answers", "deadline")
+
+    def __init__(self) -> None:
+        self.deadline = 0  # unix second from which on answers are not waited for
+        self.answers = 0
+
+
+class PeerSide:
+    """A twin's end: makes signed and sealed messages, and checks and opens incoming ones.
+
+    Args:
+        own: the session it is signed in as.
+        key: signs for the own twin.
+        encryption: its encryption key; None: it seals nothing and can open nothing.
+        look_up: returns a twin, None when there is no such one. A shell whose look-ups wait
+            fetches the source of a message before it passes the message on.
+        random: returns so many random bytes.
+    """
+
+    def __init__(
+        self,
+        own: SessionKey,
+        key: SigningKey,
+        encryption: EncryptionKey | None,
+        look_up: Callable[[int], PeerTwin | None],
+        random: Callable[[int], bytes],
+    ) -> None:
+        self.own = Address(*own)
+        self._look_up = look_up
+        self._random = random
+        self._sealer = Sealer(own, key, encryption, random)
+        self._pending: dict[str, _Pending] = {}
+        # Deadlines and uids; one that was put off since is still in here and means nothing.
+        self._timers: list[tuple[int, str]] = []
+        self._events: deque[events.PeerEvent] = deque()
+        self._output: list[bytes] = []
+
+    # Sending.
+
+    def send_request(
+        self,
+        destination: SessionKey,
+        command: str,
+        payload: bytes,
+        now: int,
+        *,
+        expiration_s: int = 0,
+        tags: str | None = None,
+        schema: str | None = None,
+        uid: str | None = None,
+    ) -> str:
+        """Asks a twin for something; returns the uid that its answers have.
+
+        Args:
+            destination: the session that is asked.
+            command: what for.
+            payload: sealed when the twin has a public key.
+            now: unix seconds.
+            expiration_s: how long an answer is waited for; 0 means the default.
+            tags: `fail-fast` asks for an error when the destination is away.
+            schema: content type of the payload.
+            uid: of a request to several destinations; otherwise a new one is made.
+
+        Raises:
+            UnknownTwinError: there is no such twin.
+            AgreementError: its public key is none.
+            BoundError: too many requests wait for answers.
+        """
+        uid = uid or self._new_uid()
+        pending = self._pending.get(uid)
+        if pending is None and len(self._pending) >= MAX_PENDING_REQUESTS:
+            size = len(self._pending) + 1
+            raise BoundError("pending requests", size, MAX_PENDING_REQUESTS, "entries")
+        envelope = self._sealer.new(uid, destination, schema)
+        envelope.request.command = command
+        if tags is not None:
+            envelope.tags = tags
+        expiration_s = stamp.request_expiration(expiration_s)
+        self._send(envelope, payload, now, expiration_s)
+        deadline = now + expiration_s
+        if pending is None:
+            pending = self._pending[uid] = _Pending()
+        if deadline > pending.deadline:
+            pending.deadline = deadline
+            heapq.heappush(self._timers, (deadline, uid))
+        return uid
+
+    def send_response(
+        self,
+        request: events.RequestReceived,
+        payload: bytes,
+        now: int,
+        schema: str | None = None,
+    ) -> None:
+        """Answers a request.
+
+        Raises:
+            UnknownTwinError: the twin that asked is gone.
+        """
+        envelope = self._sealer.new(request.uid, request.source, schema)
+        envelope.response.SetInParent()
+        self._send(envelope, payload, now, stamp.response_expiration())
+
+    def send_error(
+        self,
+        request: events.RequestReceived,
+        code: int,
+        message: str,
+        now: int,
+        payload: bytes | None = None,
+    ) -> None:
+        """Answers a request with an error.
+
+        Raises:
+            UnknownTwinError: the twin that asked is gone.
+        """
+        envelope = self._sealer.new(request.uid, request.source)
+        envelope.error.code = code
+        envelope.error.message = message
+        self._send(envelope, payload, now, stamp.response_expiration())
+
+    def send_ping(self, now: int) -> str:
+        """Asks the relay for a pong, unsigned as the TypeScript client does; returns its uid."""
+        ping = pb.Envelope(uid=self._new_uid(), timestamp=now, expiration=PING_EXPIRATION_S)
+        ping.source.CopyFrom(to_message(self.own))
+        ping.destination.SetInParent()  # twin 0
+        ping.ping.SetInParent()
+        self._output.append(ping.SerializeToString())
+        return ping.uid
+
+    # Receiving.
+
+    def receive_data(self, data: bytes, now: int) -> None:
+        """Takes one binary message of the relay."""
+        try:
+            envelope = pb.Envelope.FromString(data)
+        except DecodeError:
+            self._events.append(events.EnvelopeRejected(NotEnvelopeError(), ""))
+            return
+        try:
+            self._accept(envelope, now)
+        except EnvelopeError as error:
+            self._events.append(events.EnvelopeRejected(error, envelope.uid))
+            if envelope.HasField("request"):
+                self._send_rejection(envelope, error, now)
+
+    def receive_text(self) -> None:
+        """Takes note of a text message, which no relay should send."""
+        self._events.append(events.EnvelopeRejected(NotBinaryError(), ""))
+
+    def data_to_send(self) -> list[bytes]:
+        """Returns the binary messages to send, in order."""
+        output, self._output = self._output, []
+        return output
+
+    def next_event(self) -> events.PeerEvent | None:
+        """Returns what happened next."""
+        return self._events.popleft() if self._events else None
+
+    def next_timer(self) -> int | None:
+        """Returns when to call `handle_timer`, in unix seconds; None: nothing is waited for."""
+        return self._timers[0][0] if self._timers else None
+
+    def handle_timer(self, now: int) -> None:
+        """Stops waiting for answers to requests that are expired."""
+        while self._timers and self._timers[0][0] <= now:
+            _, uid = heapq.heappop(self._timers)
+            pending = self._pending.get(uid)
+            if pending is not None and pending.deadline <= now:
+                del self._pending[uid]
+                self._events.append(events.RequestExpired(uid, pending.answers))
+
+    # How an incoming envelope is checked, in the order of rmb-peer 1.5.
+
+    def _accept(self, envelope: pb.Envelope, now: int) -> None:
+        if stamp.ttl(now, envelope.timestamp, envelope.expiration) <= 0:
+            raise ExpiredError
+        kind = envelope.WhichOneof("message")
+        source = from_message(envelope.source)
+        if source.twin == 0 and kind in ("error", "pong"):
+            # Only a relay sends these without a source, and it has no key to sign with. Peers sign.
+            self._accept_from_relay(envelope, now)
+            return
+        twin = self._look_up(source.twin) if source.twin else None
+        if twin is None:
+            raise UnknownTwinError(source.twin)
+        challenge.verify(envelope, twin.account)
+        payload = self._sealer.open(envelope, twin)
+        schema = envelope.schema if envelope.HasField("schema") else None
+        uid = envelope.uid
+        if kind == "request":
+            deadline = stamp.deadline(envelope.timestamp, envelope.expiration)
+            tags = envelope.tags if envelope.HasField("tags") else None
+            self._events.append(
+                events.RequestReceived(
+                    uid, source, envelope.request.command, payload, schema, tags, deadline
+                )
+            )
+            return
+        pending = self._pending.get(uid)
+        if kind not in ("response", "error") or pending is None or pending.deadline <= now:
+            self._events.append(events.EnvelopeUnmatched(uid, source))
+            return
+        pending.answers += 1
+        if kind == "response":
+            self._events.append(events.ResponseReceived(uid, source, payload, schema))
+        else:
+            code, message = envelope.error.code, envelope.error.message
+            self._events.append(events.ErrorReceived(uid, source, code, message, payload))
+
+    def _accept_from_relay(self, envelope: pb.Envelope, now: int) -> None:
+        uid = envelope.uid
+        if envelope.HasField("pong"):
+            self._events.append(events.PongReceived(uid))
+            return
+        pending = self._pending.get(uid)
+        if pending is None or pending.deadline <= now:
+            self._events.append(events.EnvelopeUnmatched(uid, from_message(envelope.source)))
+            return
+        pending.answers += 1
+        error = envelope.error
+        self._events.append(
+            events.ErrorReceived(uid, None, error.code, error.message, envelope.plain)
+        )
+
+    # How an outgoing one is made.
+
+    def _new_uid(self) -> str:
+        return str(uuid.UUID(bytes=self._random(16), version=4))
+
+    def _send(
+        self, envelope: pb.Envelope, payload: bytes | None, now: int, expiration_s: int
+    ) -> None:
+        receiver = self._look_up(envelope.destination.twin)
+        if receiver is None:
+            raise UnknownTwinError(envelope.destination.twin)
+        self._output.append(self._sealer.seal(envelope, payload, receiver, now, expiration_s))
+
+    def _send_rejection(self, request: pb.Envelope, error: EnvelopeError, now: int) -> None:
+        """Tells the sender of a request what is wrong with it, even one that is not known."""
+        source = from_message(request.source)
+        if source.twin == 0:
+            return
+        answer = self._sealer.new(request.uid, source)
+        answer.error.code = error.code
+        answer.error.message = str(error)
+        expiration_s = stamp.request_expiration(request.expiration)
+        asker = self._look_up(source.twin)
+        try:
+            sealed = self._sealer.seal(answer, None, asker, now, expiration_s)
+        except AgreementError:
+            sealed = self._sealer.seal(answer, None, None, now, expiration_s)
+        self._output.append(sealed)

@@ -1,0 +1,111 @@
+"""How a twin makes the envelopes it sends, and opens the payloads it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+from proto.identity.agreement import EncryptionKey
+from proto.identity.errors import AgreementError
+from proto.identity.signing import SigningKey
+from proto.rmb import challenge, e2e
+from proto.rmb import types_pb2 as pb
+from proto.rmb.address import SessionKey, to_message
+from proto.rmb.bounds import MAX_SHARED_SECRETS, NONCE_BYTES
+from proto.rmb.errors import CipherError, NoPublicKeyError
+
+
+class PeerTwin(NamedTuple):
+    """What a peer needs to know of another twin.
+
+    Attributes:
+        account: its public signing key.
+        pk: its public encryption key; None: payloads to and from it are plain.
+    """
+
+    account: bytes
+    pk: bytes | None = None
+
+
+class Sealer:
+    """Signs and encrypts for one session of a twin.
+
+    Args:
+        own: the session that envelopes come from.
+        key: signs for the twin.
+        encryption: its encryption key; None: it seals nothing and can open nothing.
+        random: returns so many random bytes.
+    """
+
+    def __init__(
+        self,
+        own: SessionKey,
+        key: SigningKey,
+        encryption: EncryptionKey | None,
+        random: Callable[[int], bytes],
+    ) -> None:
+        self._own = own
+        self._key = key
+        self._random = random
+        # Agreeing costs a point multiplication, and a twin talks to the same few again and again.
+        self._agree: Callable[[bytes], bytes] | None = None
+        if encryption is not None:
+            self._agree = lru_cache(MAX_SHARED_SECRETS)(encryption.shared_secret)
+
+    def new(self, uid: str, destination: SessionKey, schema: str | None = None) -> pb.Envelope:
+        """Returns an envelope with its addresses, still to be completed and sealed."""
+        envelope = pb.Envelope(uid=uid, schema=schema)
+        envelope.source.CopyFrom(to_message(self._own))
+        envelope.destination.CopyFrom(to_message(destination))
+        return envelope
+
+    def seal(
+        self,
+        envelope: pb.Envelope,
+        payload: bytes | None,
+        receiver: PeerTwin | None,
+        now: int,
+        expiration_s: int,
+    ) -> bytes:
+        """Puts in the payload, stamps, signs and serialises.
+
+        Args:
+            envelope: complete but for payload, times and signature.
+            payload: encrypted when the receiver has a public key, even when there is none; plain
+                or left out otherwise.
+            receiver: None for one that is not known.
+            now: unix seconds.
+            expiration_s: time to live.
+
+        Raises:
+            AgreementError: the receiver's public key is none.
+        """
+        if receiver is not None and receiver.pk is not None and self._agree is not None:
+            shared = self._agree(receiver.pk)
+            envelope.cipher = e2e.encrypt(shared, payload or b"", self._random(NONCE_BYTES))
+        elif payload is not None:
+            envelope.plain = payload
+        envelope.timestamp = now
+        envelope.expiration = expiration_s
+        challenge.sign(envelope, self._key)
+        return envelope.SerializeToString()
+
+    def open(self, envelope: pb.Envelope, sender: PeerTwin) -> bytes:
+        """Returns the payload, decrypted.
+
+        Raises:
+            NoPublicKeyError: encrypted, but the sender has no public key.
+            CipherError: it does not open.
+        """
+        if not envelope.HasField("cipher"):
+            return envelope.plain
+        if sender.pk is None:
+            raise NoPublicKeyError
+        if self._agree is None:
+            raise CipherError
+        try:
+            shared = self._agree(sender.pk)
+        except AgreementError:
+            raise CipherError from None
+        return e2e.decrypt(shared, envelope.cipher)
