@@ -37,6 +37,7 @@ PING: Final = 0x9
 PONG: Final = 0xA
 FINAL_BINARY: Final = FINAL | BINARY
 MASKED: Final = 0x80
+NOTHING: Final = -1  # no first byte equals it: inside a fragmented message
 
 MIN_FRAME_BYTES: Final = 6  # two bytes and the mask
 LENGTH_16: Final = 126
@@ -98,17 +99,24 @@ class FrameReader:
         position = 0
         end = len(source)
         limit = self._limit_bytes
+        plain = FINAL_BINARY if self._fragments is None else NOTHING
         try:
             while end - position >= MIN_FRAME_BYTES:
                 size = source[position + 1] - MASKED
-                if source[position] != FINAL_BINARY or size < 0 or self._fragments is not None:
+                if source[position] != plain or size < 0:
                     following = self._read_other(source, position, end, messages)
                     if following < 0:
                         break
                     position = following
+                    plain = FINAL_BINARY if self._fragments is None else NOTHING
                     continue
                 start = position + 6
-                if size >= LENGTH_16:
+                if size == LENGTH_16 and end - position >= 8:
+                    start = position + 8
+                    size = source[position + 2] << 8 | source[position + 3]
+                    if size < LENGTH_16:
+                        raise _not_shortest()
+                elif size >= LENGTH_16:
                     following = self._extended(source, position, end)
                     if following < 0:
                         break
@@ -197,7 +205,7 @@ class FrameReader:
         # RFC 6455, section 5.2: the minimal number of bytes must be used.
         size = int.from_bytes(source[position + 2 : start - 4], "big")
         if size < (0x10000 if wide else LENGTH_16):
-            raise _protocol_error("length not in its shortest form")
+            raise _not_shortest()
         return start
 
     def _read_other(
@@ -261,6 +269,10 @@ def _unmask_view(source: bytes | bytearray, start: int, following: int) -> bytes
 
 def _protocol_error(text: str) -> FrameError:
     return FrameError(CloseCode.PROTOCOL_ERROR, Refusal.PROTOCOL_ERROR, text)
+
+
+def _not_shortest() -> FrameError:
+    return _protocol_error("length not in its shortest form")
 
 
 def _too_large() -> FrameError:

@@ -1,0 +1,152 @@
+"""How many bytes of a connection the peer's TCP has acknowledged.
+
+acknowledged = handed to the transport - transport buffer - kernel queue (SIOCOUTQ)
+
+What reached the kernel is remembered at each look at a living transport, because a dying one
+reports an empty buffer: after a reset asyncio and uvloop throw it away. The kernel's own count
+stays true after a reset, for as long as the socket is open. `connection_lost` is called before
+either loop closes it, and a duplicate of the descriptor keeps it open while a discarded connection
+drains.
+
+Other kinds of sockets than plain TCP give less, never more:
+
+- Unix sockets: the kernel reports the memory of what the peer has not read, which is not less than
+  its bytes. A dead one reports 0, so it is not looked at.
+- TLS: bytes of the stream are not bytes of the socket. All is acknowledged when buffer and queue
+  are empty at two looks with a turn of the loop in between (uvloop hands what was written to the
+  kernel at the end of a turn, and does not tell what waits below the TLS layer; one turn is enough
+  for that: it is less than a kernel queue holds).
+- Where the system has no SIOCOUTQ: what left the transport buffer; a dead socket is not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import socket
+import termios
+from array import array
+from enum import Enum
+from typing import Final
+
+SIOCOUTQ: Final[int] = termios.TIOCOUTQ
+_queue_size: Final = array("i", [0])  # reused by each look: no allocation on the hot path
+
+
+class Kind(Enum):
+    """What the kernel's queue size means for a connection."""
+
+    TCP = "tcp"
+    TLS = "tls"
+    UNIX = "unix"
+    UNKNOWN = "unknown"
+
+
+class Outgoing:
+    """The outgoing bytes of one connection, seen from below the transport.
+
+    `sent` in its methods is the number of bytes written to the transport and not discarded.
+    """
+
+    __slots__ = ("_acknowledged", "_clean", "_fd", "_in_kernel", "_kind", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._in_kernel = 0  # bytes known to have left the transport buffer
+        self._acknowledged = 0
+        self._clean: tuple[int, float] | None = None  # TLS: (sent, time) of the last empty look
+        self._fd = -1
+        self._kind = Kind.UNKNOWN
+        handle = transport.get_extra_info("socket")
+        if handle is None:
+            return
+        self._fd = handle.fileno()
+        if transport.get_extra_info("ssl_object") is not None:
+            self._kind = Kind.TLS
+        elif handle.family in (socket.AF_INET, socket.AF_INET6):
+            self._kind = Kind.TCP
+        elif handle.family == socket.AF_UNIX:
+            self._kind = Kind.UNIX
+
+    def look(self, sent: int) -> int:
+        """Remember what has left the transport buffer; returns the known lower bound."""
+        if not self._transport.is_closing():
+            self._in_kernel = sent - self._transport.get_write_buffer_size()
+        return self._in_kernel
+
+    def acknowledged(self, sent: int) -> int:
+        """Bytes acknowledged by the peer's TCP; never falls."""
+        if self._acknowledged == sent or self._fd < 0:
+            return self._acknowledged
+        in_kernel = self.look(sent)
+        if self._kind is Kind.TCP:
+            try:
+                fcntl.ioctl(self._fd, SIOCOUTQ, _queue_size)
+            except OSError as error:
+                self._no_queue(error)
+                return self._acknowledged
+            arrived = in_kernel - _queue_size[0]
+        else:
+            arrived = self._arrived_elsewhere(sent, in_kernel)
+        if arrived > self._acknowledged:
+            self._acknowledged = arrived
+        return self._acknowledged
+
+    def lost(self, sent: int) -> None:
+        """The loop is about to close its descriptor: take the last look."""
+        self.acknowledged(sent)
+        self._fd = -1
+
+    def linger(self) -> socket.socket | None:
+        """Keep the socket open beyond the transport's end and go on looking at it.
+
+        Returns:
+            The duplicate: to be closed by the caller, after `lost`.
+        """
+        if self._fd < 0:
+            return None
+        try:
+            duplicate = socket.socket(fileno=os.dup(self._fd))
+        except OSError:  # out of descriptors: the connection ends without lingering
+            return None
+        self._fd = duplicate.fileno()
+        return duplicate
+
+    def queue_empty(self) -> bool:
+        """Whether the kernel has nothing left that is not acknowledged, or does not tell."""
+        if self._fd < 0:
+            return True
+        try:
+            fcntl.ioctl(self._fd, SIOCOUTQ, _queue_size)
+        except OSError:
+            return True
+        return _queue_size[0] == 0
+
+    def _arrived_elsewhere(self, sent: int, in_kernel: int) -> int:
+        if self._transport.is_closing():
+            return 0
+        if self._kind is Kind.UNKNOWN:
+            return in_kernel
+        fcntl.ioctl(self._fd, SIOCOUTQ, _queue_size)
+        if self._kind is Kind.UNIX:
+            return in_kernel - _queue_size[0]
+        if _queue_size[0] or in_kernel < sent:
+            self._clean = None
+            return 0
+        now = self._loop.time()
+        if self._clean is None:
+            self._clean = (sent, now)
+            return 0
+        arrived, seen_at = self._clean
+        if now == seen_at:
+            return 0
+        self._clean = (sent, now)
+        return arrived
+
+    def _no_queue(self, error: OSError) -> None:
+        if error.errno not in (errno.EINVAL, errno.ENOTTY, errno.EOPNOTSUPP):
+            raise error
+        self._kind = Kind.UNKNOWN

@@ -1,0 +1,500 @@
+"""The websocket connection as uvicorn's loop sees it: bytes in, messages to a receiver, bytes out.
+
+`http_protocol.RelayHttpProtocol` hands over a connection whose request asks for a websocket. The
+ASGI application decides about it (an HTTP answer, or accept); from then on no byte passes ASGI:
+what a read completed goes to the receiver in one call, and `send_messages` writes to the transport.
+
+States: CONNECTING (the application decides) -> OPEN -> CLOSING (close frame sent, or buffer
+discarded; bounded) -> CLOSED. A refused handshake goes from CONNECTING to CLOSED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from enum import Enum
+from typing import Any, Final
+
+from uvicorn.protocols.utils import ClientDisconnected
+
+from proto.websocket.errors import CloseCode
+from proto.websocket.events import CloseReceived, InputRefused, PingReceived
+from proto.websocket.frames import (
+    FrameReader,
+    binary_frames,
+    close_frame,
+    close_payload,
+    framed_bytes,
+    pong_frame,
+)
+from relay.server.acknowledgement import Outgoing
+from relay.server.handshake import http_answer, switching_protocols
+from relay.server.limits import ServerLimits
+from relay.server.socket import Receiver
+
+LINGER_LOOK_S: Final = 0.02  # between two looks at the kernel queue of a discarded connection
+MAX_ANSWER_BYTES: Final = 64 * 1024  # body of an HTTP answer before the upgrade
+
+logger = logging.getLogger(__name__)
+
+
+class State(Enum):
+    CONNECTING = "connecting"
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class FrameProtocol(asyncio.Protocol):
+    """One websocket connection; a `relay.server.socket.RelaySocket`.
+
+    Attributes:
+        written: see `RelaySocket`.
+        last_received: see `RelaySocket`.
+        remote: see `RelaySocket`.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_close_code",
+        "_connect_told",
+        "_detail",
+        "_discarded_bytes",
+        "_early",
+        "_key",
+        "_limits",
+        "_lingering",
+        "_listener",
+        "_loop",
+        "_outgoing",
+        "_owner",
+        "_pending_pong",
+        "_reader",
+        "_reading_paused",
+        "_receiver",
+        "_scope",
+        "_state",
+        "_timer",
+        "_transport",
+        "_waiter",
+        "_writing_paused",
+        "last_received",
+        "remote",
+        "written",
+    )
+
+    def __init__(
+        self,
+        owner: Any,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        limits: ServerLimits,
+        remote: str,
+    ) -> None:
+        """Take over a connection.
+
+        Args:
+            owner: uvicorn's `ServerState`: its connections and tasks are those it waits for.
+            transport: whose protocol this becomes.
+            loop: the running one.
+            limits: of this worker.
+            remote: client address.
+        """
+        self._owner = owner
+        self._transport = transport
+        self._loop = loop
+        self._limits = limits
+        self.remote = remote
+        self.written = 0
+        self.last_received = loop.time()
+        self._state = State.CONNECTING
+        self._outgoing = Outgoing(transport, loop)
+        self._discarded_bytes = 0  # of `written`: counted, but never on their way
+        self._reader: FrameReader | None = None
+        self._receiver: Receiver | None = None  # takes messages now
+        self._listener: Receiver | None = None  # is to be told of the end
+        self._early = b""  # received before there was a receiver
+        self._key = b""
+        self._scope: dict[str, Any] | None = None
+        self._answer: tuple[int, list[tuple[bytes, bytes]], bytes] | None = None
+        self._connect_told = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._close_code = int(CloseCode.ABNORMAL)
+        self._detail: str | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._lingering: socket.socket | None = None
+        self._pending_pong: bytes | None = None
+        self._reading_paused = False
+        self._writing_paused = False
+        owner.connections.add(self)
+
+    # --- the handshake, through ASGI -------------------------------------------------------------
+
+    def run(self, app: Any, scope: dict[str, Any], key: bytes, early: bytes) -> None:
+        """Let the application decide.
+
+        Args:
+            app: ASGI application.
+            scope: of the websocket.
+            key: of the handshake.
+            early: bytes that came behind the request.
+        """
+        self._scope = scope
+        self._key = key
+        if early:
+            self._keep_early(early)
+        task = self._loop.create_task(self._run(app, scope))
+        self._owner.tasks.add(task)
+        task.add_done_callback(self._owner.tasks.discard)
+
+    async def _run(self, app: Any, scope: dict[str, Any]) -> None:
+        try:
+            await app(scope, self._receive, self._send)
+        except ClientDisconnected:
+            pass
+        except asyncio.CancelledError:  # the server does not wait for it any more
+            self.abort()
+            raise
+        except Exception:
+            logger.exception("the application failed on a websocket")
+            if self._state is State.CONNECTING:
+                self._refuse(500, b"internal error")
+            else:
+                self.close(CloseCode.INTERNAL_ERROR, "internal error")
+        else:
+            if self._state is State.CONNECTING:
+                logger.error("the application ended without an answer to a websocket")
+                self._refuse(500, b"internal error")
+            else:
+                self.close(CloseCode.NORMAL, "")
+
+    async def _receive(self) -> dict[str, Any]:
+        if not self._connect_told:
+            self._connect_told = True
+            return {"type": "websocket.connect"}
+        if self._state is not State.CLOSED:
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        return {"type": "websocket.disconnect", "code": self._close_code, "reason": ""}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        if self._state is State.CLOSED:
+            raise ClientDisconnected
+        kind = message["type"]
+        if kind == "websocket.close" and self._state is not State.CONNECTING:
+            self.close(message.get("code", CloseCode.NORMAL), message.get("reason") or "")
+        elif self._state is not State.CONNECTING:
+            raise RuntimeError(f"{kind}: messages go through scope['extensions'] on this server")
+        elif kind == "websocket.accept":
+            self._accept(message)
+        elif kind == "websocket.close":
+            self._refuse(403, b"")
+        elif kind == "websocket.http.response.start":
+            self._answer = (message["status"], list(message.get("headers", ())), b"")
+        elif kind == "websocket.http.response.body" and self._answer is not None:
+            status, headers, body = self._answer
+            body += message.get("body", b"")
+            if len(body) > MAX_ANSWER_BYTES:
+                raise RuntimeError(f"an answer before the upgrade is bounded to {MAX_ANSWER_BYTES}")
+            self._answer = (status, headers, body)
+            if not message.get("more_body", False):
+                self._refuse(status, body, headers)
+        else:
+            raise RuntimeError(f"{kind} is not an answer to a websocket handshake")
+
+    def _accept(self, message: dict[str, Any]) -> None:
+        headers = list(message.get("headers", ()))
+        subprotocol = message.get("subprotocol")
+        if subprotocol:
+            headers.append((b"sec-websocket-protocol", subprotocol.encode("ascii")))
+        self._reader = FrameReader(self._limits.max_message_bytes, self._limits.partial)
+        self._state = State.OPEN
+        self._log_verdict("accepted")
+        self._write(switching_protocols(self._key, headers))
+        self._key = b""
+
+    def _refuse(
+        self, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None
+    ) -> None:
+        self._log_verdict(str(status))
+        self._write(http_answer(status, body, headers))
+        self._state = State.CLOSED
+        self._scope = None
+        self._transport.close()
+        self._timer = self._loop.call_later(self._limits.close_timeout_s, self._transport.abort)
+
+    def _log_verdict(self, verdict: str) -> None:
+        if self._scope is not None and logger.isEnabledFor(logging.DEBUG):
+            # The query string is the client's token: it is never logged.
+            logger.debug("%s websocket %r %s", self.remote, self._scope["path"], verdict)
+
+    # --- RelaySocket -----------------------------------------------------------------------------
+
+    def start(self, receiver: Receiver) -> None:
+        if self._scope is not None:
+            # A session lasts for days; its token and its headers need not.
+            self._scope["headers"].clear()
+            self._scope["query_string"] = b""
+            self._scope["extensions"] = {}
+            self._scope = None
+        self._listener = receiver
+        if self._state is State.CLOSED:
+            self._loop.call_soon(self._tell_closed)
+        elif self._state is State.OPEN:
+            if self._early:
+                self._loop.call_soon(self._deliver_early, receiver)
+            else:
+                self._receiver = receiver
+
+    def send_messages(self, payloads: list[bytes]) -> int:
+        if self._state is not State.OPEN:
+            size = framed_bytes(payloads)
+            self._discarded_bytes += size
+            self.written += size
+            return self.written
+        data = binary_frames(payloads)
+        self.written += len(data)
+        self._transport.write(data)
+        return self.written
+
+    def buffered_bytes(self) -> int:
+        if self._state is State.CLOSED:
+            return 0
+        return self._transport.get_write_buffer_size()
+
+    def acknowledged(self) -> int:
+        return self._outgoing.acknowledged(self.written - self._discarded_bytes)
+
+    def drained(self) -> bool:
+        if self._lingering is not None:
+            return self._outgoing.queue_empty()
+        return self.acknowledged() == self.written - self._discarded_bytes
+
+    def pause_reading(self) -> None:
+        if self._state is State.OPEN and not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            if not self._early:
+                self._transport.resume_reading()
+
+    def close(self, code: int, reason: str) -> None:
+        if self._state is State.CONNECTING:
+            self.abort()
+        elif self._state is State.OPEN:
+            self._close_code = code
+            self._begin_close(close_frame(close_payload(code, reason)))
+
+    def abort(self) -> None:
+        if self._state is not State.CLOSED:
+            self._look()
+            self._stop_receiving()
+            self._transport.abort()
+
+    # --- asyncio.Protocol ------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        receiver = self._receiver
+        if receiver is None:
+            self._data_unwanted(data)
+            return
+        self.last_received = self._loop.time()
+        reader = self._reader
+        messages = reader.receive_data(data)  # type: ignore[union-attr]
+        if messages:
+            receiver.messages_received(messages)
+        if reader.events:  # type: ignore[union-attr]
+            self._handle_events()
+
+    def eof_received(self) -> None:
+        self._look()
+        if self._state is State.OPEN:
+            self._stop_receiving()
+            self._arm_timer()  # the transport may hold bytes the peer does not take any more
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        if self._pending_pong is not None and self._state is State.OPEN:
+            self._write(pong_frame(self._pending_pong))
+        self._pending_pong = None
+        if self._receiver is not None:
+            self._receiver.writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._lingering is not None:
+            with contextlib.suppress(OSError):  # the peer may have reset it meanwhile
+                self._lingering.shutdown(socket.SHUT_WR)
+            self._linger(self._loop.time() + self._limits.close_timeout_s)
+            return
+        self._outgoing.lost(self.written - self._discarded_bytes)
+        self._end()
+
+    # --- called by uvicorn -----------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """The server ends."""
+        if self._state is State.CONNECTING:
+            self._refuse(503, b"shutting down")
+        else:
+            self.close(CloseCode.SERVICE_RESTART, "restart")
+
+    # --- inner workings --------------------------------------------------------------------------
+
+    def _write(self, data: bytes) -> None:
+        self.written += len(data)
+        self._transport.write(data)
+
+    def _look(self) -> int:
+        return self._outgoing.look(self.written - self._discarded_bytes)
+
+    def _handle_events(self) -> None:
+        reader = self._reader
+        if reader is None:
+            return
+        events = reader.events
+        reader.events = []
+        pongs = []
+        for event in events:
+            if isinstance(event, PingReceived):
+                pongs.append(event.payload)
+            elif isinstance(event, CloseReceived):
+                self._close_received(event)
+            elif isinstance(event, InputRefused) and self._state is State.OPEN:
+                self._close_code = event.code
+                self._detail = event.refusal.value
+                self._begin_close(close_frame(close_payload(event.code, event.text)))
+        if pongs and self._state is State.OPEN:
+            if self._writing_paused:
+                # The newest answers them all (RFC 6455, section 5.5.3): a peer that pings and does
+                # not read gets one pong's worth of memory.
+                self._pending_pong = pongs[-1]
+            else:
+                self._write(b"".join(map(pong_frame, pongs)))
+
+    def _close_received(self, event: CloseReceived) -> None:
+        if self._state is State.OPEN:
+            self._close_code = event.code
+            self._begin_close(close_frame(event.payload), peer_closed=True)
+        else:
+            self._end_output()
+
+    def _begin_close(self, frame: bytes, *, peer_closed: bool = False) -> None:
+        self._look()
+        self._stop_receiving()
+        if self._reading_paused:  # the peer's close has to be read
+            self._reading_paused = False
+            self._transport.resume_reading()
+        self._arm_timer()
+        if self._transport.get_write_buffer_size() == 0:
+            self._write_close(frame, peer_closed)
+        else:
+            # uvloop writes at the end of a turn: only what is there in the next one is stuck.
+            self._loop.call_soon(self._close_after_flush, frame, peer_closed)
+
+    def _close_after_flush(self, frame: bytes, peer_closed: bool) -> None:
+        if self._state is not State.CLOSING or self._transport.is_closing():
+            return
+        if self._transport.get_write_buffer_size() == 0:
+            self._write_close(frame, peer_closed)
+        else:
+            self._discard_buffer()
+
+    def _write_close(self, frame: bytes, peer_closed: bool) -> None:
+        self._write(frame)
+        if peer_closed:
+            self._end_output()
+
+    def _end_output(self) -> None:
+        """Say goodbye on the TCP level; the client, which waits for it, then ends its side."""
+        self._look()
+        if self._transport.is_closing():
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
+    def _discard_buffer(self) -> None:
+        """Give up what the kernel did not take, and let it deliver what it did."""
+        self._discarded_bytes = self.written - self._look()
+        self._lingering = self._outgoing.linger()
+        self._transport.abort()
+
+    def _linger(self, until: float) -> None:
+        if self._lingering is None:
+            return
+        if self._outgoing.queue_empty() or self._loop.time() >= until:
+            self._outgoing.lost(self.written - self._discarded_bytes)
+            self._lingering.close()
+            self._lingering = None
+            self._end()
+        else:
+            self._timer = self._loop.call_later(LINGER_LOOK_S, self._linger, until)
+
+    def _stop_receiving(self) -> None:
+        self._receiver = None
+        self._early = b""
+        self._pending_pong = None
+        if self._state is State.OPEN:
+            self._state = State.CLOSING
+
+    def _arm_timer(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._limits.close_timeout_s, self._close_timed_out)
+
+    def _close_timed_out(self) -> None:
+        self._timer = None
+        self.abort()
+
+    def _keep_early(self, data: bytes) -> None:
+        """Hold what came before there is a receiver: one read, as no further one is asked for."""
+        self._early += data
+        self._transport.pause_reading()
+
+    def _deliver_early(self, receiver: Receiver) -> None:
+        early = self._early
+        self._early = b""
+        if self._state is State.OPEN:
+            self._receiver = receiver
+            self.data_received(early)
+            if not self._reading_paused:
+                self._transport.resume_reading()
+
+    def _data_unwanted(self, data: bytes) -> None:
+        if self._state is State.CLOSING and self._reader is not None:
+            # Only the peer's close frame is of interest now. A reader that refused input reads on
+            # nothing: its peer is given the time to see why.
+            self._reader.receive_data(data)
+            if self._reader.events:
+                self._handle_events()
+        elif self._state in (State.CONNECTING, State.OPEN):
+            self._keep_early(data)
+
+    def _end(self) -> None:
+        self._owner.connections.discard(self)
+        self._state = State.CLOSED
+        self._receiver = None
+        self._scope = None
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        self._tell_closed()
+
+    def _tell_closed(self) -> None:
+        listener = self._listener
+        self._listener = None
+        if listener is not None:
+            listener.closed(self._close_code, self._detail)

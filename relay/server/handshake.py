@@ -1,0 +1,126 @@
+"""The HTTP side of a websocket's beginning (RFC 6455, section 4.2), without a library's objects.
+
+Signing in is the dear part of a connection; what the server adds to it is kept small: the request
+was parsed once already, so its headers are judged here and the answer is put together as bytes.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+Headers = list[tuple[bytes, bytes]]
+
+ACCEPT_SALT: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+KEY_BYTES: Final = 16
+KEY_TEXT_BYTES: Final = 24
+VERSION: Final = b"13"
+
+_SWITCHING: Final = (
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Accept: "
+)
+STATUS_LINES: Final = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+
+
+class HandshakeError(Exception):
+    """The request is no websocket handshake.
+
+    Attributes:
+        status: of the answer.
+        headers: to be added to it.
+    """
+
+    def __init__(self, status: int, text: str, headers: Headers | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = headers or []
+
+
+class Handshake(NamedTuple):
+    """What the headers of a handshake say.
+
+    Attributes:
+        key: as the client sent it.
+        subprotocols: offered, in order.
+    """
+
+    key: bytes
+    subprotocols: list[str]
+
+
+def read_handshake(
+    method: str, http_version: str, headers: Iterable[tuple[bytes, bytes]]
+) -> Handshake:
+    """Judge a request that asks for an upgrade to websocket.
+
+    Args:
+        method: of the request.
+        http_version: such as "1.1".
+        headers: names in lower case.
+
+    Raises:
+        HandshakeError: It is not one this server can accept.
+    """
+    if method != "GET" or http_version != "1.1":
+        raise HandshakeError(400, "a websocket handshake is a GET of HTTP/1.1")
+    key: bytes | None = None
+    version: bytes | None = None
+    subprotocols: list[str] = []
+    for name, value in headers:
+        if name == b"sec-websocket-key":
+            if key is not None:
+                raise HandshakeError(400, "more than one Sec-WebSocket-Key")
+            key = value.strip()
+        elif name == b"sec-websocket-version":
+            version = value.strip()
+        elif name == b"sec-websocket-protocol":
+            subprotocols += [token.strip() for token in value.decode("latin-1").split(",")]
+    if version != VERSION:
+        raise HandshakeError(
+            426, "websocket version 13 only", [(b"sec-websocket-version", VERSION)]
+        )
+    if key is None or not _is_key(key):
+        raise HandshakeError(400, "Sec-WebSocket-Key must be 16 bytes in base64")
+    return Handshake(key, subprotocols)
+
+
+def _is_key(key: bytes) -> bool:
+    if len(key) != KEY_TEXT_BYTES:
+        return False
+    try:
+        return len(binascii.a2b_base64(key, strict_mode=True)) == KEY_BYTES
+    except binascii.Error:
+        return False
+
+
+def switching_protocols(key: bytes, headers: Headers | None = None) -> bytes:
+    """The answer that accepts a handshake."""
+    accept = binascii.b2a_base64(hashlib.sha1(key + ACCEPT_SALT).digest())[:-1]
+    if not headers:
+        return b"%b%b\r\n\r\n" % (_SWITCHING, accept)
+    return b"%b%b\r\n%b\r\n" % (_SWITCHING, accept, _header_lines(headers))
+
+
+def http_answer(status: int, body: bytes, headers: Headers | None = None) -> bytes:
+    """A whole answer, after which the connection is closed."""
+    lines: Headers = list(headers or [])
+    names = {name.lower() for name, _ in lines}
+    if b"content-type" not in names:
+        lines.append((b"content-type", b"text/plain; charset=utf-8"))
+    lines = [line for line in lines if line[0].lower() not in (b"content-length", b"connection")]
+    lines += [(b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+    status_line = STATUS_LINES.get(status, b"HTTP/1.1 %d \r\n" % status)
+    return b"%b%b\r\n%b" % (status_line, _header_lines(lines), body)
+
+
+def _header_lines(headers: Headers) -> bytes:
+    for name, value in headers:
+        if b"\r" in value or b"\n" in value or b"\r" in name or b"\n" in name:
+            raise ValueError(f"header {name!r} holds a line break")
+    return b"".join(b"%b: %b\r\n" % header for header in headers)

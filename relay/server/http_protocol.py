@@ -1,0 +1,182 @@
+"""The first bytes of every connection: uvicorn's HTTP protocol with bounds in time and size.
+
+A websocket handshake is judged here and handed to `frame_protocol.FrameProtocol` without building
+the request a second time; all other requests stay with uvicorn. No query string is logged: it is
+the client's token.
+
+    limits = ServerLimits(...)
+    uvicorn.Config(app, http=http_protocol(limits), ws=FrameProtocol, ...)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Any
+from urllib.parse import unquote
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from relay.server.frame_protocol import FrameProtocol
+from relay.server.handshake import HandshakeError, Headers, http_answer, read_handshake
+from relay.server.limits import ServerLimits
+from relay.server.socket import EXTENSION
+
+logger = logging.getLogger(__name__)
+
+
+class _RefusedError(Exception):
+    """Raised through the parser to stop it; says what to answer."""
+
+
+class RelayHttpProtocol(HttpToolsProtocol):
+    """HTTP until the upgrade. `http_protocol` binds `limits`."""
+
+    limits: ServerLimits
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.access_log = False
+        self._raw_bytes = 0  # read of a head that is not complete
+        self._header_bytes = 0  # of the headers the parser told of
+        self._head_complete = False
+        self._websocket = False
+        self._refusal: tuple[int, str, str] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.limits.handshakes.add(self, self._handshake_timed_out, self.loop)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.limits.handshakes.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refusal is not None or self.parser is None:
+            return  # answered; what still comes is of no interest
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._websocket:
+                self._upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self._answer(*(self._refusal or (400, "bad request", "bad_http")))
+        else:
+            if not self._head_complete:
+                # The parser tells of a header when it is complete; this bounds what it holds back.
+                self._raw_bytes += len(data)
+                if self._raw_bytes > self.limits.max_head_bytes:
+                    self._answer(431, "request header too large", "head_too_large")
+
+    # --- parser callbacks ------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._head_complete:  # a further request of this connection
+            self._head_complete = False
+            self.limits.handshakes.add(self, self._handshake_timed_out, self.loop)
+        self._raw_bytes = 0
+        self._header_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > self.limits.max_request_line_bytes:
+            self._refuse(414, "request line too long", "request_line_too_large")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > self.limits.max_head_bytes:
+            self._refuse(431, "request header too large", "head_too_large")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._head_complete = True
+        self.limits.handshakes.remove(self)
+        self._websocket = self.parser.should_upgrade() and self._get_upgrade() == b"websocket"
+        if self._websocket:
+            self.scope["method"] = self.parser.get_method().decode("ascii")
+            self.scope["http_version"] = self.parser.get_http_version()
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._websocket:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._websocket:
+            super().on_message_complete()
+
+    # --- verdicts --------------------------------------------------------------------------------
+
+    def _refuse(self, status: int, text: str, reason: str) -> None:
+        self._refusal = (status, text, reason)
+        raise _RefusedError(text)
+
+    def _answer(self, status: int, text: str, reason: str, headers: Headers | None = None) -> None:
+        """Refuse what was read, and read on without looking until the client has the answer."""
+        self._refusal = (status, text, reason)
+        self.limits.refused[reason] += 1
+        logger.debug("refused a request: %s", reason)
+        self.transport.write(http_answer(status, text.encode(), headers))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.limits.handshakes.add(self, self.transport.abort, self.loop)
+        else:
+            self.transport.close()
+
+    def _handshake_timed_out(self) -> None:
+        self.limits.refused["handshake_timeout"] += 1
+        self.transport.abort()
+
+    def _upgrade(self, early: bytes) -> None:
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
+        raw_path, question, query = self.url.partition(b"?")
+        try:
+            path = raw_path.decode("ascii")
+            handshake = read_handshake(scope["method"], scope["http_version"], self.headers)
+        except UnicodeDecodeError:
+            self._answer(400, "path is not ASCII", "bad_http")
+            return
+        except HandshakeError as error:
+            self._answer(error.status, str(error), "bad_handshake", error.headers)
+            return
+        protocol = FrameProtocol(
+            self.server_state, self.transport, self.loop, self.limits, _remote(self.client)
+        )
+        scope["type"] = "websocket"
+        scope["asgi"] = {"version": self.asgi_version, "spec_version": "2.4"}
+        scope["scheme"] = "wss" if self.scheme == "https" else "ws"
+        scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
+        scope["raw_path"] = self.root_path.encode("ascii") + raw_path
+        scope["query_string"] = query
+        scope["subprotocols"] = handshake.subprotocols
+        scope["extensions"] = {
+            "websocket.http.response": {},
+            EXTENSION: {"socket": protocol, "query": query if question else None},
+        }
+        transport = self.transport
+        transport.set_protocol(protocol)
+        if self.client is not None:
+            handle = transport.get_extra_info("socket")
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.connections.discard(self)
+        # Nothing of HTTP outlives the upgrade; parser and protocol would hold each other.
+        self.parser = None
+        self.transport = self.flow = self.scope = self.headers = self.cycle = None  # type: ignore[assignment]
+        protocol.run(self.app, scope, handshake.key, early)
+
+
+def _remote(client: tuple[str, int] | None) -> str:
+    if client is None:
+        return "unix"
+    host, port = client
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def http_protocol(limits: ServerLimits) -> type[RelayHttpProtocol]:
+    """The protocol class for uvicorn's `http` option; all its connections share `limits`."""
+    return type("BoundHttpProtocol", (RelayHttpProtocol,), {"limits": limits})

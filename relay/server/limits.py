@@ -1,0 +1,50 @@
+"""Bounds of the public listener, and how often each one bit.
+
+One object serves all connections of a worker: `http_protocol` binds it to the protocol classes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from proto.websocket.bounds import MAX_MESSAGE_BYTES, PARTIAL_BYTES, PartialBudget
+from relay.server.deadlines import Deadlines
+
+HANDSHAKE_TIMEOUT_S: Final = 10.0
+MAX_REQUEST_LINE_BYTES: Final = 8 * 1024
+"""Path and query string; the token is the query string and has some 300 bytes."""
+MAX_HEAD_BYTES: Final = 16 * 1024
+"""Request line and all headers."""
+CLOSE_TIMEOUT_S: Final = 2.0
+"""For the peer's close frame, and for the kernel to drain."""
+
+
+@dataclass(slots=True)
+class ServerLimits:
+    """What one worker's listener bears.
+
+    Attributes:
+        handshake_timeout_s: from the connection, or the first byte of a later request, to the end
+            of the request's headers.
+        max_message_bytes: of one websocket message.
+        partial_bytes: of incomplete messages of all connections together.
+        max_request_line_bytes: of path and query string; beyond it 414.
+        max_head_bytes: of request line and headers; beyond it 431.
+        refused: count by reason of what was refused before a websocket began.
+    """
+
+    handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    partial_bytes: int = PARTIAL_BYTES
+    max_request_line_bytes: int = MAX_REQUEST_LINE_BYTES
+    max_head_bytes: int = MAX_HEAD_BYTES
+    close_timeout_s: float = CLOSE_TIMEOUT_S
+    refused: Counter[str] = field(default_factory=Counter)
+    partial: PartialBudget = field(init=False)
+    handshakes: Deadlines = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.partial = PartialBudget(self.partial_bytes)
+        self.handshakes = Deadlines(self.handshake_timeout_s)

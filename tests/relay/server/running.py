@@ -1,0 +1,143 @@
+"""A real uvicorn server on loopback with a tiny application, in the test's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import uvicorn
+
+from relay.server.frame_protocol import FrameProtocol
+from relay.server.http_protocol import http_protocol
+from relay.server.limits import ServerLimits
+from relay.server.socket import EXTENSION, RelaySocket
+
+
+class Recorded:
+    """A receiver that keeps what it is told; `echo` sends messages back."""
+
+    def __init__(self, relay_socket: RelaySocket, scope: dict[str, Any], *, echo: bool) -> None:
+        self.socket = relay_socket
+        self.scope = scope
+        self.echo = echo
+        self.messages: list[bytes] = []
+        self.reads: list[int] = []
+        self.ends: list[tuple[int, str | None]] = []
+        self.writable_again = asyncio.Event()
+        self.received = asyncio.Condition()
+        self.ended = asyncio.Event()
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        self.messages += messages
+        self.reads.append(len(messages))
+        if self.echo:
+            self.socket.send_messages(messages)
+
+    def writable(self) -> None:
+        self.writable_again.set()
+
+    def closed(self, code: int, detail: str | None) -> None:
+        self.ends.append((code, detail))
+        self.ended.set()
+
+
+class EchoApp:
+    """Accepts every websocket and echoes, unless `verdict` is set; answers other requests 200."""
+
+    def __init__(self, *, echo: bool = True) -> None:
+        self.echo = echo
+        self.verdict: Callable[..., Any] | None = None
+        self.connections: asyncio.Queue[Recorded] = asyncio.Queue()
+        self.disconnects: list[dict[str, Any]] = []
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"hello"})
+            return
+        assert (await receive())["type"] == "websocket.connect"
+        if self.verdict is not None:
+            await self.verdict(scope, receive, send)
+            return
+        relay_socket = scope["extensions"][EXTENSION]["socket"]
+        await send({"type": "websocket.accept"})
+        recorded = Recorded(relay_socket, scope, echo=self.echo)
+        relay_socket.start(recorded)
+        self.connections.put_nowait(recorded)
+        self.disconnects.append(await receive())
+
+
+class Running:
+    """A started server."""
+
+    def __init__(self, app: EchoApp, limits: ServerLimits, address: Any) -> None:
+        self.app = app
+        self.limits = limits
+        self.address = address
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.address[1]}/"
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if isinstance(self.address, str):
+            return await asyncio.open_unix_connection(self.address)
+        return await asyncio.open_connection(*self.address[:2])
+
+
+@contextlib.asynccontextmanager
+async def running(
+    app: EchoApp | None = None,
+    limits: ServerLimits | None = None,
+    *,
+    path: str | None = None,
+    **options: Any,
+) -> AsyncIterator[Running]:
+    """Serve `app` on a free port, or on a Unix socket, and stop it in the end."""
+    app = app or EchoApp()
+    limits = limits or ServerLimits()
+    config = uvicorn.Config(
+        app,
+        http=http_protocol(limits),
+        ws=FrameProtocol,
+        lifespan="off",
+        log_config=None,
+        timeout_graceful_shutdown=5,
+        **options,
+    )
+    server = uvicorn.Server(config)
+    if path is not None:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+    else:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    address = listener.getsockname()
+    task = asyncio.create_task(server._serve([listener]))
+    while not server.started:
+        await asyncio.sleep(0)
+    try:
+        yield Running(app, limits, address)
+    finally:
+        server.should_exit = True
+        await task
+
+
+HANDSHAKE = (
+    b"GET /x?secret-token HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+    b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    b"Sec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+async def raw_websocket(
+    server: Running,
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Recorded]:
+    """A websocket without a client library."""
+    reader, writer = await server.open()
+    writer.write(HANDSHAKE)
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 101 ")
+    return reader, writer, await server.app.connections.get()
