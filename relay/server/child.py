@@ -23,7 +23,7 @@ SOURCE_ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """What to start: `python -P -m <module> <arguments> --lifeline-fd N --ready-fd N`."""
+    """What to start: `python -P -m <module> --lifeline-fd N --ready-fd N <arguments>`."""
 
     name: str
     module: str
@@ -53,16 +53,14 @@ class Child:
         ready_read, ready_write = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-m",
-                spec.module,
-                *spec.arguments,
-                "--lifeline-fd",
-                str(lifeline_read),
-                "--ready-fd",
-                str(ready_write),
-                env=_child_environment(spec),
+                *module_command(
+                    spec.module,
+                    [
+                        *("--lifeline-fd", str(lifeline_read), "--ready-fd", str(ready_write)),
+                        *spec.arguments,
+                    ],
+                ),
+                env=child_environment(spec.environment),
                 pass_fds=(*spec.inherited_fds, lifeline_read, ready_write),
                 stdin=asyncio.subprocess.DEVNULL,
                 process_group=0,
@@ -131,8 +129,14 @@ def describe_end(code: int) -> str:
         return f"was ended by signal {-code}"
 
 
-def _child_environment(spec: ChildSpec) -> dict[str, str]:
-    environment = {**os.environ, **(spec.environment or {})}
+def module_command(module: str, arguments: Sequence[str]) -> list[str]:
+    """The command line that runs one of our modules."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def child_environment(entries: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment for one of its children, and `entries`."""
+    environment = {**os.environ, **(entries or {})}
     # Children import what this process imported, wherever it was started: -P keeps the current
     # folder out.
     path = [str(SOURCE_ROOT), *filter(None, [environment.get("PYTHONPATH")])]

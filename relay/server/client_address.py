@@ -11,13 +11,22 @@ from typing import Any, Final
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from relay.server.socket import EXTENSION
+
 LOCAL_PROXY: Final = "unix"
 _MAPPED_IPV4: Final = "::ffff:"
 
 
 def name_clients(app: Any, trusted_proxies: Sequence[str]) -> Any:
-    """Wrap an ASGI application so that `scope["client"]` names the client and not the proxy."""
-    behind_proxy: Any = ProxyHeadersMiddleware(app, [*trusted_proxies, LOCAL_PROXY])
+    """Wrap an ASGI application so that scope and relay socket name the client, not the proxy."""
+
+    async def told(scope: Any, receive: Any, send: Any) -> None:
+        extension = scope.get("extensions", {}).get(EXTENSION)
+        if extension is not None:
+            extension["socket"].remote = _shown(*scope["client"])
+        await app(scope, receive, send)
+
+    behind_proxy: Any = ProxyHeadersMiddleware(told, [*trusted_proxies, LOCAL_PROXY])
 
     async def named(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "lifespan":
@@ -34,3 +43,11 @@ def _plain(client: Sequence[Any] | None) -> tuple[str, int]:
     host, port = str(client[0]), client[1]
     mapped = host.removeprefix(_MAPPED_IPV4)
     return (mapped if mapped != host and "." in mapped else host, int(port or 0))
+
+
+def _shown(host: str, port: int) -> str:
+    """As one word: logs and the session directory separate with spaces."""
+    host = "_".join(host.split())
+    if not port:
+        return host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -17,6 +17,7 @@ import uvicorn
 # daphne installs its reactor when it is imported: before anything else of Twisted.
 from daphne.server import Server  # isort: split
 
+from OpenSSL import SSL
 from twisted.internet import reactor as installed_reactor
 from twisted.internet import ssl
 from twisted.protocols.tls import TLSMemoryBIOFactory
@@ -102,5 +103,18 @@ class _Worker:
         factory = self.server.http_factory
         if not self._relay.tls_cert:
             return factory
-        context = ssl.DefaultOpenSSLContextFactory(self._relay.tls_key, self._relay.tls_cert)
+        context: Any = _ServerContext(self._relay.tls_cert, self._relay.tls_key)
         return TLSMemoryBIOFactory(context, False, factory)
+
+
+class _ServerContext(ssl.ContextFactory):
+    """TLS of the listener, with the whole certificate chain of the file."""
+
+    def __init__(self, certificate: str, key: str) -> None:
+        self._context = SSL.Context(SSL.TLS_SERVER_METHOD)
+        self._context.set_min_proto_version(SSL.TLS1_2_VERSION)
+        self._context.use_certificate_chain_file(certificate)
+        self._context.use_privatekey_file(key)
+
+    def getContext(self) -> SSL.Context:
+        return self._context

@@ -13,6 +13,7 @@ The server itself runs under `relay.server.valkey_main`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import hashlib
@@ -41,13 +42,16 @@ class EmbeddedError(Exception):
 
 
 class DataFolderLock:
-    """One run at a time in a data folder; children inherit `fd` and hold the lock as well."""
+    """One run at a time in a data folder; children inherit `fd` and hold the lock as well.
+
+    Whoever makes it closes `fd`.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "lock"
         self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def acquire(self, say: Callable[[str], None]) -> None:
+    async def acquire(self, say: Callable[[str], None]) -> None:
         """Take the lock and write this process's id into it.
 
         Raises:
@@ -66,13 +70,9 @@ class DataFolderLock:
             if not told:
                 say(f"waiting for the rest of the relay that was pid {pid} to end")
                 told = True
-            time.sleep(_LOCK_POLL_S)
+            await asyncio.sleep(_LOCK_POLL_S)
         os.ftruncate(self.fd, 0)
         os.pwrite(self.fd, f"{os.getpid()}\n".encode(), 0)
-
-    def release(self) -> None:
-        """Close our hold; children that still run keep theirs."""
-        os.close(self.fd)
 
     def _try(self) -> bool:
         try:

@@ -24,7 +24,10 @@ import uvicorn
 from django.conf import settings
 
 from relay.server.client_address import name_clients
+from relay.server.frame_protocol import FrameProtocol
+from relay.server.http_protocol import http_protocol
 from relay.server.lifeline import tell_ready, watch_parent
+from relay.server.limits import ServerLimits
 
 ORPHAN_GRACE_S: Final = 5.0
 """On top of the drain time: an orphan that takes longer is ended, whatever it does."""
@@ -89,22 +92,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def relay_server(app: Any, config: Any) -> uvicorn.Config:
     """uvicorn's settings of a relay worker."""
-    # The protocol classes need the settings; the operator site needs neither of them.
-    from relay.server.frame_protocol import FrameProtocol
-    from relay.server.http_protocol import HttpProtocol
-
+    relay = config.relay
+    limits = ServerLimits(
+        handshake_timeout_s=relay.handshake_timeout_s,
+        max_message_bytes=relay.max_message_bytes,
+        partial_bytes=relay.partial_bytes,
+    )
     tls: dict[str, Any] = {}
-    if config.relay.tls_cert:
-        tls = {"ssl_certfile": config.relay.tls_cert, "ssl_keyfile": config.relay.tls_key}
+    if relay.tls_cert:
+        tls = {"ssl_certfile": relay.tls_cert, "ssl_keyfile": relay.tls_key}
     return uvicorn.Config(
         app,
         interface="asgi3",
-        http=HttpProtocol,
+        http=http_protocol(limits),
         ws=FrameProtocol,
         loop=_loop(),
         lifespan="on",
-        backlog=config.relay.backlog,
-        ws_max_size=config.relay.max_message_bytes,
+        backlog=relay.backlog,
+        ws_max_size=relay.max_message_bytes,
         ws_ping_interval=None,
         ws_per_message_deflate=False,
         # Access lines would print the query string, which is the session token.

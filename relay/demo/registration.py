@@ -1,0 +1,26 @@
+"""Enters the demo twins into the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proto.identity import agreement, seeds, signing
+from relay.demo.identities import DemoTwin
+from relay.twins import services
+from relay.twins.fields import TwinValues
+
+
+def register(twins: Sequence[DemoTwin], domain: str) -> None:
+    """Add the twins, or give them the account and relay they should have."""
+    for twin in twins:
+        mini_secret = seeds.parse_secret(twin.secret).mini_secret
+        services.put_twin(
+            TwinValues(
+                id=twin.id,
+                account=signing.SigningKey.from_mini_secret(
+                    mini_secret, signing.KeyType.SR25519
+                ).account,
+                pk=agreement.EncryptionKey(mini_secret).public,
+                relays=(domain,),
+            )
+        )

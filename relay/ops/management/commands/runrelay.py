@@ -1,0 +1,28 @@
+"""`manage.py runrelay`: run a relay. Options and defaults: `relay/server/cli.py`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from django.core.management.base import BaseCommand
+
+from relay.server import cli
+
+
+class Command(BaseCommand):
+    """Hands its command line to the parser shared with `rmb-relay`.
+
+    `manage.py` itself does so before Django is set up, since these options are settings; this
+    class serves `django-admin` and the list of commands.
+    """
+
+    help = "Run a relay: its workers and the operator site."
+    requires_system_checks: Sequence[str] = ()
+
+    def run_from_argv(self, argv: list[str]) -> NoReturn:
+        sys.exit(cli.run(argv[2:], "runrelay"))
+
+    def handle(self, *args: Any, **options: Any) -> NoReturn:
+        sys.exit(cli.run(list(args), "runrelay"))

@@ -1,0 +1,285 @@
+"""Options of the relay: `manage.py runrelay` and the drop-in `rmb-relay`.
+
+Command line options become overrides of the site's configuration, and each entry's own defaults
+stand below everything the operator wrote:
+
+    configuration defaults < defaults of the entry < rmb.toml < RMB_SECTION__KEY < command line
+
+The outcome is put into the environment, where the processes of the relay find it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from relay.twins.source import RELAY_SEPARATOR
+
+CONFIG_MODULE: Final = "rmbsite.config"
+"""Named by a string like Django's settings: the relay does not import the site."""
+
+USAGE_ERROR: Final = 2
+
+EMBEDDED_LISTEN: Final = "127.0.0.1:8080"
+EMBEDDED_DOMAIN: Final = "localhost"
+
+
+class UsageError(Exception):
+    """A bad option or setting; the text is for the operator, the exit code is 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says, before the configuration is read."""
+
+    entry: str
+    embedded: bool
+    overrides: Mapping[str, str]
+    """Configuration values by dotted key."""
+    option_names: Mapping[str, str]
+    """The option each key came from, for error texts."""
+    notes: tuple[str, ...] = ()
+    """What the operator should know about options that change nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Options and configuration brought together."""
+
+    options: Options
+    config: Any
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What child processes must find in their environment to read the same configuration."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Names the nearest option for one that does not exist; never shortens option names."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+    def parse_or_explain(self, arguments: Sequence[str]) -> argparse.Namespace:
+        options, unknown = self.parse_known_args(arguments)
+        if unknown:
+            name = unknown[0].partition("=")[0]
+            known = [text for action in self._actions for text in action.option_strings]
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"; did you mean {nearest[0]}?" if nearest else " (see --help)"
+            kind = "option" if name.startswith("-") else "argument"
+            raise UsageError(f"unknown {kind} {name}{hint}")
+        return options
+
+
+def build_parser(entry: str) -> argparse.ArgumentParser:
+    """The parser of one entry: `runrelay` or `rmb-relay`."""
+    return _build_parser(entry)
+
+
+def _build_parser(entry: str) -> _Parser:
+    parser = _Parser(
+        prog="manage.py runrelay" if entry == "runrelay" else entry,
+        description="Run a relay of the Reliable Message Bus.",
+        allow_abbrev=False,
+        epilog="Every other setting: rmb.toml and RMB_SECTION__KEY, see manage.py rmb_configdoc.",
+    )
+    many: dict[str, Any] = {"action": "extend", "nargs": "+"}
+    add = parser.add_argument
+    add("-m", "--domain", **many, metavar="NAME", help="names of this relay, one or several")
+    add("-l", "--listen", metavar="ADDRESS", help="[::]:8080, 127.0.0.1:8080 or unix:/path")
+    add("-r", "--redis", metavar="URL", help="redis://, rediss:// or unix://; 6.2 or newer")
+    add("-s", "--substrate", **many, metavar="URL", help="nodes of the chain, one or several")
+    add("--twins", metavar="SOURCE", help="where twins come from: registry or tfchain")
+    add("--database", metavar="URL", help="postgres://… or sqlite:///path")
+    add("--data", metavar="DIR", help="folder of this installation's files")
+    add("--embedded", action="store_true", help="need no service: bring an own Redis and database")
+    add("--processes", metavar="N", help="number of relay worker processes")
+    add("--server", metavar="NAME", help="uvicorn or daphne")
+    add("--admin-listen", metavar="ADDRESS", help="operator site; 'none' leaves it out")
+    add("--tls-cert", metavar="FILE", help="certificate: the relay then speaks TLS itself")
+    add("--tls-key", metavar="FILE", help="key of --tls-cert")
+    add("--trusted-proxy", **many, metavar="NETWORK", help="whose X-Forwarded-For is believed")
+    add("--limit", **many, metavar="COUNT SIZE", help="messages and bytes of a twin per minute")
+    add("-w", "--workers", metavar="N", help="capacity = workers x users per worker")
+    add("-u", "--user-per-worker", metavar="N", help="see --workers")
+    add("-p", "--ranker-period", "--ranker_period", metavar="SECONDS", help="used by federation")
+    add("--catchup-threshold", metavar="BLOCKS", help="used with --twins tfchain")
+    add("-d", "--debug", action="count", default=0, help="more log lines")
+    return parser
+
+
+_PLAIN_KEYS: Final = {
+    "listen": "relay.listen",
+    "redis": "redis.url",
+    "twins": "twins.source",
+    "database": "database.url",
+    "data": "data.dir",
+    "processes": "relay.processes",
+    "server": "relay.server",
+    "tls_cert": "relay.tls_cert",
+    "tls_key": "relay.tls_key",
+    "workers": "relay.workers",
+    "user_per_worker": "relay.user_per_worker",
+}
+_LIST_KEYS: Final = {
+    "domain": "relay.domains",
+    "substrate": "substrate.urls",
+    "trusted_proxy": "relay.trusted_proxies",
+}
+_UNUSED: Final = {"ranker_period": "federation", "catchup_threshold": "the chain"}
+"""Options of the reference whose subject is not in this release, checked all the same."""
+
+
+def parse_options(arguments: Sequence[str], entry: str) -> Options:
+    """Read a command line.
+
+    Raises:
+        UsageError: An unknown option or a value that cannot be understood.
+    """
+    found = _build_parser(entry).parse_or_explain(arguments)
+    overrides: dict[str, str] = {}
+    names: dict[str, str] = {}
+
+    def put(key: str, name: str, value: str) -> None:
+        overrides[key] = value
+        names[key] = f"--{name.replace('_', '-')}"
+
+    for name, key in _PLAIN_KEYS.items():
+        if (value := getattr(found, name)) is not None:
+            put(key, name, value)
+    for name, key in _LIST_KEYS.items():
+        if (values := getattr(found, name)) is not None:
+            put(key, name, " ".join(values))
+    if found.admin_listen is not None:
+        put(
+            "admin.listen",
+            "admin_listen",
+            "" if found.admin_listen == "none" else found.admin_listen,
+        )
+    if found.debug:
+        put("log.level", "debug", "debug")
+    if found.limit is not None:
+        count, size = _limit(found.limit)
+        put("limits.count", "limit", count)
+        put("limits.size", "limit", size)
+    notes = []
+    for name, subject in _UNUSED.items():
+        if (value := getattr(found, name)) is not None:
+            option = f"--{name.replace('_', '-')}"
+            if not (value.isascii() and value.isdigit()):
+                raise UsageError(f"{option}: must be a whole number, not {value!r}")
+            notes.append(
+                f"{option} is accepted but has no effect: {subject} is not in this release"
+            )
+    return Options(entry, found.embedded, overrides, names, tuple(notes))
+
+
+def _limit(values: Sequence[str]) -> tuple[str, str]:
+    numbers = [number for value in values for number in value.split(",") if number]
+    if len(numbers) != 2:
+        raise UsageError(
+            f"--limit: takes a count and a size, as in --limit 100 100000; got {' '.join(values)!r}"
+        )
+    return numbers[0], numbers[1]
+
+
+def settle(options: Options, environ: Mapping[str, str]) -> Settled:
+    """Bring options, environment, file and the entry's defaults together.
+
+    Raises:
+        UsageError: A setting that is unknown, impossible, or missing.
+    """
+    site = importlib.import_module(CONFIG_MODULE)
+    try:
+        resolved = site.resolve(options.overrides, environ)
+        overrides = dict(options.overrides)
+        for key, value in _entry_defaults(options).items():
+            if key not in resolved.origins:
+                overrides[key] = value
+        config = site.load(overrides, environ)
+        overrides["data.dir"] = str(config.data_dir)
+    except site.ConfigError as error:
+        raise UsageError(_name_option(str(error), options)) from None
+    _check(options, config, resolved.origins)
+    return Settled(options, config, _as_environment(overrides))
+
+
+def _entry_defaults(options: Options) -> dict[str, str]:
+    if options.embedded:
+        return {
+            "relay.listen": EMBEDDED_LISTEN,
+            "relay.domains": EMBEDDED_DOMAIN,
+            "twins.source": "registry",
+        }
+    return {"twins.source": "tfchain"}
+
+
+def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
+    if not config.relay.domains:
+        raise UsageError(
+            "--domain is missing (or RMB_RELAY__DOMAINS): the name twins list this relay by"
+        )
+    for domain in config.relay.domains:
+        if RELAY_SEPARATOR in domain:
+            raise UsageError(f"--domain {domain}: no twin can list a name that holds an underscore")
+    if config.twins.source == "tfchain":
+        chosen = "" if "twins.source" in origins else ", which is the default here,"
+        raise UsageError(
+            f"--twins tfchain{chosen} is not possible: the chain source is not in this release. "
+            "Use --twins registry and add twins with manage.py rmb_twin or in the operator site"
+        )
+    if options.embedded and "redis.url" in origins:
+        raise UsageError(
+            f"--embedded brings its own Redis, but one is named as well ({origins['redis.url']})"
+        )
+    for name, path in (("--tls-cert", config.relay.tls_cert), ("--tls-key", config.relay.tls_key)):
+        if path and not os.access(path, os.R_OK):
+            raise UsageError(f"{name}: cannot read {path}")
+
+
+def _name_option(text: str, options: Options) -> str:
+    """Say `--processes` where the configuration says `relay.processes (command line)`."""
+    for key, name in options.option_names.items():
+        text = text.replace(f"{key} (command line)", name)
+    return text
+
+
+def _as_environment(overrides: Mapping[str, str]) -> dict[str, str]:
+    return {f"RMB_{key.upper().replace('.', '__')}": value for key, value in overrides.items()}
+
+
+def export(environment: Mapping[str, str], environ: MutableMapping[str, str]) -> None:
+    """Put settled values where child processes read them."""
+    for variable, value in environment.items():
+        environ[variable] = value
+        # `<secret>_FILE` would win over the value beside it.
+        environ.pop(f"{variable}_FILE", None)
+
+
+def run(arguments: Sequence[str], entry: str) -> int:
+    """Run a relay until it is stopped; returns the exit code."""
+    # Not at the top: `--help` and bad options answer at once.
+    from relay.server import start
+
+    program = "runrelay" if entry == "runrelay" else entry
+    try:
+        settled = settle(parse_options(arguments, entry), os.environ)
+        export(settled.environment, os.environ)
+        return start.run(settled)
+    except UsageError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return USAGE_ERROR
+
+
+def main() -> int:
+    """The console script `rmb-relay`."""
+    return run(sys.argv[1:], "rmb-relay")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

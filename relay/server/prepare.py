@@ -1,0 +1,131 @@
+"""What must be true before the first worker starts: run once per start, in a process of its own.
+
+Checks Redis and the database, makes the tables of an own SQLite file, announces the twins (they may
+have changed while the relay was down) and, in embedded mode, adds the demo twins and the first
+operator. The outcome goes to the supervisor as one JSON object on standard output; standard error
+is for the operator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+import django
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from relay.ops.redis_client import client
+from relay.server.redis_check import RedisRefusedError, inspect, shown_url
+
+REFUSED = 2
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What the start-up summary tells."""
+
+    redis: str = ""
+    database: str = ""
+    twins: int = 0
+    warnings: list[str] = field(default_factory=list)
+    operator: str = ""
+    password: str = ""
+    """One-time password of `operator`, only on the start that made it."""
+
+
+class RefusedError(Exception):
+    """The relay cannot run like this; the text is for the operator."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prepare; 0, or 2 with a message when the relay cannot run."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--embedded", action="store_true")
+    options = parser.parse_args(arguments)
+    try:
+        django.setup()
+        prepared = prepare(embedded=options.embedded)
+    except (RefusedError, RedisRefusedError, ImproperlyConfigured) as error:
+        print(error, file=sys.stderr)
+        return REFUSED
+    json.dump(asdict(prepared), sys.stdout)
+    return 0
+
+
+def prepare(*, embedded: bool) -> Prepared:
+    """Bring Redis and the database into shape.
+
+    Raises:
+        RefusedError: The database cannot be used.
+        RedisRefusedError: Redis cannot be used.
+    """
+    # Models exist only once Django is set up.
+    from relay.twins import services
+    from relay.twins.models import Twin
+
+    prepared = Prepared(database=_shown_database())
+    try:
+        findings = inspect(client(), settings.RMB.redis.url)
+    except ValueError as error:
+        raise RefusedError(f"redis url {shown_url(settings.RMB.redis.url)}: {error}") from None
+    prepared.redis = findings.text
+    prepared.warnings += findings.warnings
+    try:
+        _migrate(prepared.database)
+        if embedded:
+            _add_demo_twins()
+            _add_operator(prepared)
+        if findings.reachable:
+            services.announce(None)
+        prepared.twins = Twin.objects.count()
+    except DatabaseError as error:
+        raise RefusedError(f"database {prepared.database}: {error}") from None
+    return prepared
+
+
+def _migrate(shown: str) -> None:
+    executor = MigrationExecutor(connection)
+    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if not missing:
+        return
+    if connection.vendor != "sqlite":
+        # Others may use it, and who changes its tables when is the operator's decision.
+        raise RefusedError(
+            f"database {shown} lacks {len(missing)} migrations: run manage.py migrate with the "
+            "same settings, then start again"
+        )
+    print(f"database: applying {len(missing)} migrations", file=sys.stderr, flush=True)
+    call_command("migrate", verbosity=0, interactive=False)
+
+
+def _add_demo_twins() -> None:
+    from relay.demo import identities, registration
+
+    twins = identities.load_or_make(settings.RMB.data_dir)
+    registration.register(twins, settings.RMB.relay.domains[0])
+
+
+def _add_operator(prepared: Prepared) -> None:
+    from relay.ops import accounts
+
+    made = accounts.make_first_operator()
+    if made is not None:
+        prepared.operator, prepared.password = made
+
+
+def _shown_database() -> str:
+    values = connection.settings_dict
+    if connection.vendor == "sqlite":
+        return f"SQLite {values['NAME']}"
+    return f"PostgreSQL {values['HOST'] or 'local socket'}/{values['NAME']}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""What the Redis server is, before a relay is built on it.
+
+Too old, a cluster or a refused password cannot work and ends the start. A server that does not
+answer may come back: the relay starts all the same, is not ready, and keeps trying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from redis import Redis
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+
+from relay.queues import keys
+
+OLDEST: Final = (6, 2)
+SAFE_POLICY: Final = "noeviction"
+
+
+class RedisRefusedError(Exception):
+    """This server cannot serve a relay; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedisFindings:
+    """What was found, in words for the start-up summary."""
+
+    text: str
+    reachable: bool = True
+    warnings: tuple[str, ...] = ()
+
+
+def shown_url(url: str) -> str:
+    """The URL without user, password and options."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def inspect(client: Redis, url: str) -> RedisFindings:
+    """Ask a server who it is and how it keeps its data.
+
+    Raises:
+        RedisRefusedError: It is too old, a cluster, refuses the password, or holds newer data.
+    """
+    where = shown_url(url)
+    try:
+        facts = _facts(client)
+    except AuthenticationError as error:
+        raise RedisRefusedError(f"Redis at {where} refuses to let us in: {error}") from None
+    except ResponseError as error:
+        raise RedisRefusedError(f"Redis at {where} refuses INFO: {error}") from None
+    except (RedisError, OSError) as error:
+        return RedisFindings(
+            f"{where}, NOT REACHABLE",
+            False,
+            (f"Redis does not answer ({error}): the relay is not ready until it does",),
+        )
+    name, version = _name(facts), str(facts.get("redis_version", "0"))
+    if _numbers(version) < OLDEST:
+        raise RedisRefusedError(
+            f"Redis at {where} is version {version}; the relay needs 6.2 or newer"
+        )
+    if str(facts.get("cluster_enabled", "0")) == "1":
+        raise RedisRefusedError(
+            f"Redis at {where} is a cluster, where a transaction cannot span keys; "
+            "the relay needs a single server (with replicas, if you like)"
+        )
+    _check_layout(client, where)
+    settings = _settings(client)
+    warnings = []
+    policy = settings.get("maxmemory-policy") or str(facts.get("maxmemory_policy", ""))
+    if policy and policy != SAFE_POLICY:
+        warnings.append(
+            f"maxmemory-policy is {policy}: Redis may throw queues away, so the relay is not ready "
+            f"until it is {SAFE_POLICY}"
+        )
+    text = f"{where}, {name}, {_persistence(facts, settings)}"
+    return RedisFindings(text, warnings=tuple(warnings))
+
+
+def _facts(client: Redis) -> Mapping[str, Any]:
+    facts: dict[str, Any] = {}
+    for section in ("server", "cluster", "persistence", "memory"):
+        facts.update(client.info(section))
+    return facts
+
+
+def _settings(client: Redis) -> Mapping[str, str]:
+    """The settings we may read: hosted servers often forbid CONFIG."""
+    found: dict[str, str] = {}
+    for name in ("appendfsync", "save", "maxmemory-policy"):
+        try:
+            reply: Any = client.config_get(name)
+        except RedisError:
+            continue
+        found.update({_text(key): _text(value) for key, value in reply.items()})
+    return found
+
+
+def _check_layout(client: Redis, where: str) -> None:
+    try:
+        stored = client.get(keys.SCHEMA)
+    except RedisError:
+        return
+    version = _text(stored) if stored is not None else ""
+    if version.isdigit() and int(version) > keys.SCHEMA_VERSION:
+        raise RedisRefusedError(
+            f"the data in Redis at {where} was written by a newer release (layout {version}, this "
+            f"one knows {keys.SCHEMA_VERSION})"
+        )
+
+
+def _persistence(facts: Mapping[str, Any], settings: Mapping[str, str]) -> str:
+    if str(facts.get("aof_enabled", "0")) == "1":
+        return f"append-only, fsync {settings.get('appendfsync', 'unknown')}"
+    if settings.get("save") == "":
+        return "no persistence: queues are lost when Redis ends"
+    return "snapshots only: what came after the last one is lost when Redis ends"
+
+
+def _name(facts: Mapping[str, Any]) -> str:
+    if "valkey_version" in facts:
+        return f"Valkey {facts['valkey_version']}"
+    return f"Redis {facts.get('redis_version', '?')}"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    parts = version.split(".")[:2]
+    return tuple(int(part) if part.isdigit() else 0 for part in parts)
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

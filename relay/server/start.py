@@ -1,0 +1,223 @@
+"""Starts a relay out of settled options and runs it until it is stopped.
+
+    listeners -> (embedded: lock, bundled server) -> prepare -> summary -> workers and site -> ready
+
+Listeners come first: a port in use should be told before anything was changed. Whatever ends the
+run, the supervisor stops every child on the way out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import json
+import logging.config
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from relay.server import embedded, open_files
+from relay.server.child import ChildSpec, child_environment, module_command
+from relay.server.cli import USAGE_ERROR, Settled
+from relay.server.listen import (
+    ListenError,
+    bound_address,
+    close_listeners,
+    open_listeners,
+    parse_listen,
+)
+from relay.server.summary import Summary
+from relay.server.supervisor import StartError, Supervisor
+
+LOGGING_MODULE: Final = "rmbsite.logging"
+WORKER_MODULE: Final = "relay.server.worker_main"
+SERVER_MODULE: Final = "relay.server.valkey_main"
+PREPARE_MODULE: Final = "relay.server.prepare"
+
+STOP_MARGIN_S: Final = 10.0
+"""From the end of a drain to SIGKILL."""
+
+START_FAILED: Final = 1
+RUNTIME_FILE: Final = "runtime.json"
+
+
+class PrepareError(Exception):
+    """The preparation refused to go on; it has said why."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+def run(settled: Settled) -> int:
+    """Run the relay; returns the exit code."""
+    log_settings = importlib.import_module(LOGGING_MODULE).settings_of(settled.config.log.level)
+    logging.config.dictConfig(log_settings)
+    program = settled.options.entry
+    try:
+        return asyncio.run(Run(settled).run())
+    except (ListenError, embedded.EmbeddedError) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except StartError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return START_FAILED
+    except PrepareError as error:
+        return error.exit_code
+
+
+class Run:
+    """One run of a relay, from its options to its end."""
+
+    def __init__(self, settled: Settled) -> None:
+        self._config = settled.config
+        self._embedded = settled.options.embedded
+        self._notes = settled.options.notes
+        self._began = time.monotonic()
+        self._supervisor = Supervisor()
+        self._relay_listeners: list[socket.socket] = []
+        self._admin_listeners: list[socket.socket] = []
+        self._held_fds: list[int] = []
+        """Inherited by every child: the data folder's lock, the users end of the server's pipe."""
+        self._own_fds: list[int] = []
+
+    async def run(self) -> int:
+        """Start everything, wait for the signal to stop, stop everything."""
+        async with contextlib.AsyncExitStack() as cleanup:
+            open_files_text = open_files.raise_limit()
+            data_dir: Path = self._config.make_data_dir()
+            cleanup.callback(self._close_listeners)
+            self._open_listeners()
+            cleanup.callback(self._close_held)
+            await cleanup.enter_async_context(self._supervisor.handling_signals())
+            if self._embedded:
+                await self._start_server(data_dir)
+            prepared = await self._prepare()
+            if prepared is None:
+                return 0
+            summary = Summary(
+                config=self._config,
+                relay=[bound_address(each) for each in self._relay_listeners],
+                admin=[bound_address(each) for each in self._admin_listeners],
+                prepared=prepared,
+                open_files=open_files_text,
+                notes=self._notes,
+            )
+            print(summary.text(), flush=True)
+            await self._start_processes()
+            if not self._supervisor.stopping:
+                print(f"ready after {time.monotonic() - self._began:.1f} s", flush=True)
+                if self._embedded:
+                    runtime = data_dir / RUNTIME_FILE
+                    embedded.write_private(runtime, summary.runtime())
+                    cleanup.callback(runtime.unlink, missing_ok=True)
+                    print(summary.next_steps(), flush=True)
+            await self._supervisor.stopped()
+            print("stopping", flush=True)
+            # From now on nobody accepts: clients go elsewhere instead of waiting in the backlog.
+            self._close_listeners()
+        return 0
+
+    def _open_listeners(self) -> None:
+        for text, opened in (
+            (self._config.relay.listen, self._relay_listeners),
+            (self._config.admin.listen, self._admin_listeners),
+        ):
+            if text:
+                opened += open_listeners(parse_listen(text), self._config.relay.backlog)
+
+    def _close_listeners(self) -> None:
+        close_listeners([*self._relay_listeners, *self._admin_listeners])
+        self._relay_listeners.clear()
+        self._admin_listeners.clear()
+
+    def _close_held(self) -> None:
+        for fd in (*self._held_fds, *self._own_fds):
+            os.close(fd)
+
+    async def _start_server(self, data_dir: Path) -> None:
+        """Bring the bundled server up and tell the children where it is."""
+        lock = embedded.DataFolderLock(data_dir)
+        self._held_fds.append(lock.fd)
+        await lock.acquire(lambda text: print(text, flush=True))
+        program = embedded.find_server_program()
+        path = embedded.socket_path(data_dir)
+        users_read, users_write = os.pipe()
+        server = ChildSpec(
+            name="the bundled Redis server",
+            module=SERVER_MODULE,
+            arguments=(
+                *("--users-fd", str(users_read), "--socket", str(path), "--"),
+                *embedded.server_command(program, data_dir, path),
+            ),
+            inherited_fds=(users_read, lock.fd),
+            stop_grace_s=STOP_MARGIN_S,
+        )
+        # Held as long as we live: a server that died is started again with its reading end.
+        self._own_fds.append(users_read)
+        self._held_fds.append(users_write)
+        await self._supervisor.keep(server)
+        os.environ["RMB_REDIS__URL"] = embedded.redis_url(path)
+
+    async def _prepare(self) -> dict[str, Any] | None:
+        """Run the preparation; None when the relay was stopped meanwhile.
+
+        Raises:
+            PrepareError: It refused to go on.
+        """
+        if self._supervisor.stopping:
+            return None
+        process = await asyncio.create_subprocess_exec(
+            *module_command(PREPARE_MODULE, ["--embedded"] if self._embedded else []),
+            env=child_environment(),
+            pass_fds=self._held_fds,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            process_group=0,
+        )
+        outcome = asyncio.create_task(process.communicate())
+        stopped = asyncio.create_task(self._supervisor.stopped())
+        await asyncio.wait({outcome, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not outcome.done():
+            process.kill()
+            await outcome
+            return None
+        if process.returncode:
+            raise PrepareError(process.returncode if process.returncode > 0 else START_FAILED)
+        prepared: dict[str, Any] = json.loads(outcome.result()[0])
+        return prepared
+
+    async def _start_processes(self) -> None:
+        drain_s = self._config.relay.drain_s
+        relay_fds = [listener.fileno() for listener in self._relay_listeners]
+        admin_fds = [listener.fileno() for listener in self._admin_listeners]
+
+        def worker(slot: int) -> ChildSpec:
+            return ChildSpec(
+                name=f"worker {slot}",
+                module=WORKER_MODULE,
+                arguments=("--role", "worker", "--slot", str(slot), *_listen_arguments(relay_fds)),
+                inherited_fds=(*relay_fds, *self._held_fds),
+                stop_grace_s=drain_s + STOP_MARGIN_S,
+            )
+
+        starting = [self._supervisor.start_workers(self._config.relay.processes, worker)]
+        if admin_fds:
+            site = ChildSpec(
+                name="the operator site",
+                module=WORKER_MODULE,
+                arguments=("--role", "admin", *_listen_arguments(admin_fds)),
+                inherited_fds=(*admin_fds, *self._held_fds),
+                stop_grace_s=STOP_MARGIN_S,
+            )
+            starting.append(self._supervisor.keep(site))
+        await asyncio.gather(*starting)
+
+
+def _listen_arguments(fds: list[int]) -> list[str]:
+    return [argument for fd in fds for argument in ("--listen-fd", str(fd))]

@@ -1,0 +1,98 @@
+"""What a relay says about itself when it starts: short, and nothing that is not so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relay.server.listen import ListenAddress
+from relay.server.open_files import current_limit
+
+SPARE_FILES = 64
+"""Open files of a worker that are no sessions: Redis, database, logs, listeners."""
+
+
+def client_url(address: ListenAddress, scheme: str) -> str:
+    """The URL under which this machine reaches a listener."""
+    if address.path:
+        return f"unix:{address.path}"
+    loopback = {"::": "127.0.0.1", "0.0.0.0": "127.0.0.1"}
+    host = loopback.get(address.host, address.host)
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{address.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The facts of a start."""
+
+    config: Any
+    relay: Sequence[ListenAddress]
+    admin: Sequence[ListenAddress]
+    prepared: Mapping[str, Any]
+    open_files: str
+    notes: Sequence[str]
+
+    def text(self) -> str:
+        """The lines printed before the workers start."""
+        relay = self.config.relay
+        processes = f"{relay.processes} worker{'s' if relay.processes > 1 else ''}"
+        tls = ", TLS" if relay.tls_cert else ""
+        lines = [
+            f"relay     {_places(self.relay)}{tls} ({processes}, {relay.server})",
+            f"domains   {', '.join(relay.domains)}",
+            f"operator  {_places(self.admin) or 'none'}",
+            f"redis     {self.prepared['redis']}",
+            f"database  {self.prepared['database']}",
+            f"twins     {self.config.twins.source}, {self.prepared['twins']} known",
+            f"limits    {self._limits()}; {self.open_files}",
+        ]
+        lines += [f"note      {note}" for note in self._notes()]
+        lines += [f"WARNING   {warning}" for warning in self.prepared["warnings"]]
+        return "\n".join(lines)
+
+    def next_steps(self) -> str:
+        """What somebody who sees it for the first time can do."""
+        admin = client_url(self.admin[0], "http") if self.admin else ""
+        lines = ["", f"relay           {self._relay_url()}"]
+        if admin:
+            lines.append(f"operator site   {admin}/admin/")
+        if admin and self.prepared["password"]:
+            user, password = self.prepared["operator"], self.prepared["password"]
+            lines.append(f"sign in as      {user}, password {password} (shown only this once)")
+        lines += ["try             make demo   (in another terminal)", "stop            Ctrl-C", ""]
+        return "\n".join(lines)
+
+    def runtime(self) -> dict[str, Any]:
+        """What other programs need to find this relay."""
+        return {
+            "pid": os.getpid(),
+            "relay_url": self._relay_url(),
+            "admin_url": client_url(self.admin[0], "http") if self.admin else None,
+            "redis_url": os.environ["RMB_REDIS__URL"],
+            "domains": list(self.config.relay.domains),
+        }
+
+    def _relay_url(self) -> str:
+        return client_url(self.relay[0], "wss" if self.config.relay.tls_cert else "ws")
+
+    def _limits(self) -> str:
+        limits, relay = self.config.limits, self.config.relay
+        per_twin = f"{limits.count} messages, {limits.size} bytes per twin and minute"
+        capacity = relay.workers * relay.user_per_worker
+        return f"{per_twin if limits.count else 'none per twin'}, capacity {capacity} sessions"
+
+    def _notes(self) -> list[str]:
+        relay = self.config.relay
+        notes = list(self.notes)
+        limit = current_limit()
+        if limit is not None:
+            possible = max(limit - SPARE_FILES, 0) * relay.processes
+            if possible < relay.workers * relay.user_per_worker:
+                notes.append(f"the limit of open files allows about {possible} sessions")
+        return notes
+
+
+def _places(addresses: Sequence[ListenAddress]) -> str:
+    return ", ".join(str(address) for address in addresses)
