@@ -1,0 +1,133 @@
+"""What every row is given: how long, how often, on which cores, with which relay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from tests.bench import targets
+from tests.bench.figures import Figure
+from tests.bench.generators import Generators
+from tests.bench.layout import layout
+from tests.bench.measure import Load, Sample, median, median_ratio, side_by_side, throughput
+from tests.bench.targets import RelayOptions, Target
+
+GENERATOR_LIMIT = 0.93
+"""A load generator busier than this was the limit, and the row says so."""
+QUICK_DIVISOR = 10
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The options of a run.
+
+    Attributes:
+        runs: how often each target is measured; figures are medians.
+        seconds: length of one measurement.
+        quick: a short look with fewer sessions, not comparable with a full run.
+        options: how the relay is started.
+    """
+
+    runs: int = 5
+    seconds: float = 6.0
+    quick: bool = False
+    options: RelayOptions = field(default_factory=RelayOptions)
+
+    def many(self, count: int) -> int:
+        """A number of sessions or repetitions: a tenth of it in a quick run."""
+        return max(count // QUICK_DIVISOR, 1) if self.quick else count
+
+    @contextmanager
+    def yardstick(self) -> Iterator[Target]:
+        """Run B on the server cores."""
+        with targets.yardstick(layout().server) as target:
+            yield target
+
+    @contextmanager
+    def relay(
+        self,
+        twins: Sequence[int],
+        environment: Mapping[str, str] | None = None,
+        cores: frozenset[int] | None = None,
+        processes: int = 1,
+    ) -> Iterator[Target]:
+        """Run the relay on the server cores, or on others."""
+        options = replace(
+            self.options,
+            processes=processes,
+            environment={**self.options.environment, **(environment or {})},
+        )
+        with targets.relay(cores or layout().server, options, twins) as target:
+            yield target
+
+    def generators(self, count: int = 2) -> Generators:
+        """Load generators on the cores the servers do not use."""
+        return Generators(layout().load[:count])
+
+    def compare(
+        self, ours: Target, base: Target, generators: Generators, load: Load
+    ) -> tuple[list[Sample], list[Sample]]:
+        """Measure the relay and B alternately under the same load."""
+        mine, theirs = side_by_side(
+            [ours, base],
+            self.runs,
+            lambda target: throughput(target, generators, load, self.seconds),
+        )
+        return mine, theirs
+
+
+def rate(sample: Sample) -> float:
+    """Messages per wall second."""
+    return sample.messages_per_s
+
+
+def rate_ratio(ours: Sequence[Sample], base: Sequence[Sample]) -> float:
+    """Rate of the relay in units of B's."""
+    return median_ratio(ours, base, rate)
+
+
+def described(name: str, samples: Sequence[Sample]) -> list[Figure]:
+    """The figures every throughput row shows for one target."""
+    return [
+        Figure(f"{name}: messages per wall second", median(samples, rate)),
+        Figure(
+            f"{name}: messages per CPU second",
+            median(samples, lambda sample: sample.messages_per_cpu_s),
+        ),
+        Figure(f"{name}: p50", median(samples, lambda sample: sample.latency.p50_us) / 1000, "ms"),
+        Figure(f"{name}: p99", median(samples, lambda sample: sample.latency.p99_us) / 1000, "ms"),
+        Figure(
+            f"{name}: p99.9", median(samples, lambda sample: sample.latency.p999_us) / 1000, "ms"
+        ),
+        Figure(
+            f"{name}: worker memory", median(samples, lambda sample: sample.worker_rss_mib), "MiB"
+        ),
+    ]
+
+
+def faults(samples: Sequence[Sample]) -> Figure:
+    """Messages lost, doubled, out of order, and errors nobody asked for: none are allowed."""
+    count = sum(sample.faults for sample in samples)
+    return Figure("lost, doubled, out of order, errors", count, must=0, lower_is_better=True)
+
+
+def remarks(*samples: Sequence[Sample]) -> list[str]:
+    """What a reader must know about these measurements."""
+    found = []
+    for group in samples:
+        busiest = max(sample.generator_busy for sample in group)
+        if busiest > GENERATOR_LIMIT:
+            found.append(f"{group[0].target}: a load generator was the limit ({busiest:.0%} busy)")
+        for sample in group:
+            if sample.faults:
+                found.append(
+                    f"{sample.target}: {sample.account} {sample.notices or ''} "
+                    f"{sample.closes or ''}".rstrip()
+                )
+    return found
+
+
+def as_json(**samples: Sequence[Sample]) -> dict[str, list[dict[str, object]]]:
+    """Samples by name as plain values."""
+    return {name: [sample.as_json() for sample in group] for name, group in samples.items()}

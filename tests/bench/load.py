@@ -1,0 +1,245 @@
+"""Load generator process: `python -m tests.bench.load`, steered by JSON lines on stdin.
+
+Each line is `{"call": name, "args": {...}}`, answered by one line `{"ok": ...}` or
+`{"error": text}`. The calls are the public coroutines of `Generator`. What happens per message is
+in `flows.py` and `clients.py`: a Cython websocket client, one patched buffer per flow, no task and
+no queue. The garbage collector is off while messages run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from time import perf_counter_ns
+from typing import Any
+
+import uvloop
+
+from tests.bench import twins as bench_twins
+from tests.bench.clients import BareClient, Client, sign_in, stay
+from tests.bench.envelopes import Template, ping
+from tests.bench.flows import BINARY, Flow, Lane, Ledger
+
+CONNECTS_AT_ONCE = 32
+BULK_CHUNK = 50
+"""Messages one sender writes before the next one has its turn while queues are being filled."""
+POLL_S = 0.001
+LONGEST_COMMAND_BYTES = 8 * 1024 * 1024
+
+
+class Generator:
+    """The calls a bench can make; see the module text for the form."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.clients: dict[int, Client] = {}
+        self.bare: list[BareClient] = []
+        self.senders: list[Client] = []  # of the flows, in their order
+        self.tokens: dict[int, str] = {}
+
+    async def prepare(self, twins: list[int]) -> None:
+        """Sign tokens ahead, so that no measured second pays for it."""
+        self.tokens.update((twin, bench_twins.token(twin)) for twin in twins)
+
+    async def connect(self, url: str, twins: list[int]) -> None:
+        """Sign full clients in."""
+        await self.prepare([twin for twin in twins if twin not in self.tokens])
+        for first in range(0, len(twins), CONNECTS_AT_ONCE):
+            group = twins[first : first + CONNECTS_AT_ONCE]
+            clients = [Client(self.ledger, twin) for twin in group]
+            await asyncio.gather(
+                *(sign_in(client, url, self.tokens[client.twin]) for client in clients)
+            )
+            self.clients.update((client.twin, client) for client in clients)
+
+    async def stay(self, url: str, twins: list[int], slow: bool = False) -> dict[str, float]:
+        """Open bare connections, `CONNECTS_AT_ONCE` at a time; prepared tokens only."""
+        waiting = iter(twins)
+        began = perf_counter_ns()
+
+        async def one_after_another() -> None:
+            for twin in waiting:
+                self.bare.append(await stay(url, self.tokens[twin], slow))
+
+        await asyncio.gather(*(one_after_another() for _ in range(CONNECTS_AT_ONCE)))
+        return {"began_ns": began, "ended_ns": perf_counter_ns()}
+
+    async def still_there(self) -> int:
+        """Bare connections nobody closed."""
+        return sum(not client.ended for client in self.bare)
+
+    async def leave(self, twins: list[int]) -> None:
+        """Close full clients, and return when they are gone."""
+        leaving = [self.clients.pop(twin) for twin in twins]
+        for client in leaving:
+            client.close()
+        for client in leaving:
+            assert client.transport is not None
+            await client.transport.wait_disconnected()
+
+    async def flows(
+        self,
+        pairs: list[tuple[int, int]],
+        payload_size_bytes: int,
+        lanes: list[str] | None = None,
+    ) -> None:
+        """Make flows between (sender, receiver) twins; flows of an earlier call are forgotten.
+
+        Args:
+            pairs: sender and receiver of each flow; the senders are signed in.
+            payload_size_bytes: of every message.
+            lanes: name of the lane of each flow, all "all" by default.
+        """
+        ledger = self.ledger
+        ledger.reset(payload_size_bytes)
+        now = int(time.time())
+        for index, (source, destination) in enumerate(pairs):
+            transport = self.clients[source].transport
+            assert transport is not None
+            template = Template(index, source, destination, payload_size_bytes, now)
+            lane = ledger.lanes.setdefault(lanes[index] if lanes else "all", Lane())
+            ledger.flows.append(Flow(ledger, lane, template, transport))
+        self.senders = [self.clients[source] for source, _ in pairs]
+
+    async def start(self, window: int) -> None:
+        """Put `window` messages of every flow on their way and keep that many there."""
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        self.ledger.running = True
+        for flow in self.ledger.flows:
+            for _ in range(window):
+                flow.send(perf_counter_ns())
+
+    async def mark(self) -> dict[str, Any]:
+        """Figures since the last mark."""
+        taken = {name: lane.take() for name, lane in self.ledger.lanes.items()}
+        at_ns = perf_counter_ns()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "at_ns": at_ns,
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "messages": sum(len(latencies) for latencies in taken.values()),
+            "lanes": {name: list(Counter(latencies).items()) for name, latencies in taken.items()},
+        }
+
+    async def stop(self, timeout_s: float) -> dict[str, Any]:
+        """Send no more, wait for what is under way, and give the account."""
+        self.ledger.running = False
+        return await self.settle(timeout_s)
+
+    async def settle(self, timeout_s: float) -> dict[str, Any]:
+        """Wait until everything sent has arrived, or the time is over; give the account."""
+        deadline = time.monotonic() + timeout_s
+        while self.ledger.outstanding and time.monotonic() < deadline:
+            await asyncio.sleep(POLL_S)
+        ended = perf_counter_ns()
+        gc.enable()
+        return {
+            "account": self.ledger.account(),
+            "ended_ns": ended,
+            "notices": dict(self.ledger.notices),
+            "closes": dict(self.ledger.closes),
+        }
+
+    async def drain(self, url: str, twins: list[int], timeout_s: float) -> dict[str, Any]:
+        """Sign receivers in and wait until they have read everything that waits for them."""
+        began = perf_counter_ns()
+        await self.connect(url, twins)
+        return {"began_ns": began, **await self.settle(timeout_s)}
+
+    async def next_arrival(self, timeout_s: float) -> int | None:
+        """When the next message arrives (nanoseconds of the monotonic clock), or None."""
+        before = self.ledger.received
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self.ledger.received != before:
+                return perf_counter_ns()
+            await asyncio.sleep(POLL_S)
+        return None
+
+    async def bulk(self, messages: int) -> dict[str, float]:
+        """Send that many messages of every flow at once, then wait until all of them are stored."""
+        gc.disable()
+        began = perf_counter_ns()
+        for done in range(0, messages, BULK_CHUNK):
+            for flow, client in zip(self.ledger.flows, self.senders, strict=True):
+                await client.writable.wait()
+                for _ in range(min(BULK_CHUNK, messages - done)):
+                    flow.send(0)
+            await asyncio.sleep(0)
+        await self.barrier()
+        gc.enable()
+        return {"began_ns": began, "ended_ns": perf_counter_ns()}
+
+    async def barrier(self) -> None:
+        """Wait until everything sent so far is decided, and stored where it was to be stored."""
+        pongs = []
+        for client in set(self.senders):
+            assert client.transport is not None
+            uid = f"barrier-{client.twin}-{perf_counter_ns()}"
+            pong = client.pongs[uid] = asyncio.get_running_loop().create_future()
+            pongs.append(pong)
+            client.transport.send(BINARY, ping(client.twin, uid, int(time.time())))
+        await asyncio.gather(*pongs)
+
+    async def take_over(self, url: str, twin: int, timeout_s: float) -> dict[str, Any]:
+        """Sign a twin in a second time while flow 0 sends to it, one message at a time.
+
+        The answer holds the time from the start of connecting to the first message on the new
+        connection, and whether the old connection had ended by the time limit.
+        """
+        flow = self.ledger.flows[0]
+        old, new = self.clients[twin], Client(self.ledger, twin)
+        old.expected_close = True
+        loop = asyncio.get_running_loop()
+        new.arrival = loop.create_future()
+        began = perf_counter_ns()
+        async with asyncio.timeout(timeout_s):
+            await sign_in(new, url, self.tokens[twin])
+            upgraded = perf_counter_ns()
+            while not new.arrival.done():
+                old.arrival = loop.create_future()
+                flow.send(perf_counter_ns())
+                await asyncio.wait({old.arrival, new.arrival}, return_when=asyncio.FIRST_COMPLETED)
+            assert old.transport is not None
+            await old.transport.wait_disconnected()
+        self.clients[twin] = new
+        first = new.arrival.result()
+        new.arrival = None
+        return {
+            "upgraded_us": (upgraded - began) // 1000,
+            "first_message_us": (first - began) // 1000,
+            "old_closed_us": (perf_counter_ns() - began) // 1000,
+        }
+
+
+async def commands() -> AsyncIterator[dict[str, Any]]:
+    """The lines of stdin, until it ends."""
+    reader = asyncio.StreamReader(limit=LONGEST_COMMAND_BYTES)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        yield json.loads(line)
+
+
+async def serve() -> None:
+    """Answer calls one after another until stdin ends."""
+    generator = Generator()
+    async for command in commands():
+        try:
+            answer = {"ok": await getattr(generator, command["call"])(**command["args"])}
+        except Exception as error:
+            # The bench shows it and ends: it is the caller that knows what the call was for.
+            answer = {"error": f"{command['call']}: {type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    uvloop.run(serve())

@@ -1,0 +1,210 @@
+"""One measurement: sign in, let messages run for some seconds, take CPU, memory and latencies.
+
+`throughput` measures one target once; `side_by_side` alternates targets over several runs, since
+the yardstick itself varies by a fifth from run to run on a shared machine.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tests.bench import layout
+from tests.bench.generators import Generators
+from tests.bench.targets import Target
+from tests.bench.twins import FIRST_TWIN
+
+WARM_UP_S = 1.0
+SETTLE_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """Who sends what to whom."""
+
+    pairs: tuple[tuple[int, int], ...]  # (sender, receiver) twins
+    window: int
+    payload_size_bytes: int = 256
+
+    @property
+    def twins(self) -> list[int]:
+        return sorted({twin for pair in self.pairs for twin in pair})
+
+
+def pair_load(pairs: int, window: int, payload_size_bytes: int = 256) -> Load:
+    """Disjoint pairs, one direction each."""
+    first = FIRST_TWIN
+    return Load(
+        tuple((first + 2 * index, first + 2 * index + 1) for index in range(pairs)),
+        window,
+        payload_size_bytes,
+    )
+
+
+@dataclass
+class Latency:
+    """Percentiles in microseconds, from sending to the arrival at the receiving client."""
+
+    p50_us: int
+    p99_us: int
+    p999_us: int
+
+    @classmethod
+    def of(cls, counts: Counter[int]) -> Latency:
+        """Percentiles of a histogram."""
+        ordered = sorted(counts.items())
+        total = sum(counts.values())
+
+        def at(share: float) -> int:
+            seen = 0
+            for value, count in ordered:
+                seen += count
+                if seen >= share * total:
+                    return value
+            return 0
+
+        return cls(at(0.5), at(0.99), at(0.999))
+
+
+@dataclass
+class Sample:
+    """What one measurement gave."""
+
+    target: str
+    messages_per_s: float
+    messages_per_cpu_s: float
+    latency: Latency
+    lanes: dict[str, Latency]
+    server_busy: float  # CPU seconds of server and Redis per second
+    generator_busy: float  # of the busiest load generator; near 1 means that it was the limit
+    worker_rss_mib: float
+    account: dict[str, int]
+    notices: dict[str, int] = field(default_factory=dict)
+    closes: dict[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The sample as plain values."""
+        return asdict(self)
+
+    @property
+    def faults(self) -> int:
+        """Messages lost, doubled or out of order, unexpected errors and closes."""
+        wrong = sum(self.account[name] for name in ("lost", "duplicates", "out_of_order"))
+        return wrong + sum(self.notices.values()) + sum(self.closes.values())
+
+
+def connect(target: Target, generators: Generators, load: Load) -> list[list[tuple[int, int]]]:
+    """Sign the load's twins in and prepare its flows; returns each generator's pairs."""
+    shares = generators.share(load.pairs)
+    generators.each(
+        "connect",
+        [{"url": target.url, "twins": sorted({t for p in share for t in p})} for share in shares],
+    )
+    generators.each(
+        "flows",
+        [{"pairs": share, "payload_size_bytes": load.payload_size_bytes} for share in shares],
+    )
+    return shares
+
+
+def leave(generators: Generators, shares: list[list[tuple[int, int]]]) -> None:
+    """Sign out what `connect` signed in."""
+    generators.each("leave", [{"twins": sorted({t for p in s for t in p})} for s in shares])
+
+
+def window_of(target: Target, generators: Generators, seconds: float, load: Load) -> Sample:
+    """Measure flows that are prepared: start, warm up, measure, stop, account."""
+    generators.all("start", window=load.window)
+    time.sleep(WARM_UP_S)
+    before, cpu_before = generators.all("mark"), layout.cpu_s(target.pids)
+    time.sleep(seconds)
+    after, cpu_after = generators.all("mark"), layout.cpu_s(target.pids)
+    rss = max(layout.resident_bytes(pid) for pid in target.worker_pids)
+    accounts = generators.all("stop", timeout_s=SETTLE_TIMEOUT_S)
+    return _sample(target, before, after, cpu_after - cpu_before, rss, accounts)
+
+
+def throughput(target: Target, generators: Generators, load: Load, seconds: float) -> Sample:
+    """Measure a load once, on connections of its own."""
+    shares = connect(target, generators, load)
+    try:
+        return window_of(target, generators, seconds, load)
+    finally:
+        leave(generators, shares)
+
+
+def _sample(
+    target: Target,
+    before: list[dict[str, Any]],
+    after: list[dict[str, Any]],
+    cpu_s: float,
+    rss: int,
+    accounts: list[dict[str, Any]],
+) -> Sample:
+    rate = busy = 0.0
+    lanes: dict[str, Counter[int]] = {}
+    longest_s = 0.0
+    for first, last in zip(before, after, strict=True):
+        wall_s = (last["at_ns"] - first["at_ns"]) / 1e9
+        longest_s = max(longest_s, wall_s)
+        rate += last["messages"] / wall_s
+        busy = max(busy, (last["cpu_s"] - first["cpu_s"]) / wall_s)
+        for name, pairs in last["lanes"].items():
+            lanes.setdefault(name, Counter()).update(dict(pairs))
+    total: Counter[int] = Counter()
+    for counts in lanes.values():
+        total.update(counts)
+    return Sample(
+        target=target.name,
+        messages_per_s=rate,
+        messages_per_cpu_s=rate * longest_s / cpu_s if cpu_s else 0.0,
+        latency=Latency.of(total),
+        lanes={name: Latency.of(counts) for name, counts in lanes.items()},
+        server_busy=cpu_s / longest_s,
+        generator_busy=busy,
+        worker_rss_mib=rss / 2**20,
+        account=_added([account["account"] for account in accounts]),
+        notices=_added([account["notices"] for account in accounts]),
+        closes=_added([account["closes"] for account in accounts]),
+    )
+
+
+def _added(parts: list[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return dict(total)
+
+
+def side_by_side(
+    targets: Sequence[Target], runs: int, once: Callable[[Target], Sample]
+) -> list[list[Sample]]:
+    """Alternate the targets; returns one list of samples per target.
+
+    Every other run goes through the targets the other way round, so that a machine that slows
+    down or speeds up during the bench favours nobody.
+    """
+    samples: list[list[Sample]] = [[] for _ in targets]
+    for run in range(runs):
+        order = list(enumerate(targets))
+        for index, target in order if run % 2 == 0 else reversed(order):
+            samples[index].append(once(target))
+    return samples
+
+
+def median_ratio(
+    ours: Sequence[Sample], base: Sequence[Sample], value: Callable[[Sample], float]
+) -> float:
+    """Median over the runs of ours / base, each pair measured next to each other."""
+    return statistics.median(
+        value(mine) / (value(theirs) or 1) for mine, theirs in zip(ours, base, strict=True)
+    )
+
+
+def median(samples: Sequence[Sample], value: Callable[[Sample], float]) -> float:
+    """Median of one figure over the runs."""
+    return statistics.median(value(sample) for sample in samples)

@@ -1,0 +1,25 @@
+"""The rows of the bench by name, in the order they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.bench.bench import Bench
+from tests.bench.figures import Row
+from tests.bench.rows import processes, queues, sessions, throughput
+
+ROWS: dict[str, Callable[[Bench], Row]] = {
+    "pairs": throughput.pairs,
+    "many-pairs": throughput.many_pairs,
+    "large": throughput.large,
+    "fan-in": throughput.fan_in,
+    "single": throughput.single,
+    "append-only": throughput.append_only,
+    "absent": queues.absent,
+    "idle": sessions.idle,
+    "slow": sessions.slow,
+    "beside": sessions.beside,
+    "crossing": processes.crossing,
+    "outage": processes.outage,
+    "take-over": processes.take_over,
+}

@@ -1,0 +1,182 @@
+"""Rows about many sessions: memory and log-ins, slow readers, idle ones beside busy ones."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from tests.bench import layout
+from tests.bench.bench import Bench, as_json, described, faults, rate_ratio, remarks
+from tests.bench.figures import Figure, Row
+from tests.bench.generators import Generators
+from tests.bench.measure import Sample
+from tests.bench.rows.queues import span_s
+from tests.bench.rows.throughput import FIRST_ROW
+from tests.bench.targets import Target
+
+FIRST_IDLE_TWIN = 10_000
+IDLE_SESSIONS = 10_000
+LOG_INS = 2_000
+SLOW_READERS = 2_000
+SLOW_SENDERS = 8
+SLOW_PAYLOAD_BYTES = 4_096
+SLOW_MESSAGES = 320
+"""Per slow reader: 256 messages or 1 MiB fill its session, the rest covers the kernel's buffers."""
+REST_S = 2.0
+"""Time for what follows a sign-in or a flood to end before memory is read."""
+
+
+def open_bare(
+    target: Target, generators: Generators, twins: list[int], slow: bool = False
+) -> float:
+    """Sign bare clients in; returns sign-ins per second."""
+    shares = generators.share(twins)
+    generators.each("prepare", [{"twins": share} for share in shares])
+    parts = generators.each(
+        "stay", [{"url": target.url, "twins": share, "slow": slow} for share in shares]
+    )
+    return len(twins) / span_s(parts)
+
+
+def worker_memory(target: Target) -> int:
+    """Resident bytes of the worker after a moment of rest."""
+    time.sleep(REST_S)
+    return sum(layout.resident_bytes(pid) for pid in target.worker_pids)
+
+
+def idle(bench: Bench) -> Row:
+    """Memory of idle sessions, and log-ins per second; both beside B."""
+    count = bench.many(IDLE_SESSIONS)
+    twins = list(range(FIRST_IDLE_TWIN, FIRST_IDLE_TWIN + count))
+    memory_kib: dict[str, float] = {}
+    log_ins: dict[str, list[float]] = {"ours": [], "B": []}
+    kept = 0
+    with bench.yardstick() as base, bench.relay(twins) as ours:
+        for target in (base, ours):
+            with bench.generators() as generators:
+                before = worker_memory(target)
+                open_bare(target, generators, twins)
+                memory_kib[target.name] = (worker_memory(target) - before) / count / 1024
+                if target is ours:
+                    kept = sum(generators.all("still_there"))
+            time.sleep(REST_S)
+        for _ in range(bench.runs):
+            for target in (base, ours):
+                with bench.generators() as generators:
+                    some = twins[: min(count, LOG_INS)]
+                    log_ins[target.name].append(open_bare(target, generators, some))
+                time.sleep(REST_S)
+    ratio = statistics.median(
+        mine / theirs for mine, theirs in zip(log_ins["ours"], log_ins["B"], strict=True)
+    )
+    figures = [
+        Figure(
+            "worker memory each", memory_kib["ours"], "KiB", must=26, goal=20, lower_is_better=True
+        ),
+        Figure("signed log-ins, against unsigned accepts", ratio, "B", must=0.7),
+        Figure("sessions still open", kept, must=count),
+        Figure("B: worker memory each", memory_kib["B"], "KiB"),
+        Figure("ours: log-ins per second", statistics.median(log_ins["ours"])),
+        Figure("B: accepts per second", statistics.median(log_ins["B"])),
+    ]
+    return Row("idle", f"{count:,} idle connections, and log-ins", figures)
+
+
+def slow(bench: Bench) -> Row:
+    """Readers that stop reading, with full queues, beside the first row."""
+    count = bench.many(SLOW_READERS)
+    readers = list(range(FIRST_IDLE_TWIN, FIRST_IDLE_TWIN + count))
+    senders = list(range(FIRST_IDLE_TWIN + count, FIRST_IDLE_TWIN + count + SLOW_SENDERS))
+    # A full session is closed after a minute: here it stays, and stays full.
+    patience = {"RMB_RELAY__BACK_PRESSURE_S": "3600"}
+    growth_kib = 0.0
+    with (
+        bench.yardstick() as base,
+        bench.relay([*FIRST_ROW.twins, *readers, *senders], patience) as ours,
+        bench.generators() as generators,
+    ):
+        without = bench.compare(ours, base, generators, FIRST_ROW)
+        before = worker_memory(ours)
+        open_bare(ours, generators, readers, slow=True)
+        _flood(ours, generators, readers, senders)
+        growth_kib = (worker_memory(ours) - before) / count / 1024
+        with_them = bench.compare(ours, base, generators, FIRST_ROW)
+        kept = sum(generators.all("still_there"))
+        waiting = _waiting(ours, readers)
+    return _disturbed(
+        Row(
+            "slow",
+            f"{count:,} slow readers with full queues beside the first row",
+            [
+                Figure(
+                    "worker memory more, each", growth_kib, "KiB", must=1024, lower_is_better=True
+                ),
+                Figure("slow sessions still open", kept, must=count),
+                Figure("entries waiting per slow reader", waiting),
+            ],
+        ),
+        without,
+        with_them,
+        must=0.9,
+    )
+
+
+def _flood(target: Target, generators: Generators, readers: list[int], senders: list[int]) -> None:
+    """Send every slow reader more than its session holds."""
+    own_senders = generators.share(senders)
+    pairs = [
+        [(own[index % len(own)], reader) for index, reader in enumerate(share)]
+        for own, share in zip(own_senders, generators.share(readers), strict=True)
+    ]
+    generators.each("connect", [{"url": target.url, "twins": own} for own in own_senders])
+    generators.each(
+        "flows", [{"pairs": own, "payload_size_bytes": SLOW_PAYLOAD_BYTES} for own in pairs]
+    )
+    generators.all("bulk", messages=SLOW_MESSAGES)
+    generators.each("leave", [{"twins": own} for own in own_senders])
+
+
+def _waiting(target: Target, readers: list[int]) -> float:
+    """Median length of the slow readers' streams."""
+    assert target.redis is not None
+    with target.redis.client() as client:
+        return statistics.median(client.xlen(f"stream:{twin}") for twin in readers)
+
+
+def beside(bench: Bench) -> Row:
+    """Idle sessions beside the first row."""
+    count = bench.many(IDLE_SESSIONS)
+    twins = list(range(FIRST_IDLE_TWIN, FIRST_IDLE_TWIN + count))
+    with (
+        bench.yardstick() as base,
+        bench.relay([*FIRST_ROW.twins, *twins]) as ours,
+        bench.generators() as generators,
+    ):
+        without = bench.compare(ours, base, generators, FIRST_ROW)
+        open_bare(ours, generators, twins)
+        with_them = bench.compare(ours, base, generators, FIRST_ROW)
+        kept = sum(generators.all("still_there"))
+    title = f"{count:,} idle sessions beside the first row"
+    row = Row("beside", title, [Figure("idle sessions still open", kept, must=count)])
+    return _disturbed(row, without, with_them, must=0.95)
+
+
+Compared = tuple[list[Sample], list[Sample]]
+
+
+def _disturbed(row: Row, without: Compared, with_them: Compared, must: float) -> Row:
+    """Add what the first row keeps of its rate, both times measured against B."""
+    alone, disturbed = rate_ratio(*without), rate_ratio(*with_them)
+    row.figures[:0] = [Figure("the first row keeps", disturbed / alone, must=must)]
+    row.figures += [
+        Figure("the first row without them", alone, "B"),
+        Figure("the first row with them", disturbed, "B"),
+        *described("ours without", without[0]),
+        *described("ours with", with_them[0]),
+        faults([*without[0], *with_them[0]]),
+    ]
+    row.samples = as_json(
+        ours_without=without[0], B_without=without[1], ours_with=with_them[0], B_with=with_them[1]
+    )
+    row.remarks += remarks(*without, *with_them)
+    return row

@@ -1,0 +1,124 @@
+"""Rows of messages between connected twins: the relay beside B, alternately, in one run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.bench.bench import (
+    Bench,
+    as_json,
+    described,
+    faults,
+    rate_ratio,
+    remarks,
+)
+from tests.bench.figures import Figure, Row
+from tests.bench.measure import Load, Sample, median, median_ratio, pair_load
+from tests.bench.twins import FIRST_TWIN
+
+FIRST_ROW = pair_load(50, window=8)
+LARGE_PAYLOAD_BYTES = 16 * 1024
+
+
+def p99(sample: Sample) -> float:
+    return sample.latency.p99_us
+
+
+def _beside_b(
+    bench: Bench, load: Load, generators: int = 2
+) -> tuple[list[Sample], list[Sample], Figure]:
+    with (
+        bench.yardstick() as base,
+        bench.relay(load.twins) as ours,
+        bench.generators(generators) as load_generators,
+    ):
+        mine, theirs = bench.compare(ours, base, load_generators, load)
+    return mine, theirs, faults([*mine, *theirs])
+
+
+def _row(
+    name: str, title: str, targets: list[Figure], mine: list[Sample], theirs: list[Sample]
+) -> Row:
+    return Row(
+        name,
+        title,
+        [*targets, *described("ours", mine), *described("B", theirs), faults(mine)],
+        as_json(ours=mine, B=theirs),
+        remarks(mine, theirs),
+    )
+
+
+def pairs(bench: Bench) -> Row:
+    """The first row."""
+    mine, theirs, _ = _beside_b(bench, FIRST_ROW)
+    targets = [
+        Figure("rate", rate_ratio(mine, theirs), "B", must=1.3, goal=1.6),
+        Figure("p99", median_ratio(mine, theirs, p99), "B", must=1.0, lower_is_better=True),
+    ]
+    title = "50 pairs, window 8, 256 B, one worker, journaled, limits and metrics on"
+    return _row("pairs", title, targets, mine, theirs)
+
+
+def many_pairs(bench: Bench) -> Row:
+    """More sessions with fewer messages each: smaller reads, the same batches."""
+    mine, theirs, _ = _beside_b(bench, pair_load(200, window=4))
+    targets = [Figure("rate", rate_ratio(mine, theirs), "B", must=1.2, goal=1.5)]
+    return _row("many-pairs", "200 pairs, window 4, 256 B", targets, mine, theirs)
+
+
+def large(bench: Bench) -> Row:
+    """Bytes instead of messages: what is moved, masked and journaled counts."""
+    mine, theirs, _ = _beside_b(bench, pair_load(50, 8, LARGE_PAYLOAD_BYTES))
+    targets = [Figure("rate", rate_ratio(mine, theirs), "B", must=1.0)]
+    return _row("large", "50 pairs, window 8, 16 KiB", targets, mine, theirs)
+
+
+def fan_in(bench: Bench) -> Row:
+    """One busy receiver; one generator, since the credits go back to all senders."""
+    receiver = FIRST_TWIN
+    load = Load(tuple((FIRST_TWIN + 1 + index, receiver) for index in range(50)), window=4)
+    mine, theirs, _ = _beside_b(bench, load, generators=1)
+    targets = [
+        Figure("rate", rate_ratio(mine, theirs), "B", must=1.1),
+        Figure(
+            "p99.9",
+            median(mine, lambda sample: sample.latency.p999_us) / 1000,
+            "ms",
+            must=100,
+            lower_is_better=True,
+        ),
+    ]
+    return _row("fan-in", "50 senders to one receiver, window 4", targets, mine, theirs)
+
+
+def single(bench: Bench) -> Row:
+    """The way of one message through an idle relay: B's way plus one commit."""
+    mine, theirs, _ = _beside_b(bench, pair_load(1, window=1), generators=1)
+    targets = [
+        Figure(
+            "p50",
+            median_ratio(mine, theirs, lambda sample: sample.latency.p50_us),
+            "B",
+            must=2.5,
+            goal=2.0,
+            lower_is_better=True,
+        ),
+        Figure("p99", median_ratio(mine, theirs, p99), "B", must=3.0, lower_is_better=True),
+    ]
+    return _row("single", "one pair, window 1", targets, mine, theirs)
+
+
+def append_only(bench: Bench) -> Row:
+    """The first row with the other two settings of Redis' append-only file; no target."""
+    figures: list[Figure] = []
+    samples: dict[str, list[dict[str, object]]] = {}
+    notes: list[str] = []
+    for setting in ("always", "no"):
+        changed = replace(bench, options=replace(bench.options, append_only=setting))
+        mine, theirs, wrong = _beside_b(changed, FIRST_ROW)
+        figures.append(Figure(f"rate, append-only {setting}", rate_ratio(mine, theirs), "B"))
+        figures += described(f"ours, {setting}", mine)
+        figures.append(replace(wrong, name=f"{wrong.name}, {setting}"))
+        samples |= as_json(**{f"ours_{setting}": mine, f"B_{setting}": theirs})
+        notes += remarks(mine, theirs)
+    return Row("append-only", "the first row, append-only always and off", figures, samples, notes)

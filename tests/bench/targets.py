@@ -1,0 +1,249 @@
+"""What is measured: the yardstick, and the relay with its own Valkey. Real processes, both.
+
+A target starts on the server cores, answers once `start` returns, and knows its processes. The
+relay's command may be replaced (`--command`), so that a sketch or another relay can be measured
+with the same rows; `{port}`, `{redis}`, `{redis_port}` and `{data}` in it are filled in.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.bench import twins as bench_twins
+from tests.bench.layout import on_cores
+from tests.support.redis_servers import RedisServer, free_port, start_valkey
+
+ROOT = Path(__file__).resolve().parents[2]
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
+POLL_S = 0.02
+LOG_TAIL_BYTES = 4_000
+UNREACHED_LIMIT = "1000000000"
+"""Of the per-twin limit, which is switched on because counting is part of the work."""
+
+
+class TargetError(RuntimeError):
+    """A program to be measured did not start, or ended."""
+
+
+@dataclass
+class Target:
+    """A running program under test."""
+
+    name: str
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    redis: RedisServer | None = None
+
+    @property
+    def pids(self) -> list[int]:
+        """Roots of the process trees whose CPU time counts."""
+        return [self.process.pid] + ([self.redis.pid] if self.redis else [])
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The processes that hold the sessions."""
+        if self.redis is None:
+            return [self.process.pid]
+        found = [int(worker["pid"]) for worker in self.workers().values()]
+        return found or [self.process.pid]
+
+    def workers(self) -> dict[str, dict[str, str]]:
+        """The relay's workers by boot id, from their heartbeats."""
+        assert self.redis is not None
+        with self.redis.client() as client:
+            return {
+                boot.decode(): {
+                    name.decode(): value.decode()
+                    for name, value in client.hgetall(b"relay:worker:" + boot).items()
+                }
+                for boot in client.smembers("relay:workers")
+                if client.exists(b"relay:worker:" + boot)
+            }
+
+    def holders(self) -> dict[int, str]:
+        """Which worker (boot id) holds the session of which twin."""
+        assert self.redis is not None
+        with self.redis.client() as client:
+            return {
+                int(key): value.split()[1].decode()
+                for key, value in client.hgetall("relay:sessions").items()
+                if b":" not in key
+            }
+
+
+@dataclass(frozen=True)
+class RelayOptions:
+    """How the relay is started."""
+
+    processes: int = 1
+    append_only: str = "everysec"  # everysec, always or no
+    command: str = ""  # replaces the relay's own command
+    environment: Mapping[str, str] = field(default_factory=dict)
+    profile_folder: Path | None = None  # sample the workers' stacks into this folder
+
+
+@contextmanager
+def yardstick(cores: frozenset[int]) -> Iterator[Target]:
+    """Run B."""
+    port = free_port()
+    command = [
+        *(sys.executable, "-m", "uvicorn", "tests.bench.yardstick:app"),
+        *("--host", "127.0.0.1", "--port", str(port), "--backlog", "4096"),
+        *("--ws", "websockets-sansio", "--loop", "uvloop", "--http", "httptools"),
+        *("--ws-per-message-deflate", "false", "--log-level", "warning", "--no-access-log"),
+    ]
+    with tempfile.TemporaryDirectory(prefix="rmbb-") as folder:
+        log = Path(folder) / "yardstick.log"
+        process = _start(command, cores, log, {})
+        try:
+            _wait_ready(process, port, "/", log)
+            yield Target("B", f"ws://127.0.0.1:{port}", process, log)
+        finally:
+            _stop(process)
+
+
+@contextmanager
+def relay(cores: frozenset[int], options: RelayOptions, twins: Sequence[int]) -> Iterator[Target]:
+    """Run the relay with a Valkey and a database of its own.
+
+    Args:
+        cores: where it and Valkey run.
+        options: see `RelayOptions`.
+        twins: the twins it must know.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="rmbb-"))
+    append_fsync = None if options.append_only == "no" else options.append_only
+    with on_cores(cores):
+        redis = start_valkey(folder / "redis", append_fsync=append_fsync)
+    try:
+        port = free_port()
+        data = folder / "data"
+        data.mkdir()
+        environment = {
+            "RMB_DATA__DIR": str(data),
+            "RMB_DATABASE__URL": f"sqlite:///{data}/relay.sqlite3",
+            "RMB_REDIS__URL": redis.url,
+            "RMB_RELAY__DOMAINS": bench_twins.DOMAIN,
+            "RMB_RELAY__HANDSHAKES_PER_IP_PER_S": "0",
+            "RMB_LIMITS__COUNT": UNREACHED_LIMIT,
+            "RMB_LIMITS__SIZE": UNREACHED_LIMIT * 2,
+            "RMB_TWINS__SOURCE": "registry",
+            **options.environment,
+        }
+        if options.command:
+            command = shlex.split(
+                options.command.format(port=port, redis=redis.url, redis_port=redis.port, data=data)
+            )
+        else:
+            _import_twins(data, twins, environment)
+            command = [
+                *(sys.executable, "manage.py", "runrelay", "--server", "uvicorn"),
+                *("--processes", str(options.processes), "--listen", f"127.0.0.1:{port}"),
+                *("--admin-listen", f"127.0.0.1:{free_port()}", "--redis", redis.url),
+                *("--database", environment["RMB_DATABASE__URL"], "--data", str(data)),
+                *("--twins", "registry", "--domain", bench_twins.DOMAIN),
+            ]
+        if options.profile_folder is not None:
+            environment |= _profiled(options.profile_folder)
+        log = folder / "relay.log"
+        process = _start(command, cores, log, environment)
+        try:
+            target = Target("ours", f"ws://127.0.0.1:{port}", process, log, redis)
+            _wait_ready(process, port, "/" if options.command else "/ready", log)
+            yield target
+        finally:
+            _stop(process)
+    finally:
+        redis.remove()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _import_twins(data: Path, twins: Sequence[int], environment: Mapping[str, str]) -> None:
+    """Make the database and fill it through the operator's own commands."""
+    sheet = data / "twins.csv"
+    bench_twins.write_csv(sheet, twins)
+    for arguments in (["migrate", "--verbosity", "0"], ["rmb_twin", "import", str(sheet)]):
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise TargetError(f"manage.py {arguments[0]} failed:\n{done.stdout}{done.stderr}")
+
+
+def _profiled(folder: Path) -> dict[str, str]:
+    """Environment that makes every Python process started with it sample its own stack."""
+    hook = str(Path(__file__).parent / "sampling")
+    paths = [hook, os.environ.get("PYTHONPATH", "")]
+    return {
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "BENCH_SAMPLES": str(folder),
+    }
+
+
+def _start(
+    command: Sequence[str], cores: frozenset[int], log: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    with on_cores(cores), log.open("ab") as out:
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _wait_ready(process: subprocess.Popen[bytes], port: int, path: str, log: Path) -> None:
+    """Wait until the listener answers; for `/ready` also until it says 200."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    status: object = "no answer"
+    while process.poll() is None and time.monotonic() < deadline:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", path)
+            status = connection.getresponse().status
+            if status == 200 or path == "/":
+                return
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        time.sleep(POLL_S)
+    text = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+    raise TargetError(f"the program to be measured is not ready ({path}: {status}):\n{text}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask for an end, then insist, children included."""
+    children = (
+        psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    )
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for child in psutil.wait_procs(children, timeout=STOP_TIMEOUT_S)[1]:
+        child.kill()
