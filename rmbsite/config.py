@@ -72,7 +72,7 @@ class RelayConfig:
     max_token_lifetime_s: int = option(
         0, "Longest life of a session token (exp - iat) accepted; 0 is any.", minimum=0
     )
-    max_sid_bytes: int = option(128, "Longest session id.", minimum=1, maximum=4096)
+    max_sid_bytes: int = option(128, "Longest session id.", minimum=1, maximum=1024)
     max_tags_bytes: int = option(1024, "Longest tags of an envelope.", minimum=16)
     max_uid_bytes: int = option(256, "Longest uid of an envelope.", minimum=36)
     trusted_proxies: tuple[str, ...] = option(

@@ -6,7 +6,12 @@ from django.contrib import admin
 from django.urls import path
 from django.views.generic import RedirectView
 
+from relay.ops import views
+
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
+    path("live", views.live),
+    path("ready", views.ready),
+    path("metrics", views.metrics),
 ]

@@ -1,0 +1,76 @@
+"""What an operator decided about one twin. Written by `relay.limits.services` only."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils import timezone
+
+from proto.identity.bounds import MAX_TWIN
+
+MAX_REASON_CHARS = 120
+MAX_NOTE_CHARS = 2000
+
+
+class TwinLimit(models.Model):
+    """Limits and ban of one twin, which may live on the chain only: there is no foreign key."""
+
+    twin = models.PositiveBigIntegerField(
+        "twin id",
+        primary_key=True,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_TWIN)],
+    )
+    count = models.PositiveBigIntegerField(
+        "messages a minute",
+        null=True,
+        blank=True,
+        help_text="In place of the relay's limit. 0 with 0 bytes: no limit. Empty: the relay's.",
+    )
+    size = models.PositiveBigIntegerField(
+        "bytes a minute",
+        null=True,
+        blank=True,
+        help_text="Also the largest single message. Set both or neither.",
+    )
+    banned = models.BooleanField(
+        default=False, help_text="Sessions of the twin are closed, new ones and its mail refused."
+    )
+    ban_reason = models.CharField(max_length=MAX_REASON_CHARS, blank=True, default="")
+    banned_until = models.DateTimeField(
+        null=True, blank=True, help_text="The ban is lifted then, within a minute. Empty: never."
+    )
+    note = models.TextField(
+        max_length=MAX_NOTE_CHARS, blank=True, default="", help_text="For operators."
+    )
+    updated = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("twin",)
+        verbose_name = "twin limit"
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(count__isnull=True, size__isnull=True)
+                | models.Q(count=0, size=0)
+                | models.Q(count__gt=0, size__gt=0),
+                name="limit_both_or_neither",
+                violation_error_message="Set both messages and bytes, or neither; 0 goes with 0.",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"twin {self.twin}"
+
+    def clean(self) -> None:
+        if self.banned_until and not self.banned:
+            raise ValidationError({"banned_until": "Only a ban has an end."})
+
+    def ban_is_over(self, now: datetime | None = None) -> bool:
+        """Whether the ban was to end before now."""
+        return bool(self.banned_until and self.banned_until <= (now or timezone.now()))
+
+    def ban_holds(self, now: datetime | None = None) -> bool:
+        """Whether the twin is banned now."""
+        return self.banned and not self.ban_is_over(now)

@@ -1,0 +1,121 @@
+"""Changes of limits and bans. Everything that writes a `TwinLimit` goes through here.
+
+The database is the record. After the commit the twin's fields in `relay:control` are made to fit,
+and the workers act on them within a second. Where Redis was away, `publish_all` heals it: the
+relay calls it when it starts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime
+from functools import partial
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from relay.limits.models import TwinLimit
+from relay.ops import control
+
+logger = logging.getLogger(__name__)
+
+# What workers show for a ban without a reason: an empty field would be none.
+DEFAULT_REASON = "banned"
+
+
+def save(limit: TwinLimit) -> None:
+    """Store one row, after validation, and tell the workers.
+
+    Raises:
+        django.core.exceptions.ValidationError: a field is out of bounds.
+    """
+    limit.full_clean(validate_unique=False)
+    with transaction.atomic():
+        limit.save()
+        transaction.on_commit(partial(_publish, [limit.twin]))
+
+
+def remove(twins: Iterable[int]) -> int:
+    """Forget what was decided about these twins: the relay's limit holds, a ban is lifted."""
+    ids = list(twins)
+    with transaction.atomic():
+        removed, _ = TwinLimit.objects.filter(twin__in=ids).delete()
+        transaction.on_commit(partial(_publish, ids))
+    return removed
+
+
+def set_limit(twin: int, count: int | None, size: int | None) -> None:
+    """Give a twin limits of its own; 0 and 0 is none, None and None is the relay's."""
+    limit = _row(twin)
+    limit.count, limit.size = count, size
+    save(limit)
+
+
+def ban(twin: int, reason: str = "", until: datetime | None = None) -> None:
+    """Close a twin's sessions and refuse it."""
+    limit = _row(twin)
+    limit.banned, limit.ban_reason, limit.banned_until = True, reason, until
+    save(limit)
+
+
+def lift_ban(twin: int) -> None:
+    """Let a banned twin in again."""
+    limit = _row(twin)
+    limit.banned, limit.banned_until = False, None
+    save(limit)
+
+
+def lift_expired_bans(now: datetime | None = None) -> int:
+    """Lift the bans whose time is over.
+
+    Returns:
+        How many there were.
+    """
+    over = TwinLimit.objects.filter(banned=True, banned_until__lte=now or timezone.now())
+    twins = list(over.values_list("twin", flat=True))
+    for twin in twins:
+        lift_ban(twin)
+    return len(twins)
+
+
+def publish_all() -> None:
+    """Make `relay:control` what the database says, whatever it was before.
+
+    Raises:
+        relay.ops.control.ControlError: Redis does not answer.
+    """
+    put: dict[str, str] = {}
+    told = Q(banned=True) | Q(count__isnull=False)
+    for limit in TwinLimit.objects.filter(told).iterator():
+        put.update(_fields(limit))
+    control.replace((control.BAN_PREFIX, control.LIMIT_PREFIX), put)
+
+
+def _publish(twins: list[int]) -> None:
+    """Make these twins' fields what the database says now, also if it was changed once more."""
+    put: dict[str, str] = {}
+    for limit in TwinLimit.objects.filter(twin__in=twins):
+        put.update(_fields(limit))
+    names = [
+        f"{prefix}{twin}" for prefix in (control.BAN_PREFIX, control.LIMIT_PREFIX) for twin in twins
+    ]
+    try:
+        control.change(put, [name for name in names if name not in put])
+    except control.ControlError:
+        # Committed all the same; the operator sees the log line, the next start publishes it.
+        logger.error("limits of %d twins are saved but not in force yet", len(twins))
+
+
+def _fields(limit: TwinLimit) -> dict[str, str]:
+    fields = {}
+    if limit.ban_holds():
+        fields[f"{control.BAN_PREFIX}{limit.twin}"] = limit.ban_reason or DEFAULT_REASON
+    if limit.count is not None and limit.size is not None:
+        fields[f"{control.LIMIT_PREFIX}{limit.twin}"] = f"{limit.count} {limit.size}"
+    return fields
+
+
+def _row(twin: int) -> TwinLimit:
+    return TwinLimit.objects.filter(twin=twin).first() or TwinLimit(twin=twin)

@@ -1,0 +1,149 @@
+"""What operators tell the running workers: hash `relay:control`.
+
+Each change writes its field and raises `version` in one MULTI. Workers compare the version with
+each heartbeat, so a change reaches them within a second; the nudge over channels-redis only makes
+it sooner. Bans and limits are a copy of the database, written again by `relay.limits.services`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import redis.exceptions
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+from redis import Redis
+
+from relay.ops.redis_client import client
+from relay.queues import keys
+
+logger = logging.getLogger(__name__)
+
+VERSION: Final = "version"
+LIMIT: Final = "limit"
+BAN_PREFIX: Final = "ban:"
+LIMIT_PREFIX: Final = "limit:"
+KICK_PREFIX: Final = "kick:"
+DRAIN_PREFIX: Final = "drain:"
+
+GROUP: Final = "relay.workers"
+CHANGED: Final = {"type": "control.changed"}
+
+# A reason ends up in close frames, logs and pages.
+MAX_REASON_CHARS: Final = 120
+
+# A kick is done within a second, by the worker that holds the session. The order stays in the hash
+# for a worker that was away, and is taken out with a later change once it is this old.
+KICK_LIFE_S: Final = 60
+_KICK_TIMES: Final = "relay:control:kicks"
+
+
+class ControlError(Exception):
+    """The workers could not be told: Redis does not answer. The text says so to the operator."""
+
+
+def kick(key: str, epoch: int, reason: str = "kicked") -> None:
+    """End a session.
+
+    Args:
+        key: of the session, `<twin>` or `<twin>:<sid>`.
+        epoch: of the connection that is meant; a newer one stays.
+        reason: for the log.
+
+    Raises:
+        ControlError: Redis does not answer.
+    """
+    try:
+        connection = client()
+        now = connection.time()[0]
+        field = f"{KICK_PREFIX}{key}"
+        done = connection.zrangebyscore(_KICK_TIMES, "-inf", now - KICK_LIFE_S)
+        with connection.pipeline(transaction=True) as pipe:
+            if done:
+                pipe.hdel(keys.CONTROL, *done)
+                pipe.zrem(_KICK_TIMES, *done)
+            pipe.zadd(_KICK_TIMES, {field: now})
+            pipe.hset(keys.CONTROL, field, f"{epoch}|{reason[:MAX_REASON_CHARS]}")
+            pipe.hincrby(keys.CONTROL, VERSION, 1)
+            pipe.execute()
+    except redis.exceptions.RedisError as error:
+        raise _unreachable(error) from error
+    nudge()
+
+
+def drain(boot_id: str) -> None:
+    """Let a worker stop accepting, close its sessions and end; its supervisor starts a new one.
+
+    Raises:
+        ControlError: Redis does not answer.
+    """
+    try:
+        connection = client()
+        done = [
+            name
+            for name in _fields(connection)
+            if name.startswith(DRAIN_PREFIX)
+            and not connection.exists(keys.worker(name.removeprefix(DRAIN_PREFIX)))
+        ]
+    except redis.exceptions.RedisError as error:
+        raise _unreachable(error) from error
+    change({f"{DRAIN_PREFIX}{boot_id}": "1"}, done)
+
+
+def change(put: Mapping[str, str], remove: Sequence[str] = ()) -> None:
+    """Write and remove fields, raise the version and nudge the workers.
+
+    Raises:
+        ControlError: Redis does not answer.
+    """
+    try:
+        with client().pipeline(transaction=True) as pipe:
+            if remove:
+                pipe.hdel(keys.CONTROL, *remove)
+            if put:
+                pipe.hset(keys.CONTROL, mapping=dict(put))
+            pipe.hincrby(keys.CONTROL, VERSION, 1)
+            pipe.execute()
+    except redis.exceptions.RedisError as error:
+        raise _unreachable(error) from error
+    nudge()
+
+
+def replace(prefixes: Sequence[str], put: Mapping[str, str]) -> None:
+    """Make the fields that begin with one of the prefixes exactly these.
+
+    Raises:
+        ControlError: Redis does not answer.
+    """
+    try:
+        present = _fields(client())
+    except redis.exceptions.RedisError as error:
+        raise _unreachable(error) from error
+    stale = [name for name in present if name.startswith(tuple(prefixes)) and name not in put]
+    if stale or any(present.get(name) != value for name, value in put.items()):
+        change(put, stale)
+
+
+def nudge() -> None:
+    """Tell the workers to look at once. Failing is harmless: they look each second."""
+    layer = get_channel_layer()
+    if layer is None:
+        return
+    try:
+        async_to_sync(layer.group_send)(GROUP, CHANGED)
+    except (redis.exceptions.RedisError, OSError) as error:
+        logger.warning("workers could not be nudged, they look by themselves: %s", error)
+
+
+def _fields(connection: Redis) -> dict[str, str]:
+    return {
+        name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for name, value in connection.hgetall(keys.CONTROL).items()
+    }
+
+
+def _unreachable(error: Exception) -> ControlError:
+    logger.error("workers could not be told: %s", error)
+    return ControlError("the relay workers could not be told: Redis does not answer")

@@ -1,0 +1,78 @@
+"""The figures of all workers as one Prometheus text (format 0.0.4).
+
+Every series gets the labels `worker` (the slot: stable over restarts, unlike the boot id) and
+`host`. Of two heartbeats for one slot, a dead worker's and its successor's, the newer counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from relay.ops.metric_names import BY_NAME, escape, family, series
+from relay.ops.workers import WorkerState
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# What a worker may call a series; anything else would break the text for all others.
+SERIES = re.compile(
+    r'(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>(?:[a-zA-Z_]\w*="(?:[^"\\\n]|\\.)*",?)+)\})?'
+)
+
+
+def render(workers: Iterable[WorkerState]) -> str:
+    """Write the text.
+
+    Args:
+        workers: as `relay.ops.workers.list_workers` returns them.
+    """
+    families: dict[str, list[str]] = {}
+    for worker in _newest(workers):
+        for name, value in {**_own_figures(worker), **worker.metrics}.items():
+            found = SERIES.fullmatch(name)
+            if found is None:
+                continue
+            labels = [f'worker="{escape(worker.slot)}"', f'host="{escape(worker.host)}"']
+            if found["labels"]:
+                labels.append(found["labels"].rstrip(","))
+            line = f"{found['name']}{{{','.join(labels)}}} {_value(value)}"
+            families.setdefault(family(found["name"]), []).append(line)
+    return "".join(_lines(name, families[name]) for name in _declared_first(families))
+
+
+def _newest(workers: Iterable[WorkerState]) -> list[WorkerState]:
+    by_place: dict[tuple[str, str], WorkerState] = {}
+    for worker in workers:
+        place = (worker.host, worker.slot)
+        if place not in by_place or by_place[place].started <= worker.started:
+            by_place[place] = worker
+    return list(by_place.values())
+
+
+def _own_figures(worker: WorkerState) -> dict[str, float]:
+    """What the heartbeat itself says, unless the worker's own figures say it too."""
+    figures = {
+        "relay_worker_connections": float(worker.sessions),
+        "relay_worker_loop_lag_seconds": worker.loop_lag_ms / 1000,
+        "relay_worker_started_timestamp_seconds": worker.started,
+    }
+    if worker.state:
+        figures[series("relay_worker_state", state=worker.state)] = 1.0
+    return figures
+
+
+def _declared_first(families: dict[str, list[str]]) -> list[str]:
+    declared = [name for name in BY_NAME if name in families]
+    return declared + sorted(set(families) - set(declared))
+
+
+def _lines(name: str, lines: list[str]) -> str:
+    metric = BY_NAME.get(name)
+    if metric is None:
+        return f"# TYPE {name} untyped\n" + "".join(f"{line}\n" for line in lines)
+    head = f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"
+    return head + "".join(f"{line}\n" for line in lines)
+
+
+def _value(value: float) -> str:
+    return str(int(value)) if value.is_integer() else repr(value)

@@ -1,0 +1,69 @@
+"""Whether the operator site and what it stands on work: the answers of /live and /ready."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from django.db import Error as DatabaseError
+from django.db import connection
+from redis import Redis
+from redis.exceptions import RedisError
+
+from relay.ops.redis_client import client
+from relay.ops.workers import WorkerState, list_workers
+
+NOEVICTION: Final = "noeviction"
+STATE_REASONS: Final = {
+    "storage_full": "Redis is out of memory",
+    "redis_policy": "Redis may evict queues: its maxmemory-policy must be noeviction",
+}
+
+
+class Health(NamedTuple):
+    """The verdict and why: no reasons, no complaint."""
+
+    reasons: tuple[str, ...]
+    workers: int = 0
+
+    @property
+    def ready(self) -> bool:
+        return not self.reasons
+
+
+def readiness() -> Health:
+    """Look at the database, Redis and the workers."""
+    reasons = [*_database_reasons()]
+    workers: list[WorkerState] = []
+    try:
+        connection_to_redis = client()
+        workers = list_workers(connection_to_redis)
+        reasons += _redis_reasons(connection_to_redis)
+        reasons += _worker_reasons(workers)
+    except RedisError as error:
+        reasons.append(f"redis: {error}")
+    return Health(tuple(reasons), len(workers))
+
+
+def _database_reasons() -> list[str]:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError as error:
+        return [f"database: {error}"]
+    return []
+
+
+def _redis_reasons(connection_to_redis: Redis) -> list[str]:
+    policy = connection_to_redis.info("memory").get("maxmemory_policy", NOEVICTION)
+    return [] if policy == NOEVICTION else [STATE_REASONS["redis_policy"]]
+
+
+def _worker_reasons(workers: list[WorkerState]) -> list[str]:
+    live = [worker for worker in workers if not worker.late()]
+    if not live:
+        return ["no relay worker has a heartbeat"]
+    return [
+        f"worker {worker.host}/{worker.slot}: {STATE_REASONS[worker.state]}"
+        for worker in live
+        if worker.state in STATE_REASONS
+    ]

@@ -1,0 +1,66 @@
+"""What has to be done once a minute by one process of the installation, whichever it is.
+
+Every worker calls `run_due` from its history thread; a lock in Redis lets one of them through.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from django.conf import settings
+from django.db import Error as DatabaseError
+from redis import Redis
+from redis.exceptions import RedisError
+
+from relay.limits import services as limits
+from relay.ops.redis_client import client
+from relay.ops.workers import list_workers
+from relay.sessions import services as sessions
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 60.0
+_LOCK: Final = "relay:housekeeping"
+_LOCK_S: Final = 50
+_SUSPECTS: Final = "relay:housekeeping:suspects"
+_SUSPECTS_S: Final = 600
+
+
+def run_due() -> bool:
+    """Do the minute's work unless somebody did it.
+
+    Returns:
+        Whether it was done here.
+    """
+    try:
+        connection = client()
+        if not connection.set(_LOCK, "1", nx=True, ex=_LOCK_S):
+            return False
+        lost = sessions.mark_worker_lost(_dead_workers(connection))
+        lifted = limits.lift_expired_bans()
+        sessions.prune(settings.RMB.sessions.keep_closed_days)
+    except (RedisError, DatabaseError) as error:
+        logger.warning("housekeeping put off: %s", error)
+        return False
+    if lost or lifted:
+        logger.info("housekeeping: %d sessions of lost workers, %d bans over", lost, lifted)
+    return True
+
+
+def _dead_workers(connection: Redis) -> set[str]:
+    """Workers with open rows that had no heartbeat now and a minute ago.
+
+    Once is not enough: when Redis comes back from an outage longer than the heartbeats live, all
+    workers look dead for a second.
+    """
+    alive = {worker.boot_id for worker in list_workers(connection)}
+    suspects = sessions.workers_with_open_rows() - alive
+    before = {member.decode() for member in connection.smembers(_SUSPECTS)}
+    with connection.pipeline(transaction=True) as pipe:
+        pipe.delete(_SUSPECTS)
+        if suspects:
+            pipe.sadd(_SUSPECTS, *suspects)
+            pipe.expire(_SUSPECTS, _SUSPECTS_S)
+        pipe.execute()
+    return suspects & before

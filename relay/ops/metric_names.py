@@ -1,0 +1,77 @@
+"""The metrics: name, type and help, in one table that workers and `/metrics` share.
+
+A worker publishes its figures as JSON in its heartbeat, `{series: number}` where a series is what
+`series` returns; `relay.ops.exposition` adds the worker's labels and writes the Prometheus text.
+Names up to and including the evictions are those of the reference relay (rmb-rs 1.5), for which
+dashboards exist.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+HISTOGRAM_SUFFIXES: Final = ("_bucket", "_sum", "_count")
+
+
+class Metric(NamedTuple):
+    """One metric; `labels` are those a worker sets itself."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+METRICS: Final[tuple[Metric, ...]] = (
+    Metric("relay_worker_connections", "gauge", "Sessions held by the worker."),
+    Metric("relay_message_rx", "counter", "Messages received from sessions."),
+    Metric("relay_message_tx", "counter", "Messages written to sessions."),
+    Metric("relay_message_rx_bytes", "counter", "Bytes of messages received from sessions."),
+    Metric("relay_message_tx_bytes", "counter", "Bytes of messages written to sessions."),
+    Metric("relay_session_evictions_total", "counter", "Sessions that ended.", ("reason",)),
+    # Messages.
+    Metric("relay_messages_total", "counter", "Messages that ended undelivered.", ("reason",)),
+    Metric("relay_messages_queued_total", "counter", "Messages committed to wait in a queue."),
+    Metric("relay_messages_federated_total", "counter", "Messages handed to federation."),
+    Metric("relay_limit_hits_total", "counter", "Windows in which a twin exceeded its limit."),
+    # Sessions.
+    Metric("relay_sessions_opened_total", "counter", "Sessions that began."),
+    Metric("relay_handshakes_refused_total", "counter", "Handshakes refused.", ("reason",)),
+    Metric("relay_history_dropped_total", "counter", "Session records lost: no database."),
+    # Storage.
+    Metric("relay_commit_seconds", "histogram", "Time from a group commit to its answer."),
+    Metric("relay_redis_reconnects_total", "counter", "Connections to Redis made again."),
+    Metric("relay_redis_went_back_total", "counter", "Times Redis was seen to have lost writes."),
+    Metric("relay_check_found_total", "counter", "Messages only the periodic check found."),
+    # The process.
+    Metric("relay_twins_cached", "gauge", "Twins in the worker's memory."),
+    Metric("relay_worker_loop_lag_seconds", "gauge", "Delay of the worker's event loop."),
+    Metric("relay_worker_state", "gauge", "1 for the state the worker is in.", ("state",)),
+    Metric("relay_worker_started_timestamp_seconds", "gauge", "Unix time the worker started."),
+)
+
+BY_NAME: Final[dict[str, Metric]] = {metric.name: metric for metric in METRICS}
+
+
+def series(name: str, **labels: str) -> str:
+    """The name of one series, labels included: `name{label="value"}`."""
+    if not labels:
+        return name
+    inside = ",".join(f'{label}="{escape(value)}"' for label, value in labels.items())
+    return f"{name}{{{inside}}}"
+
+
+def family(series_name: str) -> str:
+    """The metric a series belongs to: itself, or the histogram it is a part of."""
+    for suffix in HISTOGRAM_SUFFIXES:
+        name = series_name.removesuffix(suffix)
+        if name != series_name and name in BY_NAME and BY_NAME[name].kind == "histogram":
+            return name
+    return series_name
+
+
+def escape(value: str) -> str:
+    """A label value as the Prometheus text format writes it."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

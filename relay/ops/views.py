@@ -1,0 +1,43 @@
+"""Health and metrics on the operator site's listener."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from redis.exceptions import RedisError
+
+from relay.ops import exposition, health
+from relay.ops.redis_client import client
+from relay.ops.workers import list_workers
+
+
+@never_cache
+@require_safe
+def live(request: HttpRequest) -> JsonResponse:
+    """The process answers."""
+    return JsonResponse({"status": "live"})
+
+
+@never_cache
+@require_safe
+def ready(request: HttpRequest) -> JsonResponse:
+    """Everything a relay needs is there; 503 and the reasons otherwise."""
+    verdict = health.readiness()
+    body = {
+        "status": "ready" if verdict.ready else "not ready",
+        "reasons": verdict.reasons,
+        "workers": verdict.workers,
+    }
+    return JsonResponse(body, status=200 if verdict.ready else 503)
+
+
+@never_cache
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """The figures of all workers."""
+    try:
+        text = exposition.render(list_workers(client()))
+    except RedisError as error:
+        return HttpResponse(f"redis: {error}\n", status=503, content_type="text/plain")
+    return HttpResponse(text, content_type=exposition.CONTENT_TYPE)

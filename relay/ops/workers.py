@@ -1,0 +1,130 @@
+"""The relay workers, as their heartbeats in Redis describe them."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+
+from relay.queues import keys
+
+# A heartbeat comes each second; one this old is on its way to its end after 30 s.
+LATE_S = 5.0
+
+# Workers one page or scrape deals with; an installation has some dozens.
+MAX_WORKERS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """One worker process that lives, or did less than 30 s ago.
+
+    Attributes:
+        heartbeat: unix time of the last sign of life.
+        state: `ok`, `draining`, `storage_full` or `redis_policy`.
+        metrics: series (see `relay.ops.metric_names`) and its value.
+    """
+
+    boot_id: str
+    slot: str
+    pid: int
+    host: str
+    started: float
+    heartbeat: float
+    sessions: int
+    loop_lag_ms: float
+    state: str
+    metrics: Mapping[str, float]
+
+    def silent_s(self, now: float | None = None) -> float:
+        """Seconds since the last heartbeat."""
+        return max(0.0, (time.time() if now is None else now) - self.heartbeat)
+
+    def late(self, now: float | None = None) -> bool:
+        """Whether heartbeats are missing."""
+        return self.silent_s(now) > LATE_S
+
+
+def list_workers(client: Redis) -> list[WorkerState]:
+    """The workers with a heartbeat, by host and slot.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    boot_ids = _boot_ids(client.smembers(keys.WORKERS))
+    with client.pipeline(transaction=False) as pipe:
+        for boot_id in boot_ids:
+            pipe.hgetall(keys.worker(boot_id))
+        return _states(boot_ids, pipe.execute())
+
+
+async def list_workers_async(client: AsyncRedis) -> list[WorkerState]:
+    """As `list_workers`, on an event loop."""
+    boot_ids = _boot_ids(await client.smembers(keys.WORKERS))  # type: ignore[misc]
+    async with client.pipeline(transaction=False) as pipe:
+        for boot_id in boot_ids:
+            pipe.hgetall(keys.worker(boot_id))
+        return _states(boot_ids, await pipe.execute())
+
+
+def _boot_ids(members: Any) -> list[str]:
+    return sorted(_text(member) for member in members)[:MAX_WORKERS]
+
+
+def _states(boot_ids: list[str], hashes: list[Any]) -> list[WorkerState]:
+    states = [
+        read_worker(boot_id, fields)
+        for boot_id, fields in zip(boot_ids, hashes, strict=True)
+        if fields
+    ]
+    return sorted(states, key=lambda each: (each.host, each.slot, each.started))
+
+
+def read_worker(boot_id: str, raw: Mapping[Any, Any]) -> WorkerState:
+    """One heartbeat hash. Fields that are missing or malformed read as zero or empty: a worker
+    of another release must not take the page away."""
+    fields = {_text(name): _text(value) for name, value in raw.items()}
+    return WorkerState(
+        boot_id=boot_id,
+        slot=fields.get("slot", ""),
+        pid=int(_number(fields.get("pid"))),
+        host=fields.get("host", ""),
+        started=_number(fields.get("started")),
+        heartbeat=_number(fields.get("heartbeat")),
+        sessions=int(_number(fields.get("sessions"))),
+        loop_lag_ms=_number(fields.get("loop_lag_ms")),
+        state=fields.get("state", ""),
+        metrics=_metrics(fields.get("metrics", "")),
+    )
+
+
+def _metrics(text: str) -> dict[str, float]:
+    try:
+        document = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    if not isinstance(document, dict):
+        return {}
+    return {name: float(value) for name, value in document.items() if _is_number(value)}
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(text: str | None) -> float:
+    try:
+        value = float(text or 0)
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) else 0.0
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,260 @@
+"""The history a worker writes of its sessions: database rows, in batches, from a thread.
+
+The event loop only notes what happened, under a lock held for a dictionary access. The thread folds
+all news of a session into one row, writes about once a second, and tries again while the database
+is busy or away. Nothing here is needed to deliver a message: when too much waits it is dropped and
+counted.
+
+    history = SessionHistory(boot_id, slot)
+    history.start()
+    history.opened(SessionOpened(...))       # the claim is through
+    history.progress([SessionProgress(...)]) # changed sessions, every PROGRESS_INTERVAL_S
+    history.closed(SessionProgress(...), SessionReason.IDLE)
+    await asyncio.to_thread(history.stop)    # writes what waits
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from django.db import Error as DatabaseError
+from django.db import close_old_connections, connection, transaction
+
+from relay.ops import housekeeping
+from relay.queues.keys import SessionKey
+from relay.sessions import models
+from relay.sessions.models import Session, moment
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_INTERVAL_S: Final = 15.0
+"""How often a worker reports the counters of sessions whose counters changed."""
+
+FLUSH_S: Final = 1.0
+"""Pause between two writes, and after a failed one."""
+
+BATCH_ROWS: Final = 1000
+"""Rows in one transaction: short ones, so that the workers' writes take turns."""
+
+MAX_WAITING: Final = 200_000
+"""Sessions with news not written yet, a few hundred bytes each."""
+
+
+class SessionOpened(NamedTuple):
+    """A session that is held from now on."""
+
+    key: SessionKey
+    epoch: int
+    since: float
+    remote: str = ""
+    user_agent: str = ""
+
+
+class SessionProgress(NamedTuple):
+    """The counters of a session, from its beginning."""
+
+    key: SessionKey
+    epoch: int
+    messages_in: int = 0
+    messages_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    backlog: int = 0
+    drops: int = 0
+
+
+@dataclass(slots=True)
+class _News:
+    """What is not written yet of one session."""
+
+    opened: SessionOpened | None = None
+    progress: SessionProgress | None = None
+    closed_at: float | None = None
+    reason: str = ""
+
+    def add(self, later: _News) -> None:
+        self.opened = later.opened or self.opened
+        self.progress = later.progress or self.progress
+        if later.closed_at is not None:
+            self.closed_at, self.reason = later.closed_at, later.reason
+
+
+_Identity = tuple[SessionKey, int]
+
+COUNTERS: Final = SessionProgress._fields[2:]
+_CHANGING: Final = (*COUNTERS, "closed_at", "close_reason")
+_IDENTITY: Final = ("twin", "epoch", "sid_present", "sid")
+
+
+class SessionHistory:
+    """Writes the rows of one worker's sessions. Methods but `stop` never block.
+
+    Attributes:
+        dropped: records that were given up because too many waited.
+    """
+
+    def __init__(
+        self, boot_id: str, slot: int | str, clock: Callable[[], float] = time.time
+    ) -> None:
+        """
+        Args:
+            boot_id: of the worker.
+            slot: of the worker.
+            clock: unix time in seconds.
+        """
+        self.dropped = 0
+        self._boot_id = boot_id
+        self._slot = str(slot)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._news: dict[_Identity, _News] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+
+    def start(self) -> None:
+        """Start the writing thread."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Write what waits and end the thread. Blocks: not for the event loop."""
+        self._stopping.set()
+        self._thread.join(timeout_s)
+
+    def opened(self, session: SessionOpened) -> None:
+        """Note a session that began."""
+        self._note((session.key, session.epoch), _News(opened=session))
+
+    def progress(self, sessions: Iterable[SessionProgress]) -> None:
+        """Note the counters of sessions in which something happened since the last call."""
+        for each in sessions:
+            self._note((each.key, each.epoch), _News(progress=each))
+
+    def closed(self, session: SessionProgress, reason: str) -> None:
+        """Note a session that ended, with its last counters."""
+        news = _News(progress=session, closed_at=self._clock(), reason=reason)
+        self._note((session.key, session.epoch), news)
+
+    def _note(self, identity: _Identity, news: _News) -> None:
+        with self._lock:
+            waiting = self._news.get(identity)
+            if waiting is not None:
+                waiting.add(news)
+            elif len(self._news) < MAX_WAITING:
+                self._news[identity] = news
+            else:
+                self.dropped += 1
+
+    # The thread
+
+    def _run(self) -> None:
+        housekeeping_at = time.monotonic() + housekeeping.INTERVAL_S
+        try:
+            while not self._stopping.wait(FLUSH_S):
+                self._guarded(self.flush)
+                if time.monotonic() >= housekeeping_at:
+                    housekeeping_at = time.monotonic() + housekeeping.INTERVAL_S
+                    self._guarded(housekeeping.run_due)
+            self._guarded(self.flush)
+        finally:
+            connection.close()
+
+    def _guarded(self, work: Callable[[], bool]) -> None:
+        """A defect in one batch must not end the history of a worker that runs for months."""
+        try:
+            work()
+        except Exception:
+            logger.exception("session history failed")
+
+    def flush(self) -> bool:
+        """Write what waits, in the calling thread.
+
+        Returns:
+            Whether all of it was written; what was not waits for the next call.
+        """
+        with self._lock:
+            batch, self._news = self._news, {}
+        rows = iter(batch.items())
+        while part := dict(islice(rows, BATCH_ROWS)):
+            try:
+                close_old_connections()
+                self._write(part)
+            except DatabaseError as error:
+                logger.warning("session history put off: %s", error)
+                self._put_back(part)
+                self._put_back(dict(rows))
+                return False
+        return True
+
+    def _put_back(self, unwritten: dict[_Identity, _News]) -> None:
+        with self._lock:
+            later, self._news = self._news, unwritten
+        for identity, news in later.items():
+            self._note(identity, news)
+
+    def _write(self, part: dict[_Identity, _News]) -> None:
+        begun = [self._row(news.opened, news) for news in part.values() if news.opened]
+        changed = [
+            self._change(identity, news) for identity, news in part.items() if not news.opened
+        ]
+        with transaction.atomic():
+            # Written a second time when the answer to a commit was lost: hence "or update".
+            Session.objects.bulk_create(
+                begun,
+                update_conflicts=True,
+                unique_fields=_IDENTITY,
+                update_fields=_CHANGING,
+            )
+            if changed:
+                with connection.cursor() as cursor:
+                    cursor.executemany(_update_statement(), changed)
+
+    def _row(self, opened: SessionOpened, news: _News) -> Session:
+        twin, sid = opened.key
+        counters = news.progress._asdict() if news.progress else {}
+        return Session(
+            twin=twin,
+            sid_present=sid is not None,
+            sid=_storable(sid or ""),
+            epoch=opened.epoch,
+            worker=self._boot_id,
+            slot=self._slot,
+            remote=_storable(opened.remote)[: models.MAX_REMOTE_CHARS],
+            user_agent=_storable(opened.user_agent)[: models.MAX_USER_AGENT_CHARS],
+            opened_at=moment(opened.since),
+            closed_at=moment(news.closed_at) if news.closed_at is not None else None,
+            close_reason=news.reason[: models.MAX_REASON_CHARS],
+            **{name: counters.get(name, 0) for name in COUNTERS},
+        )
+
+    def _change(self, identity: _Identity, news: _News) -> tuple[Any, ...]:
+        (twin, sid), epoch = identity
+        progress = news.progress or SessionProgress((twin, sid), epoch)
+        closed_at = moment(news.closed_at) if news.closed_at is not None else None
+        return (
+            *progress[2:],
+            connection.ops.adapt_datetimefield_value(closed_at),
+            news.reason[: models.MAX_REASON_CHARS],
+            twin,
+            epoch,
+            sid is not None,
+            _storable(sid or ""),
+        )
+
+
+def _update_statement() -> str:
+    """Counters and end of one row. It opens a row again that was taken for a lost worker's."""
+    quote = connection.ops.quote_name
+    values = ", ".join(f"{quote(name)} = %s" for name in _CHANGING)
+    where = " AND ".join(f"{quote(name)} = %s" for name in _IDENTITY)
+    return f"UPDATE {quote(Session._meta.db_table)} SET {values} WHERE {where}"
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL stores no NUL, and one such text would hold up its whole batch."""
+    return text.replace("\0", "\ufffd")

@@ -1,0 +1,78 @@
+"""The history of sessions. Written by `relay.sessions.history` only, in batches.
+
+The live truth is the directory in Redis: a row may be some seconds behind it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django.db import models
+
+from proto.identity.bounds import MAX_TWIN
+from relay.queues.keys import SessionKey, key_text
+
+# Part of a unique index, whose entries PostgreSQL bounds at 2.7 kB.
+MAX_SID_CHARS = 1024
+MAX_REMOTE_CHARS = 64
+MAX_USER_AGENT_CHARS = 200
+MAX_REASON_CHARS = 32
+
+
+class Session(models.Model):
+    """One connection of a twin, from its claim to its end."""
+
+    twin = models.PositiveBigIntegerField("twin id", db_index=True)
+    # "No session id" and an empty one are different sessions.
+    sid_present = models.BooleanField(default=False)
+    sid = models.CharField("session id", max_length=MAX_SID_CHARS, blank=True, default="")
+    epoch = models.PositiveBigIntegerField(
+        help_text="Order of the connections of one session; from the clock of Redis, in µs."
+    )
+    worker = models.CharField(max_length=64, db_index=True, help_text="Boot id of the worker.")
+    slot = models.CharField(max_length=16, blank=True, default="")
+    remote = models.CharField("address", max_length=MAX_REMOTE_CHARS, blank=True, default="")
+    user_agent = models.CharField(max_length=MAX_USER_AGENT_CHARS, blank=True, default="")
+    opened_at = models.DateTimeField("connected", db_index=True)
+    closed_at = models.DateTimeField("ended", null=True, blank=True, db_index=True)
+    close_reason = models.CharField(
+        "end", max_length=MAX_REASON_CHARS, blank=True, default="", db_index=True
+    )
+    messages_in = models.PositiveBigIntegerField(default=0)
+    messages_out = models.PositiveBigIntegerField(default=0)
+    bytes_in = models.PositiveBigIntegerField(default=0)
+    bytes_out = models.PositiveBigIntegerField(default=0)
+    backlog = models.PositiveBigIntegerField(
+        default=0, help_text="Messages on their way to the client at the last look."
+    )
+    drops = models.PositiveBigIntegerField(
+        default=0, help_text="Messages from or to the session that ended undelivered."
+    )
+
+    class Meta:
+        ordering = ("-opened_at", "-id")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("twin", "epoch", "sid_present", "sid"), name="session_once"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(twin__gte=1, twin__lte=MAX_TWIN), name="session_twin_in_range"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"session {self.key_text}"
+
+    @property
+    def key(self) -> SessionKey:
+        return (self.twin, self.sid if self.sid_present else None)
+
+    @property
+    def key_text(self) -> str:
+        """The session as Redis names it: `<twin>` or `<twin>:<sid>`."""
+        return key_text(self.key)
+
+
+def moment(unix_s: float) -> datetime:
+    """A point in time for a row."""
+    return datetime.fromtimestamp(unix_s, UTC)
