@@ -25,6 +25,8 @@ from tests.support.sim.values import (
 WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 NOT_AN_INTEGER = "ERR value is not an integer or out of range"
 SYNTAX = "ERR syntax error"
+EMPTY_BYTES = 1_000_000
+"""What a server uses without any key."""
 
 Args = list[bytes]
 Value = TypeVar("Value")
@@ -65,7 +67,7 @@ class Keyspace:
             self.delete(key)
 
     def used_memory(self) -> int:
-        return sum(len(key) + size_of(value) for key, value in self.values.items())
+        return EMPTY_BYTES + sum(len(key) + size_of(value) for key, value in self.values.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,8 @@ class SimRedis:
         self.up = True
         self.commands_run = 0
         self.on_write: Callable[[list[Args]], None] | None = None  # observes each atomic unit
+        self.on_publish: Callable[[bytes, bytes], None] | None = None
+        self.on_lost: Callable[[list[Args]], None] | None = None  # ... forgotten by a crash
         self._log: list[tuple[int, list[Args]]] = []
         self._unit: list[Args] | None = None  # written so far by the unit under way
         self._start()
@@ -129,8 +131,10 @@ class SimRedis:
         """
         self.up = False
         lost = min(lose, len(self._log))
-        if lost:
-            del self._log[-lost:]
+        for _ in range(lost):
+            _, unit = self._log.pop()
+            if self.on_lost is not None:
+                self.on_lost(unit)
         for connection in list(self.connections.values()):
             connection.close()
         return lost
@@ -326,6 +330,8 @@ class SimRedis:
 
     def _publish(self, connection: ServerConnection | None, args: Args) -> int:
         channel, message = args
+        if self.on_publish is not None:
+            self.on_publish(channel, message)
         listeners = list(self.subscribers.get(channel, {}).values())
         for listener in listeners:
             listener.reply([b"message", channel, message])

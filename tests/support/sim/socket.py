@@ -21,8 +21,6 @@ LOW_WATER_BYTES = 16_384
 SEGMENT_BYTES = 1_400
 CLOSE_TIMEOUT_S = 2.0
 """How long the relay's end waits for a close to be answered and the kernel queue to drain."""
-NEVER = 2**62
-"""A position that is never acknowledged."""
 
 
 class Receiver(Protocol):
@@ -89,7 +87,8 @@ class SimSocket:
 
     def send_messages(self, payloads: list[bytes]) -> int:
         if self._closing or self._over:
-            return NEVER
+            self.written += sum(len(frame(2, payload)) for payload in payloads)
+            return self.written  # counted, but never on its way
         data = bytearray()
         for payload in payloads:
             data += frame(2, payload)

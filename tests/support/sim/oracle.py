@@ -1,0 +1,342 @@
+"""The promises of the delivery model, checked from outside.
+
+The oracle sees what clients send and what reaches their TCP, every atomic write of SimRedis and
+every write a crash forgets, what the workers report through the recorder hook, and each fault when
+it is injected. It knows nothing of how a worker works.
+
+Checked as it happens: order, doubles, pongs as barriers. Checked at the end (`check_all`), after
+every fault was healed and every key was read empty: nothing stored is lost, every message a living
+worker took has an outcome, and every refused request was answered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from proto.rmb.address import SessionKey, from_message, parse
+from proto.rmb.types_pb2 import Envelope
+from tests.support.sim.loop import Simulation
+
+RELEASE_WAIT_S = 0.5
+"""How long a newcomer waits for the former holder (delivery model, take-over)."""
+ROUND_TRIP_S = 0.05
+"""Allowance for what passes over the simulated links during that wait."""
+
+
+class PromiseBroken(AssertionError):
+    """One of the promises does not hold; the text says which, and for which message."""
+
+
+class Excuse(Enum):
+    """Why a message may come twice (delivery model 1.2)."""
+
+    NOT_ACKNOWLEDGED = "not acknowledged at the last look at a dead connection"
+    SLOW_HOLDER = "the former holder did not answer a take-over in time"
+    WORKER_DIED = "the worker died"
+    COMMIT_LOST = "the commit connection died with a batch unanswered"
+    WENT_BACK = "redis went back in time"
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """A sender or receiver, as far as the promises go."""
+
+    number: int
+    key: SessionKey | None  # None: a writer outside the workers
+    worker: str
+    opened_at: float
+    client: Any = None
+    sent: int = 0
+    pings: int = 0
+    answered_pings: int = 0
+    taken: list[Message] = field(default_factory=list)  # by a living worker, in order
+
+
+@dataclass(slots=True, eq=False)
+class Arrival:
+    connection: Connection
+    at: float
+    position: int  # end of its frame in the relay's stream to that connection
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """One message from its sending to its end."""
+
+    uid: str
+    sender: Connection
+    to: SessionKey
+    index: int  # among the messages of the sender
+    is_request: bool
+    taken_by: str = ""  # the worker whose receiver got it
+    stored: int = 0  # times it was written to a stream, minus times a crash forgot it
+    ever_stored: bool = False
+    forgotten: bool = False
+    reported_queued: bool = False
+    dropped: list[str] = field(default_factory=list)
+    federated: bool = False
+    answered: bool = False  # its sender got an error for it
+    arrivals: list[Arrival] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.uid} (connection {self.sender.number} to {self.to}, number {self.index})"
+
+
+class Oracle:
+    """Everything that was promised, and whether it was kept."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.messages: dict[str, Message] = {}
+        self.connections: list[Connection] = []
+        self.highest: dict[tuple[Connection, SessionKey], Message] = {}
+        self.excused: Counter[Excuse] = Counter()
+        self.outcomes: Counter[str] = Counter()
+        self.history: list[str] = []  # for the reader of a failure
+        self._deaths: dict[str, float] = {}  # worker -> when it was killed
+        self._commit_losses: dict[str, list[float]] = defaultdict(list)
+        self._went_back: list[float] = []
+        self._claims: dict[SessionKey, list[tuple[float, int]]] = defaultdict(list)
+        self._releases: dict[tuple[SessionKey, int], float] = {}
+        self._pings: dict[str, tuple[Connection, int, int]] = {}
+
+    def note(self, text: str) -> None:
+        self.history.append(f"{self.simulation.now:10.4f} {text}")
+
+    # What clients do
+
+    def opened(self, key: SessionKey | None, worker: str) -> Connection:
+        connection = Connection(len(self.connections), key, worker, self.simulation.now)
+        self.connections.append(connection)
+        self.note(f"connection {connection.number} of {key} at {worker}")
+        return connection
+
+    def sent(self, sender: Connection, envelope: Envelope) -> Message:
+        """A client sends a message, or a foreign writer stores one."""
+        message = Message(
+            envelope.uid,
+            sender,
+            from_message(envelope.destination),
+            sender.sent,
+            envelope.HasField("request"),
+        )
+        sender.sent += 1
+        self.messages[message.uid] = message
+        self.note(f"send {message}")
+        return message
+
+    def pinged(self, sender: Connection, uid: str) -> None:
+        self._pings[uid] = (sender, sender.sent, sender.pings)
+        sender.pings += 1
+
+    def taken(self, sender: Connection, payload: bytes, worker: str) -> None:
+        """A living worker's receiver was handed a message."""
+        message = self.messages.get(Envelope.FromString(payload).uid)
+        if message is not None:
+            message.taken_by = worker
+            sender.taken.append(message)
+
+    # What reaches a client's TCP
+
+    def arrived(self, connection: Connection, payload: bytes, position: int) -> None:
+        envelope = Envelope.FromString(payload)
+        self.note(f"arrive {envelope.uid} at connection {connection.number}")
+        if envelope.HasField("pong"):
+            self._pong(connection, envelope.uid)
+            return
+        message = self.messages.get(envelope.uid)
+        if envelope.HasField("error"):
+            if message is not None and from_message(envelope.destination) == message.sender.key:
+                message.answered = True
+            return
+        if message is None:
+            raise PromiseBroken(f"connection {connection.number} got what nobody sent")
+        if message.to != connection.key:
+            raise PromiseBroken(f"{message} came to {connection.key}")
+        arrival = Arrival(connection, self.simulation.now, position)
+        if message.arrivals:
+            self._judge_double(message, message.arrivals[-1], arrival)
+        else:
+            self._judge_order(message)
+        message.arrivals.append(arrival)
+
+    def _judge_order(self, message: Message) -> None:
+        stream = (message.sender, message.to)
+        before = self.highest.get(stream)
+        if before is not None and before.index > message.index:
+            raise PromiseBroken(f"{message} came after {before}")
+        self.highest[stream] = message
+
+    def _judge_double(self, message: Message, first: Arrival, again: Arrival) -> None:
+        excuse = self._excuse(message, first, again)
+        if excuse is None:
+            raise PromiseBroken(
+                f"{message} came twice without one of the five conditions: to connection"
+                f" {first.connection.number} at {first.at:.4f} and to"
+                f" {again.connection.number} at {again.at:.4f}"
+            )
+        self.excused[excuse] += 1
+        self.note(f"double of {message.uid}: {excuse.value}")
+
+    def _excuse(self, message: Message, first: Arrival, again: Arrival) -> Excuse | None:
+        former = first.connection
+        if any(at >= former.opened_at for at in self._went_back):
+            return Excuse.WENT_BACK
+        if former is again.connection:
+            return None
+        socket = former.client.socket
+        if first.position > socket.last_look:
+            if socket.died_at is not None or former.worker in self._deaths:
+                return Excuse.NOT_ACKNOWLEDGED
+            if self._unanswered_claim(message.to, former.opened_at, again.at):
+                return Excuse.SLOW_HOLDER
+        if former.worker in self._deaths:
+            return Excuse.WORKER_DIED
+        if self._unanswered_claim(message.to, former.opened_at, again.at):
+            return Excuse.SLOW_HOLDER
+        if any(first.at - 1 <= at <= again.at for at in self._commit_losses[former.worker]):
+            return Excuse.COMMIT_LOST
+        return None
+
+    def _unanswered_claim(self, key: SessionKey, since: float, until: float) -> bool:
+        """Whether a take-over of the key began in this time and its holder was too slow."""
+        claims = self._claims[key]
+        for (_, former), (at, _) in zip(claims, claims[1:], strict=False):
+            if since <= at <= until:
+                released = self._releases.get((key, former), float("inf"))
+                if released > at + RELEASE_WAIT_S - ROUND_TRIP_S:
+                    return True
+        return False
+
+    def _pong(self, connection: Connection, uid: str) -> None:
+        """Everything sent before the ping is decided, and stored where it was to be stored."""
+        sender, sent_before, number = self._pings[uid]
+        if sender is not connection:
+            raise PromiseBroken(f"the pong {uid} came to another connection")
+        if number != connection.answered_pings:
+            raise PromiseBroken(f"the pong {uid} is out of order")
+        connection.answered_pings += 1
+        for message in sender.taken:
+            if message.index >= sent_before:
+                break
+            if not (message.ever_stored or message.dropped or message.federated):
+                raise PromiseBroken(f"a pong passed {message}, which is not decided")
+            if message.dropped and message.is_request and not message.answered:
+                raise PromiseBroken(f"a pong passed the error for {message}")
+
+    # What Redis does
+
+    def wrote(self, unit: list[list[bytes]]) -> None:
+        for message in self._added(unit):
+            if message.stored and not message.forgotten:
+                raise PromiseBroken(f"{message} was stored twice")
+            message.stored += 1
+            message.ever_stored = True
+
+    def forgot(self, unit: list[list[bytes]]) -> None:
+        for message in self._added(unit):
+            message.stored -= 1
+            message.forgotten = True
+
+    def _added(self, unit: list[list[bytes]]) -> list[Message]:
+        found = []
+        for argv in unit:
+            if argv[0].upper() == b"XADD":
+                uid = Envelope.FromString(argv[-1] if argv[-2] == b"_" else argv[4]).uid
+                message = self.messages.get(uid)
+                if message is None:
+                    continue  # a notice of the relay
+                if argv[1].startswith(b"federation:"):
+                    message.federated = True
+                else:
+                    found.append(message)
+        return found
+
+    def published(self, channel: bytes, payload: bytes) -> None:
+        if not channel.startswith(b"wake:"):
+            return
+        word, _, epoch = payload.partition(b" ")
+        key = tuple(parse(channel[len(b"wake:") :].decode()))
+        if word == b"evict":
+            self.note(f"evict {int(epoch)} for {key}")
+            claims = self._claims[key]  # type: ignore[index]
+            if not claims or claims[-1][1] != int(epoch):
+                claims.append((self.simulation.now, int(epoch)))
+        elif word == b"released":
+            self.note(f"released {int(epoch)} for {key}")
+            self._releases.setdefault((key, int(epoch)), self.simulation.now)  # type: ignore[arg-type]
+
+    # What workers report (the recorder hook)
+
+    def reported_queued(self, envelope: Envelope) -> None:
+        message = self.messages.get(envelope.uid)
+        if message is not None and not envelope.HasField("error"):
+            if not message.ever_stored:
+                raise PromiseBroken(f"{message} was reported as queued and is not stored")
+            message.reported_queued = True
+
+    def reported_dropped(self, envelope: Envelope | None, reason: str) -> None:
+        self.outcomes[reason] += 1
+        if envelope is None:
+            return
+        message = self.messages.get(envelope.uid)
+        if message is not None and not envelope.HasField("error"):
+            message.dropped.append(reason)
+            self.note(f"drop {message.uid}: {reason}")
+
+    # What is done to the world
+
+    def worker_died(self, worker: str) -> None:
+        self._deaths[worker] = self.simulation.now
+        self.note(f"killed {worker}")
+
+    def commit_connection_lost(self, worker: str) -> None:
+        self._commit_losses[worker].append(self.simulation.now)
+        self.note(f"the commit connection of {worker} ended")
+
+    def redis_crashed(self, lost: int) -> None:
+        if lost:
+            self._went_back.append(self.simulation.now)
+        self.note(f"redis crashed and forgot {lost} writes")
+
+    # At the end
+
+    def open_messages(self) -> list[Message]:
+        """Messages that still have to arrive somewhere, or to get an outcome."""
+        return [message for message in self.messages.values() if not self._settled(message)]
+
+    def _settled(self, message: Message) -> bool:
+        if message.arrivals or message.dropped or message.federated:
+            return True
+        if message.ever_stored:
+            return message.forgotten  # the operator's choice of persistence, not the relay's
+        return not message.taken_by or message.taken_by in self._deaths
+
+    def check_all(self) -> None:
+        """Judge the whole run; faults are healed and all queues were read."""
+        for message in self.messages.values():
+            if not self._settled(message):
+                fate = "was stored and is lost" if message.ever_stored else "has no outcome"
+                raise PromiseBroken(f"{message} {fate}")
+            if message.dropped:
+                self._check_refusal(message)
+            self.outcomes["arrived" if message.arrivals else "not arrived"] += 1
+
+    def _check_refusal(self, message: Message) -> None:
+        if len(message.dropped) > 1 and not (self._went_back or self._deaths):
+            raise PromiseBroken(f"{message} has several outcomes: {message.dropped}")
+        if message.arrivals and "expired" not in message.dropped:
+            raise PromiseBroken(f"{message} was refused ({message.dropped}) and came")
+        client = message.sender.client
+        if (
+            message.is_request
+            and not message.answered
+            and client is not None
+            and client.alive
+            and client.reading
+            and message.sender.worker not in self._deaths
+        ):
+            raise PromiseBroken(f"nobody told the sender of {message}: {message.dropped}")
