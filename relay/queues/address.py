@@ -75,9 +75,7 @@ class RedisAddress(NamedTuple):
             transport, _ = await loop.create_unix_connection(factory, self.path)
         else:
             context = ssl.create_default_context() if self.tls else None
-            transport, _ = await loop.create_connection(
-                factory, self.host, self.port, ssl=context
-            )
+            transport, _ = await loop.create_connection(factory, self.host, self.port, ssl=context)
         return transport
 
     def opening(self, name: str) -> list[tuple[str | int, ...]]:

@@ -169,6 +169,11 @@ class CommitLog:
         )
 
     @property
+    def has_removals(self) -> bool:
+        """Whether entries wait to be removed."""
+        return bool(self._removals)
+
+    @property
     def overfull(self) -> bool:
         """Whether more payload waits than a worker may hold."""
         return self.waiting_bytes >= WAITING_BYTES

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from relay.queues import keys, resp
 
 if TYPE_CHECKING:
+    from proto.rmb.routing import Route
     from relay.sessions.session import Session
 
 
@@ -45,5 +46,5 @@ class Destination:
         self.bytes_at = 0.0  # loop time from which `queued_bytes` may be asked again
         self.expire_at = 0.0  # loop time from which the stream's EXPIRE is due again
         self.shares: dict[int, int] | None = None  # source twin -> messages, as last seen
-        self.generation = -1  # the twin cache's generation that `decided` belongs to
-        self.decided: object = None  # the routing verdict while nobody holds the key here
+        self.generation = -1  # the router's generation that `decided` belongs to
+        self.decided: Route | None = None  # where messages go while nobody holds the key here

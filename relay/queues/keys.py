@@ -1,6 +1,6 @@
 """Names of the Redis keys and channels that queues and sessions live under.
 
-A session key is ``(twin, connection)``; a connection of ``None`` (no session id) and ``""`` are
+The text of a session key is part of them. A connection of ``None`` (no session id) and ``""`` are
 two different sessions, so their names differ too: ``stream:7`` and ``stream:7:``. The stream names
 are those of the reference relay, so that one can take over the other's Redis.
 """
@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-SessionKey = tuple[int, str | None]
+from proto.rmb.address import SessionKey
+from proto.rmb.address import format as key_text
+from proto.rmb.address import parse as parse_key
+
+__all__ = ["SessionKey", "key_text", "parse_key"]
 
 SESSIONS: Final = "relay:sessions"
 GUESTS: Final = "relay:guests"
@@ -25,22 +29,6 @@ UNUSED: Final = "relay:unused"
 
 SCHEMA_VERSION: Final = 1
 OUTBOX_SHARDS: Final = 8
-
-
-def key_text(key: SessionKey) -> str:
-    """Writes a session key as ``twin`` or ``twin:connection``."""
-    twin, connection = key
-    return str(twin) if connection is None else f"{twin}:{connection}"
-
-
-def parse_key(text: str) -> SessionKey:
-    """Reads what `key_text` wrote.
-
-    Raises:
-        ValueError: the part before the first colon is not a number.
-    """
-    twin, colon, connection = text.partition(":")
-    return int(twin), connection if colon else None
 
 
 def stream(text: str) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final
 
 import hiredis
 
-Argument = str | bytes | int | float
+Argument = str | bytes | int | float | memoryview
 
 MULTI: Final[bytes] = hiredis.pack_command(("MULTI",))
 EXEC: Final[bytes] = hiredis.pack_command(("EXEC",))

@@ -14,7 +14,9 @@ An entry is removed from the stream only after the peer's TCP has acknowledged i
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
@@ -48,6 +50,7 @@ class Session:
         "_read_again",
         "_reading",
         "address",
+        "announced",
         "bytes_in",
         "bytes_out",
         "destination",
@@ -55,24 +58,29 @@ class Session:
         "end_reason",
         "epoch",
         "full_since",
+        "guest",
         "had",
         "highest_evict",
         "inflight",
+        "joining",
         "live",
-        "looked_at",
+        "look_at",
+        "look_delay_s",
         "memory_mode",
         "messages_in",
         "messages_out",
+        "on_released",
         "opened_at",
         "out",
         "out_ids",
-        "predecessor",
         "read_up_to",
+        "released",
         "removals",
         "removing",
         "sender",
         "socket",
         "suspects",
+        "took",
         "user_agent",
         "worker",
     )
@@ -89,7 +97,10 @@ class Session:
         self.opened_at = 0.0  # unix seconds
         self.epoch = 0  # of the claim; 0 before its reply
         self.highest_evict = 0  # highest epoch seen in an `evict` since SUBSCRIBE
-        self.predecessor: Any = None  # awaited by the take-over
+        self.guest = False  # its twin does not list this relay
+        self.joining: asyncio.Task[None] | None = None  # the take-over
+        self.released = 0  # highest epoch in a `released` since SUBSCRIBE
+        self.on_released: Callable[[], None] | None = None  # the take-over waits for one
         self.end_reason: SessionReason | None = None  # set once: the session is ending
         self.live = False  # the take-over is through: streams may be read
         self.memory_mode = False
@@ -100,18 +111,55 @@ class Session:
         self.out: list[tuple[bytes, Envelope]] = []  # of this batch, not yet written
         self.out_ids: list[bytes] = []
         self.inflight: deque[tuple[int, bytes, int]] = deque()  # (end position, id, hash)
-        self.looked_at = 0.0  # loop time of the last look at the socket's acknowledgements
+        self.look_at = 0.0  # loop time from which the socket's acknowledgements are looked at
+        self.look_delay_s = 0.0  # grows while looks find no progress
         self.removals: list[Removal] = []  # acknowledged, not yet in a batch
         self.removing: dict[bytes, int] = {}  # in a batch, not yet confirmed
         self.had: dict[bytes, tuple[int, int]] | None = None  # see `rewind`
         self.full_since: float | None = None  # loop time since which the socket is full
         self.suspects: set[bytes] = set()  # unread entries the check saw once
+        self.took = 0  # entries taken from the stream since it last had everything
+        self.announced = False  # the recorder knows that it is open
         self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = self.drops = 0
 
     @property
     def held(self) -> bool:
         """Whether messages for the key are this session's: from the claim to the end."""
         return self.epoch > 0 and self.end_reason is None
+
+    # --- what the socket and Redis tell -------------------------------------------------------
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        """The client sent something."""
+        assert self.sender is not None
+        self.sender.messages_received(messages)
+
+    def closed(self, code: int, detail: str | None) -> None:
+        """The connection is over."""
+        self.worker.end(self, SessionReason(detail) if detail else SessionReason.CLIENT_CLOSE)
+
+    def news(self, payload: bytes) -> None:
+        """A message on the key's channel: ``new``, ``evict <epoch>`` or ``released <epoch>``."""
+        word, _, number = payload.partition(b" ")
+        if word == b"evict":
+            self.evicted(int(number))
+            return
+        if word == b"released":
+            self.released = max(self.released, int(number))
+            if self.on_released is not None:
+                self.on_released()
+        self.read()
+
+    def evicted(self, epoch: int) -> None:
+        """Somebody claims the key under an epoch; a higher one than ours ends this session."""
+        self.highest_evict = max(self.highest_evict, epoch)
+        if 0 < self.epoch < epoch:
+            self.worker.end(self, SessionReason.REPLACED)
+
+    def redis_usable(self) -> None:
+        """Redis is back: a read that was lost, or could not be made, is made now."""
+        if self._read_again:
+            self.read()
 
     # --- from memory --------------------------------------------------------------------------
 
@@ -133,8 +181,12 @@ class Session:
             total += size
             position += size + (2 if size < 126 else 4 if size < 65536 else 10)
             inflight((position, entry_id, hash(payload)))
-        self.socket.send_messages(payloads)
         worker = self.worker
+        if self.socket.send_messages(payloads) != position:
+            for _ in payloads:  # a close has begun: nothing was sent, the stream keeps them
+                self.inflight.pop()
+            self.memory_mode = False
+            return
         worker.unconfirmed[self] = None
         count = len(payloads)
         self.messages_out += count
@@ -153,13 +205,9 @@ class Session:
         if buffered >= self.worker.bounds.session_bytes:
             return 0
         taken = self.socket.written - buffered
-        waiting = 0
-        for position, _, _ in reversed(self.inflight):
-            if position <= taken:
-                break
-            waiting += 1
-            if waiting >= self.worker.bounds.session_messages:
-                return 0
+        bound = self.worker.bounds.session_messages
+        if len(self.inflight) >= bound and self.inflight[-bound][0] > taken:
+            return 0
         return self.worker.bounds.session_bytes - buffered
 
     def _watch_room(self) -> None:
@@ -245,20 +293,19 @@ class Session:
         room = self._room_bytes()
         messages: list[tuple[bytes, Envelope]] = []
         ids: list[bytes] = []
-        taken = total = 0
+        total = 0
         complete = True
         for entry_id, fields in entries:
-            if entry_id in known:
-                if self.had is None or self._had(entry_id, fields):
-                    self.read_up_to = entry_id
-                    continue
+            if entry_id in known and (self.had is None or self._had(entry_id, fields)):
+                self.read_up_to = entry_id
+                continue
             payload = _payload(fields)
             envelope = None if payload is None else self.worker.readable(payload)
             if payload is None or envelope is None:
                 self.worker.unreadable_entry(self, entry_id)
                 self.discard(entry_id)
             elif self.worker.expired(envelope, entry_id):
-                self.worker.expire(self, envelope)
+                self.worker.expire(envelope)
                 self.discard(entry_id)
             elif messages and total + len(payload) > room:
                 complete = False
@@ -268,8 +315,8 @@ class Session:
                 ids.append(entry_id)
                 total += len(payload)
             self.read_up_to = entry_id
-            taken += 1
         if messages:
+            self.took += len(messages)
             self._write(messages, ids)
             average = total // len(messages) + 1
             budget = self.worker.bounds.session_bytes

@@ -1,0 +1,97 @@
+"""What operators and other processes have changed: bans, limits, kicks, drains, twins.
+
+The changes are versioned state in the hash ``relay:control``; a worker reads it whenever the
+version is a new one, so it does not matter whether it was told.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from proto.limits.window import Limit
+from proto.rmb.reasons import SessionReason
+from relay.queues import keys, resp
+
+if TYPE_CHECKING:
+    from relay.sessions.worker import Worker
+
+log = logging.getLogger(__name__)
+
+
+class Control:
+    """The control state as this worker last saw it."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self.started_s = worker.wall_s()
+        self._version: bytes | None = None
+        self._twins_version: bytes | None = None
+
+    def twins_news(self, payload: bytes) -> None:
+        """Twins changed: ``<id>,<id>`` or ``*`` for all."""
+        ids = None if payload == b"*" else [int(number) for number in payload.split(b",")]
+        self._worker.twins.invalidate(ids)
+        self._worker.router.generation += 1
+
+    def twins_version(self, version: bytes | None) -> None:
+        """The version of the twins as of now; one that was not announced makes all stale."""
+        if version != self._twins_version:
+            if self._twins_version is not None or version is not None:
+                self._worker.twins.invalidate(None)
+                self._worker.router.generation += 1
+            self._twins_version = version
+
+    async def version_seen(self, version: bytes | None) -> None:
+        """The version of the control state as of now: a new one has the state read and applied.
+
+        Raises:
+            LinkLost: it could not be read; the version then stays an old one.
+        """
+        if version == self._version:
+            return
+        reply = await self._worker.request(resp.command("HGETALL", keys.CONTROL))
+        fields = {
+            name.decode(): value.decode()
+            for name, value in zip(reply[::2], reply[1::2], strict=True)
+        }
+        self._version = version
+        self._apply(fields)
+
+    def _apply(self, fields: dict[str, str]) -> None:
+        worker = self._worker
+        banned: dict[int, str] = {}
+        overrides: dict[int, Limit] = {}
+        default = worker.options.limit
+        kicks: dict[str, str] = {}
+        for name, value in fields.items():
+            kind, _, subject = name.partition(":")
+            try:
+                if kind == "ban":
+                    banned[int(subject)] = value
+                elif name == "limit":
+                    default = _limit(value)
+                elif kind == "limit":
+                    overrides[int(subject)] = _limit(value)
+                elif kind == "kick":
+                    kicks[subject] = value
+                elif kind == "drain" and subject == worker.boot_id:
+                    worker.drain()
+            except ValueError:
+                log.error("control state: %s = %.80r makes no sense", name, value)
+        worker.router.banned = banned
+        worker.router.generation += 1
+        worker.meters.change(default, overrides)
+        for session in list(worker.sessions):
+            key = session.destination.key
+            if key[0] in banned:
+                worker.end(session, SessionReason.BANNED)
+            elif (kick := kicks.get(session.destination.text)) is not None:
+                epoch = kick.partition("|")[0]
+                if epoch.isdigit() and 0 < session.epoch <= int(epoch):
+                    worker.end(session, SessionReason.KICKED)
+
+
+def _limit(text: str) -> Limit:
+    count, _, size = text.partition(" ")
+    return Limit(int(count), int(size))

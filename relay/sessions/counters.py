@@ -1,0 +1,89 @@
+"""What a worker counts, for /metrics: plain numbers, added to on the hot path."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+COMMIT_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+
+
+class Counters:
+    """Totals since the worker started."""
+
+    __slots__ = (
+        "batches",
+        "check_found",
+        "commit_buckets",
+        "commit_s",
+        "drops",
+        "evictions",
+        "federated",
+        "limit_hits",
+        "queued",
+        "redis_reconnects",
+        "refused_handshakes",
+        "rx",
+        "rx_bytes",
+        "sessions_opened",
+        "tx",
+        "tx_bytes",
+        "went_back",
+    )
+
+    def __init__(self) -> None:
+        self.rx = self.rx_bytes = 0  # from clients
+        self.tx = self.tx_bytes = 0  # to clients, from queues
+        self.queued = 0  # committed for sessions that are not in memory mode here
+        self.federated = 0  # committed to the outbox
+        self.batches = 0
+        self.commit_s = 0.0
+        self.commit_buckets = [0] * (len(COMMIT_BOUNDS_S) + 1)
+        self.sessions_opened = 0
+        self.redis_reconnects = 0
+        self.went_back = 0
+        self.check_found = 0
+        self.limit_hits = 0
+        self.drops: Counter[str] = Counter()  # by message reason
+        self.evictions: Counter[str] = Counter()  # by session reason
+        self.refused_handshakes: Counter[str] = Counter()  # by session reason
+
+    def committed(self, took_s: float) -> None:
+        """One batch was answered."""
+        self.batches += 1
+        self.commit_s += took_s
+        for index, bound in enumerate(COMMIT_BOUNDS_S):
+            if took_s <= bound:
+                self.commit_buckets[index] += 1
+                return
+        self.commit_buckets[-1] += 1
+
+    def series(self) -> dict[str, float]:
+        """All of them by their series in the Prometheus text."""
+        named: dict[str, float] = {
+            "relay_message_rx": self.rx,
+            "relay_message_rx_bytes": self.rx_bytes,
+            "relay_message_tx": self.tx,
+            "relay_message_tx_bytes": self.tx_bytes,
+            "relay_messages_queued_total": self.queued,
+            "relay_messages_federated_total": self.federated,
+            "relay_sessions_opened_total": self.sessions_opened,
+            "relay_redis_reconnects_total": self.redis_reconnects,
+            "relay_redis_went_back_total": self.went_back,
+            "relay_check_found_total": self.check_found,
+            "relay_limit_hits_total": self.limit_hits,
+            "relay_commit_seconds_sum": self.commit_s,
+            "relay_commit_seconds_count": self.batches,
+        }
+        below = 0
+        for bound, count in zip((*COMMIT_BOUNDS_S, "+Inf"), self.commit_buckets, strict=True):
+            below += count
+            named[f'relay_commit_seconds_bucket{{le="{bound}"}}'] = below
+        for name, counts in (
+            ("relay_messages_dropped_total", self.drops),
+            ("relay_session_evictions_total", self.evictions),
+            ("relay_handshakes_refused_total", self.refused_handshakes),
+        ):
+            for reason, count in counts.items():
+                named[f'{name}{{reason="{reason}"}}'] = count
+        return named

@@ -1,0 +1,129 @@
+"""The pub/sub connection of a worker: wakes and evictions of sessions, and news for all workers.
+
+One subscription to a channel may serve several sessions of a worker (an evicted one and its
+successor), so listeners are counted; each gets its own confirmation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from relay.queues import resp
+from relay.queues.address import Connect
+from relay.queues.pipe import RedisPipe
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[bytes], None]
+
+
+class HubOwner(Protocol):
+    """The worker, as far as its pub/sub connection needs it."""
+
+    def resubscribed(self) -> None:
+        """The connection was away and every subscription is confirmed again: news may have
+        been missed."""
+
+
+class Hub:
+    """Channels and who listens to them."""
+
+    def __init__(
+        self, connect: Connect, opening: list[tuple[str | int, ...]], owner: HubOwner
+    ) -> None:
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._listeners: dict[bytes, list[Listener]] = {}
+        self._confirmed: set[bytes] = set()
+        self._waiting: dict[bytes, list[asyncio.Future[None]]] = {}
+        self._news: dict[bytes, bool] = {}  # channel -> subscribe (or unsubscribe), to be written
+        self._scheduled = False
+        self._again: set[bytes] | None = None  # unconfirmed after a reconnect
+        self.pipe = RedisPipe(
+            connect,
+            opening,
+            on_up=self._up,
+            on_usable=self._usable,
+            on_down=self._down,
+            on_push=self._pushed,
+        )
+
+    async def subscribe(self, channel: bytes, listener: Listener) -> None:
+        """Adds a listener; returns when Redis has confirmed the subscription."""
+        listeners = self._listeners.setdefault(channel, [])
+        listeners.append(listener)
+        if channel in self._confirmed:
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.setdefault(channel, []).append(future)
+        if len(listeners) == 1:
+            self._write(channel, True)
+        await future
+
+    def unsubscribe(self, channel: bytes, listener: Listener) -> None:
+        """Removes a listener; the last one takes the subscription with it."""
+        listeners = self._listeners.get(channel, [])
+        if listener in listeners:
+            listeners.remove(listener)
+        if not listeners and channel in self._listeners:
+            del self._listeners[channel]
+            self._confirmed.discard(channel)
+            self._write(channel, False)
+
+    def _write(self, channel: bytes, subscribe: bool) -> None:
+        """Collects what one turn of the loop wants into one command."""
+        self._news.pop(channel, None)
+        self._news[channel] = subscribe
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        news, self._news = self._news, {}
+        if not self.pipe.usable:
+            return  # `_usable` subscribes to everything
+        for word, wanted in (("UNSUBSCRIBE", False), ("SUBSCRIBE", True)):
+            channels = [channel for channel, subscribe in news.items() if subscribe is wanted]
+            if channels:
+                self.pipe.send(resp.command(word, *channels))
+
+    async def _up(self) -> None:
+        """Nothing is in doubt here: what was missed is read from the streams."""
+
+    def _usable(self) -> None:
+        self._news.clear()
+        channels = list(self._listeners)
+        self._again = set(channels) if self.pipe.connections > 1 else None
+        if channels:
+            self.pipe.send(resp.command("SUBSCRIBE", *channels))
+        elif self._again is not None:
+            self._again = None
+            self._owner.resubscribed()
+
+    def _down(self) -> None:
+        self._confirmed.clear()
+
+    def _pushed(self, reply: Any) -> None:
+        kind, channel = reply[0], reply[1]
+        if kind == b"message":
+            for listener in list(self._listeners.get(channel, ())):
+                listener(reply[2])
+        elif kind == b"subscribe":
+            if channel in self._listeners:
+                self._confirmed.add(channel)
+            for future in self._waiting.pop(channel, ()):
+                if not future.done():
+                    future.set_result(None)
+            if self._again is not None:
+                self._again.discard(channel)
+                if not self._again:
+                    self._again = None
+                    self._owner.resubscribed()
+        elif kind == b"unsubscribe" and channel in self._listeners:
+            # Somebody listens again since this was asked for.
+            self._confirmed.discard(channel)
+            self._write(channel, True)

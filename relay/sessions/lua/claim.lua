@@ -1,0 +1,15 @@
+-- name: claim
+-- Takes a session key over: one atomic step, so of several newcomers the last claim wins.
+-- KEYS: relay:sessions, a key that never exists. ARGV: session key, boot id, since, remote.
+-- The DEL comes first because it is never refused: a script whose first write is allowed may go on
+-- writing when Redis is out of memory, and signing in must work then, so that queues can be drained.
+redis.call('DEL', KEYS[2])
+local former = redis.call('HGET', KEYS[1], ARGV[1]) or ''
+local time = redis.call('TIME')
+local epoch = time[1] * 1000000 + time[2]
+local stored = tonumber(string.match(former, '^%d+') or '0')
+if stored >= epoch then epoch = stored + 1 end
+epoch = string.format('%.0f', epoch)
+redis.call('HSET', KEYS[1], ARGV[1], table.concat({epoch, ARGV[2], ARGV[3], ARGV[4]}, ' '))
+redis.call('PUBLISH', 'wake:' .. ARGV[1], 'evict ' .. epoch)
+return {epoch, former}

@@ -1,0 +1,111 @@
+"""Rate limits of the twins that are signed in at this worker.
+
+One meter serves all connections of a twin here. What it counted goes to the shared counter of the
+twin's window inside the group commit, and the reply is the sum over all workers: a limit is exact
+for one worker, and over several it may be overrun by what they admit within one commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from proto.limits.window import WINDOW_S, Excess, Limit, WindowCount
+from proto.rmb.reasons import MessageReason
+from relay.queues import keys, resp
+
+if TYPE_CHECKING:
+    from relay.queues.commit import CommitLog
+
+COUNT_BITS: Final = 24
+"""One Redis integer holds both counters: messages in the low bits (16 million per window), bytes
+above them (512 GiB per window)."""
+_COUNT_MASK: Final = (1 << COUNT_BITS) - 1
+UNLIMITED: Final = Limit()
+
+
+class Meter:
+    """The limit of one twin, and what it used of it."""
+
+    __slots__ = ("_book", "hit_window", "limit", "limited", "twin", "users", "window")
+
+    def __init__(self, book: MeterBook, twin: int, limit: Limit) -> None:
+        self._book = book
+        self.twin = twin
+        self.limit = limit
+        self.limited = limit != UNLIMITED
+        self.window = WindowCount()
+        self.users = 0  # connections of the twin
+        self.hit_window = -1  # the window whose first refusal was logged
+
+    def count(self, size_bytes: int, now_s: float) -> MessageReason | None:
+        """Counts a message; a reason means that it is refused."""
+        excess = self.window.admit(size_bytes, self.limit, now_s)
+        self._book.used[self] = None
+        if excess is None:
+            return None
+        if excess is Excess.COUNT:
+            return MessageReason.LIMIT_COUNT
+        return MessageReason.LIMIT_SIZE
+
+    def first_hit(self) -> bool:
+        """Whether this is the first refusal of the window: one log line each."""
+        first = self.hit_window != self.window.window
+        self.hit_window = self.window.window
+        return first
+
+
+class MeterBook:
+    """All meters of a worker."""
+
+    def __init__(self, default: Limit) -> None:
+        self.default = default
+        self.overrides: dict[int, Limit] = {}
+        self.used: dict[Meter, None] = {}  # with something the shared counter does not have
+        self._meters: dict[int, Meter] = {}
+
+    def acquire(self, twin: int) -> Meter:
+        """The meter of a twin, for one more connection of it."""
+        meter = self._meters.get(twin)
+        if meter is None:
+            meter = self._meters[twin] = Meter(self, twin, self._limit(twin))
+        meter.users += 1
+        return meter
+
+    def release(self, meter: Meter) -> None:
+        """One connection of the twin has ended."""
+        meter.users -= 1
+        if not meter.users:
+            self._meters.pop(meter.twin, None)
+
+    def change(self, default: Limit, overrides: dict[int, Limit]) -> None:
+        """Puts changed limits into force, for connections that are there too."""
+        self.default = default
+        self.overrides = overrides
+        for twin, meter in self._meters.items():
+            meter.limit = self._limit(twin)
+            meter.limited = meter.limit != UNLIMITED
+
+    def commit(self, log: CommitLog) -> None:
+        """Puts what was counted since the last batch into the one that fills."""
+        for meter in list(self.used):
+            increment = meter.window.take()
+            if increment is None:
+                continue
+            del self.used[meter]
+            window = increment.window
+            name = keys.limit(meter.twin, window)
+            amount = (increment.size_bytes << COUNT_BITS) + increment[1]
+
+            def counted(reply: Any, meter: Meter = meter, window: int = window) -> None:
+                if type(reply) is int:
+                    meter.window.merge(window, reply & _COUNT_MASK, reply >> COUNT_BITS)
+                elif reply is None:
+                    meter.window.settle(window)
+
+            log.filling.extras.append((resp.command("INCRBY", name, amount), counted))
+            log.filling.extras.append(
+                (resp.command("EXPIRE", name, 2 * WINDOW_S), lambda reply: None)
+            )
+
+    def _limit(self, twin: int) -> Limit:
+        return self.overrides.get(twin, self.default)

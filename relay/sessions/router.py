@@ -1,0 +1,149 @@
+"""What a worker knows about where messages go, and the two ways out of it: a queue or the outbox.
+
+The decision itself is `proto/rmb/routing.py`; here are its facts (who is connected, the twins, the
+guests, how full queues are), fetching those that are missing, and remembering decisions that hold
+for every message to a key until something changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from proto.rmb.reasons import MessageReason
+from proto.rmb.routing import Facts, Route, Step, Twin, route
+from proto.rmb.types_pb2 import Envelope
+from relay.queues import keys, resp
+from relay.queues.destination import Destination
+from relay.twins.cache import MISSING, TwinLookupError
+
+if TYPE_CHECKING:
+    from relay.queues.batch import Batch
+    from relay.sessions.sender import Sender
+    from relay.sessions.worker import Worker
+
+log = logging.getLogger(__name__)
+
+
+class Router:
+    """Facts and decisions about session keys."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self.generation = 0  # decisions remembered under another number are made again
+        self.banned: dict[int, str] = {}  # twin -> the operator's reason
+        self._looks: dict[int, list[Callable[[], None]]] = {}  # twin -> who waits for its look-up
+        self._failed: set[int] = set()  # twins whose look-up failed, while that is told
+
+    def facts(self, destination: Destination, fail_fast: bool, present: bool | None) -> Facts:
+        """What is known about where messages to a key go."""
+        number = destination.key[0]
+        if destination.session is not None:
+            return Facts(held_here=True)
+        if destination.text in self._worker.guests.everywhere:
+            return Facts(guest=True)
+        record = self._worker.twins.get(number)
+        if record is MISSING:
+            return Facts(known=number in self._failed)
+        twin = None if record is None else Twin(record.relays, number in self.banned)
+        return Facts(known=True, twin=twin, fail_fast=fail_fast, present=present)
+
+    def decide(self, destination: Destination, fail_fast: bool, present: bool | None) -> Route:
+        """Where one message to a key goes, as far as is known now."""
+        if not fail_fast and destination.generation == self.generation:
+            assert destination.decided is not None
+            return destination.decided
+        facts = self.facts(destination, fail_fast, present)
+        decision = route(facts, self._worker.domains)
+        if not fail_fast and not facts.held_here and facts.twin is not None:
+            destination.decided = decision
+            destination.generation = self.generation
+        return decision
+
+    def look_up(self, twin: int, then: Callable[[], None]) -> None:
+        """Fetches a twin, then calls back; concurrent look-ups of one twin are one."""
+        waiting = self._looks.get(twin)
+        if waiting is not None:
+            waiting.append(then)
+            return
+        self._looks[twin] = [then]
+        self._worker.spawn(self._look_up(twin))
+
+    async def _look_up(self, twin: int) -> None:
+        try:
+            await self._worker.twins.look_up(twin)
+        except TwinLookupError as error:
+            log.warning("twin %d cannot be looked up: %s", twin, error)
+            self._failed.add(twin)
+        finally:
+            for then in self._looks.pop(twin, ()):
+                then()
+            self._failed.discard(twin)
+
+    def ask_presence(self, destination: Destination, then: Callable[[bool], None]) -> None:
+        """Asks whether any worker is subscribed to a key's wakes, which its holder is."""
+
+        def answered(reply: Any) -> None:
+            if isinstance(reply, list) and len(reply) == 2:
+                then(int(reply[1]) > 0)
+            else:
+                then(True)  # cannot tell: the message is queued rather than lost
+
+        self._worker.commit.submit(resp.command("PUBSUB", "NUMSUB", destination.wake), answered)
+
+    def fullness(self, destination: Destination, source: int) -> MessageReason | None:
+        """Whether a queue takes one more message of a source twin, as of the last answer."""
+        policy = self._worker.options.queue
+        queued = destination.queued
+        if destination.session is not None and destination.session.memory_mode:
+            return None
+        if queued * 2 < policy.max_messages and destination.queued_bytes * 2 < policy.max_bytes:
+            return None
+        if queued >= policy.max_messages or destination.queued_bytes >= policy.max_bytes:
+            return None if policy.drop_oldest else MessageReason.QUEUE_FULL
+        if (
+            destination.shares
+            and destination.shares.get(source, 0) * 4 >= policy.max_messages
+            and not policy.drop_oldest
+        ):
+            return MessageReason.SOURCE_SHARE
+        return None
+
+    def federate(
+        self, destination: Destination, payload: bytes, sender: Sender | None, envelope: Envelope
+    ) -> Batch | None:
+        """Hands a message to the outbox for other relays, inside the group commit."""
+        if self._worker.upkeep.outbox_full(destination.key[0]):
+            if sender is not None:
+                sender.refuse(envelope, MessageReason.OUTBOX_FULL)
+            else:
+                self._worker.drop(None, envelope, MessageReason.OUTBOX_FULL)
+            return None
+        name = keys.outbox(destination.key[0])
+        origin = "" if sender is None else keys.key_text(sender.key)
+
+        def stored(reply: Any) -> None:
+            if isinstance(reply, Exception):
+                self._worker.refused((destination, payload, sender, envelope))
+            else:
+                self._worker.metrics.federated += 1
+                self._worker.recorder.federated(sender, envelope)
+
+        return self._worker.commit.add_outgoing(
+            resp.command("XADD", name, "*", "_", payload, "from", origin), stored
+        )
+
+    def send_notice(self, destination: Destination, notice: bytes) -> None:
+        """Brings a notice to a sender wherever it is: to its socket here, else by its stream."""
+        session = destination.session
+        if session is not None and session.sender is not None:
+            session.sender.notify(notice)
+            return
+        step = self.decide(destination, False, None).step
+        if step is Step.LOOK_UP:
+            self.look_up(destination.key[0], lambda: self.send_notice(destination, notice))
+        elif step is Step.QUEUE:
+            self._worker.commit.add(destination, notice, None, Envelope.FromString(notice))
+        elif step is Step.FEDERATE:
+            self.federate(destination, notice, None, Envelope.FromString(notice))

@@ -1,0 +1,300 @@
+"""The sending half of a connection: what its client sends, routed in order.
+
+Messages are routed the moment they arrive, without a task or an await. One that needs a fact from
+elsewhere (its destination twin, whether an absent session is held by another worker) is *parked*;
+later ones of this connection to the same key wait behind it, others go on. Notices (pongs, relay
+errors) leave in order too: a pong is a barrier, so it waits until every earlier message of the
+connection is decided and committed, and what comes after it waits behind it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from proto.rmb import notices
+from proto.rmb.inbound import examine
+from proto.rmb.reasons import MessageReason, SessionReason
+from proto.rmb.routing import Step
+from proto.rmb.tags import has_fail_fast
+
+if TYPE_CHECKING:
+    from proto.rmb.types_pb2 import Envelope
+    from relay.queues.batch import Batch
+    from relay.queues.destination import Destination
+    from relay.queues.keys import SessionKey
+    from relay.server.socket import RelaySocket
+    from relay.sessions.meters import Meter
+    from relay.sessions.session import Session
+    from relay.sessions.worker import Worker
+
+LOOK_UPS: Final = 64
+"""Facts one connection may wait for; above it the connection is not read."""
+PARKED_BYTES: Final = 1 << 20
+"""Messages one connection may have waiting for facts; above it the connection is not read."""
+AWAY_BYTES: Final = 64 << 10
+"""What one connection may send while Redis is away before it is not read: some, so that its
+websocket pings are still answered."""
+NOTICES: Final = 1024
+"""Notices that may wait behind a barrier; above it the connection is not read."""
+
+
+class Parked:
+    """A message (or ping) that waits, in the order of arrival."""
+
+    __slots__ = ("destination", "envelope", "payload", "present")
+
+    def __init__(self, destination: Destination | None, payload: bytes, envelope: Envelope) -> None:
+        self.destination = destination  # None: a ping, which waits for all before it
+        self.payload = payload
+        self.envelope = envelope
+        self.present: bool | None = None  # the answer for a fail-fast message
+
+
+class Sender:
+    """Routes what one connection sends."""
+
+    __slots__ = (
+        "_asked",
+        "_away_bytes",
+        "_batch",
+        "_notices",
+        "_parked",
+        "_parked_bytes",
+        "_paused",
+        "ended",
+        "key",
+        "meter",
+        "session",
+        "socket",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        worker: Worker,
+        key: SessionKey,
+        socket: RelaySocket,
+        session: Session,
+        meter: Meter,
+    ) -> None:
+        self.worker = worker
+        self.key = key
+        self.socket = socket
+        self.session = session
+        self.meter = meter  # of the twin, shared by all its connections here
+        self.ended = False
+        self._batch: Batch | None = None  # the last batch with a message of this connection
+        self._notices: deque[tuple[Batch | None, bytes]] = deque()
+        self._parked: list[Parked] = []
+        self._parked_bytes = 0
+        self._asked: set[Destination] = set()  # keys a fact is being fetched for
+        self._away_bytes = 0  # sent since Redis went away
+        self._paused = False
+
+    # --- messages -----------------------------------------------------------------------------
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        """Routes what one read of the socket brought."""
+        if self.ended:
+            return
+        worker = self.worker
+        commit = worker.commit
+        destinations = worker.destinations
+        session = self.session
+        meter = self.meter if self.meter.limited else None
+        now_s = worker.wall_s() if meter is not None else 0.0
+        total = 0
+        for payload in messages:
+            size = len(payload)
+            total += size
+            examined = examine(self.key, payload, worker.envelope_bounds)
+            envelope, key, reason, detail = examined
+            if (
+                meter is not None
+                and envelope is not None
+                and (over := meter.count(size, now_s)) is not None
+            ):
+                worker.limit_hit(self, over)
+                self.refuse(envelope, over)
+            elif key is not None and envelope is not None:
+                destination = destinations.get(key)
+                if destination is None:
+                    destination = worker.destination(key)
+                holder = destination.session
+                if holder is not None and holder.memory_mode and not self._parked:
+                    self._batch = commit.add(destination, payload, self, envelope)
+                elif destination in self._asked:
+                    self._park(destination, payload, envelope)
+                else:
+                    self._route(destination, payload, envelope, None)
+            elif reason is not None:
+                self._refuse_input(envelope, reason, detail)
+                if self.ended:
+                    break
+            elif envelope is not None:
+                self._ping(payload, envelope)
+        count = len(messages)
+        session.messages_in += count
+        session.bytes_in += total
+        worker.metrics.rx += count
+        worker.metrics.rx_bytes += total
+        if not commit.pipe.usable or commit.overfull:
+            self._hold_back(total)
+
+    def _route(
+        self,
+        destination: Destination,
+        payload: bytes,
+        envelope: Envelope,
+        present: bool | None,
+    ) -> None:
+        """Decides about one message whose destination is not simply connected here."""
+        worker = self.worker
+        router = worker.router
+        decision = router.decide(destination, has_fail_fast(envelope.tags), present)
+        step = decision.step
+        if step is Step.QUEUE:
+            refusal = router.fullness(destination, self.key[0])
+            if refusal is None:
+                self._batch = worker.commit.add(destination, payload, self, envelope)
+            else:
+                self.refuse(envelope, refusal)
+        elif step is Step.FEDERATE:
+            self._batch = router.federate(destination, payload, self, envelope)
+        elif step is Step.REFUSE:
+            assert decision.reason is not None
+            self.refuse(envelope, decision.reason)
+        else:
+            self._park(destination, payload, envelope)
+            self._asked.add(destination)
+            if step is Step.LOOK_UP:
+                router.look_up(destination.key[0], lambda: self._answer(destination, None))
+            else:
+                router.ask_presence(destination, lambda there: self._answer(destination, there))
+            if len(self._asked) >= LOOK_UPS:
+                self._pause()
+
+    # --- waiting for facts --------------------------------------------------------------------
+
+    def _park(self, destination: Destination | None, payload: bytes, envelope: Envelope) -> None:
+        self._parked.append(Parked(destination, payload, envelope))
+        self._parked_bytes += len(payload)
+        if self._parked_bytes >= PARKED_BYTES:
+            self._pause()
+
+    def _answer(self, destination: Destination, present: bool | None) -> None:
+        """A fact has come: routes what waited for it, up to the next message that must wait."""
+        self._asked.discard(destination)
+        parked, self._parked = self._parked, []
+        self._parked_bytes = 0
+        waiting: set[Destination] = set(self._asked)
+        for entry in parked:
+            if entry.destination is None:
+                if self._parked:
+                    self._park_again(entry)
+                else:
+                    self._send_pong(entry.envelope)
+            elif entry.destination in waiting:
+                self._park_again(entry)
+            else:
+                there = present if entry.destination is destination else None
+                present = None  # the answer is for the one message that asked
+                before = len(self._parked)
+                self._route(entry.destination, entry.payload, entry.envelope, there)
+                if len(self._parked) > before:
+                    waiting.add(entry.destination)
+        if not self._parked or self._parked_bytes < PARKED_BYTES // 2:
+            self._resume()
+
+    def _park_again(self, entry: Parked) -> None:
+        self._parked.append(entry)
+        self._parked_bytes += len(entry.payload)
+
+    # --- refusals and notices -----------------------------------------------------------------
+
+    def _refuse_input(
+        self, envelope: Envelope | None, reason: MessageReason, detail: str | None
+    ) -> None:
+        if reason is MessageReason.UNPARSABLE:
+            self.worker.drop(self, None, reason)
+            self.worker.end(self.session, SessionReason.UNPARSABLE)
+        elif envelope is None or detail is None:
+            self.refuse(envelope, reason)
+        else:
+            self.worker.drop(self, envelope, reason)
+            if envelope.HasField("request"):
+                self.notify(notices.error_notice(envelope, detail, self.worker.now_s(), self.key))
+
+    def refuse(self, envelope: Envelope | None, reason: MessageReason) -> None:
+        """Ends a message undelivered: counted, and for a request the sender is told."""
+        self.session.drops += 1
+        self.worker.drop(self, envelope, reason)
+        if envelope is not None:
+            notice = notices.refusal(envelope, reason, self.worker.now_s(), self.key)
+            if notice is not None:
+                self.notify(notice)
+
+    def _ping(self, payload: bytes, envelope: Envelope) -> None:
+        if self._parked:
+            self._park(None, payload, envelope)
+        else:
+            self._send_pong(envelope)
+
+    def _send_pong(self, ping: Envelope) -> None:
+        batch = self._batch
+        self.notify(notices.pong(ping), None if batch is None or batch.done else batch)
+
+    def notify(self, notice: bytes, after: Batch | None = None) -> None:
+        """Sends a notice, behind those that wait and, as a barrier, behind a batch."""
+        if self.ended:
+            return
+        if after is None and not self._notices:
+            self.socket.send_messages([notice])
+            return
+        if after is not None and (not self._notices or self._notices[-1][0] is not after):
+            after.waiters.append(self)
+        self._notices.append((after, notice))
+        if len(self._notices) >= NOTICES:
+            self._pause()
+
+    def batch_done(self) -> None:
+        """A batch that notices waited for is decided."""
+        ready = []
+        while self._notices and (self._notices[0][0] is None or self._notices[0][0].done):
+            ready.append(self._notices.popleft()[1])
+        if ready and not self.ended:
+            self.socket.send_messages(ready)
+        if len(self._notices) < NOTICES // 2:
+            self._resume()
+
+    # --- pausing ------------------------------------------------------------------------------
+
+    def _hold_back(self, size_bytes: int) -> None:
+        """Redis does not keep up: this connection is read no further than its allowance."""
+        self._away_bytes += size_bytes
+        if self._away_bytes >= AWAY_BYTES or self.worker.commit.overfull:
+            self._pause()
+            self.worker.held_back[self] = None
+
+    def redis_back(self) -> None:
+        """Redis keeps up again."""
+        self._away_bytes = 0
+        self._resume()
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self.socket.pause_reading()
+
+    def _resume(self) -> None:
+        if (
+            self._paused
+            and not self.ended
+            and self not in self.worker.held_back
+            and len(self._asked) < LOOK_UPS
+            and self._parked_bytes < PARKED_BYTES
+            and len(self._notices) < NOTICES
+        ):
+            self._paused = False
+            self.socket.resume_reading()

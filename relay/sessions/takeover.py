@@ -1,0 +1,127 @@
+"""How a session key changes hands.
+
+A newcomer subscribes to the key's channel, claims the key (one atomic script: a new epoch, an
+`evict` for whoever held it), waits until the former holder has said `released`, at most
+`RELEASE_WAIT_S`, and then reads the stream from its start. The former holder stops writing, lets
+its socket's kernel buffer drain, has removed what arrived, and only then says `released`: so what
+it delivered is not delivered again, and what it did not is still in the stream.
+
+The same steps are taken when both are on one worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from proto.rmb.reasons import SessionReason
+from relay.queues.pipe import LinkLost
+from relay.sessions import scripts
+
+if TYPE_CHECKING:
+    from relay.sessions.session import Session
+    from relay.sessions.worker import Worker
+
+log = logging.getLogger(__name__)
+
+RELEASE_WAIT_S: Final = 0.5
+"""How long a newcomer waits for its predecessor, whatever that one's heartbeat says."""
+DRAIN_WAIT_S: Final = 0.2
+"""How long an ended session waits for its peer to acknowledge what was written."""
+DRAIN_LOOK_S: Final = 0.001
+AGAIN_S: Final = 0.1
+"""Pause before a claim is made again that Redis refused."""
+
+
+async def join(worker: Worker, session: Session) -> None:
+    """Takes a key over for a newcomer. Returns when the session is live, or has ended."""
+    destination = session.destination
+    await worker.hub.subscribe(destination.wake, session.news)
+    former = await _claim(worker, session)
+    if session.end_reason is None:
+        predecessor, destination.session = destination.session, session
+        if predecessor is not None:
+            worker.end(predecessor, SessionReason.REPLACED)
+        if session.guest:
+            worker.guests.arrived(destination)
+        session.evicted(session.highest_evict)
+    if former:
+        await _released(session, former)
+    if session.end_reason is None:
+        session.live = True
+        session.catch_up()
+        worker.upkeep.compare([session])
+
+
+async def _claim(worker: Worker, session: Session) -> int:
+    """Enters the newcomer in the directory. Returns the epoch of the former entry, or 0."""
+    text = session.destination.text
+    request = scripts.claim(text, worker.boot_id, session.opened_at, session.address)
+    while True:
+        try:
+            epoch, former = await worker.request(request)
+        except LinkLost:
+            # Unknown whether it was executed: if so, the repeat finds its own entry as the
+            # former one and waits in vain for its release, once.
+            await worker.until_usable()
+            continue
+        except Exception as error:
+            log.warning("the claim of %s was refused: %s", text, error)
+            await asyncio.sleep(AGAIN_S)
+            continue
+        session.epoch = int(epoch)
+        return int(former.partition(b" ")[0] or 0)
+
+
+async def _released(session: Session, former: int) -> None:
+    """Waits until the former holder has let go, at most `RELEASE_WAIT_S`."""
+    if session.released >= former:
+        return
+    event = asyncio.Event()
+    session.on_released = lambda: event.set() if session.released >= former else None
+    try:
+        async with asyncio.timeout(RELEASE_WAIT_S):
+            await event.wait()
+    except TimeoutError:
+        log.info("the former holder of %s did not let go in time", session.destination.text)
+    finally:
+        session.on_released = None
+
+
+async def leave(worker: Worker, session: Session) -> None:
+    """Gives a key up after the session has ended."""
+    destination = session.destination
+    # A newcomer that ends while it waits for its predecessor waits on: who follows it relies on
+    # its `released` meaning that both are gone.
+    if session.joining is not None:
+        await asyncio.gather(session.joining, return_exceptions=True)
+    deadline = worker.loop.time() + DRAIN_WAIT_S
+    session.confirm()
+    while session.inflight and worker.loop.time() < deadline:
+        await asyncio.sleep(DRAIN_LOOK_S)
+        session.confirm()
+    session.inflight.clear()  # what did not arrive stays in the stream
+    worker.unconfirmed.pop(session, None)
+    if session.epoch:
+        await _release(worker, session)
+    worker.hub.unsubscribe(destination.wake, session.news)
+    if session.guest:
+        worker.guests.left(destination)
+    worker.sessions.discard(session)
+
+
+async def _release(worker: Worker, session: Session) -> None:
+    """Removes what arrived and the directory entry, in one MULTI."""
+    done: asyncio.Future[None] = worker.loop.create_future()
+
+    def answered(reply: Any) -> None:
+        if isinstance(reply, Exception):
+            log.error("%s was not released: %s", session.destination.text, reply)
+        if not done.done():
+            done.set_result(None)
+
+    if session.removals:
+        worker.commit.remove(session)
+    worker.commit.add_extra(scripts.release(session.destination.text, session.epoch), answered)
+    await done

@@ -1,0 +1,362 @@
+"""What a worker does besides messages: its heartbeat, the check, and what others have changed.
+
+The heartbeat each second also compares versions (control state, twins, guests), so that a lost
+pub/sub message costs a second at most. The check looks at every held session at least each
+`CHECK_S`: is there an entry in its stream that it does not know of, and does the directory still
+name it? In a run without lost connections or dead workers it finds nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import hiredis
+
+from proto.rmb.reasons import MessageReason, SessionReason
+from relay.queues import keys, resp
+from relay.queues.pipe import LinkLost
+from relay.sessions import scripts
+from relay.sessions.control import Control
+
+if TYPE_CHECKING:
+    from relay.sessions.session import Session
+    from relay.sessions.worker import Worker
+
+log = logging.getLogger(__name__)
+
+BEAT_S: Final = 1.0
+BEAT_TTL_S: Final = 30
+TICK_S: Final = 0.1
+CHECK_S: Final = 15.0
+SECOND_LOOK_S: Final = 1.0
+COMPARED: Final = 500
+"""Directory entries asked for in one command."""
+CHECK_ENTRIES: Final = 16
+SWEEP_S: Final = 30.0
+SWEEP_LEASE: Final = "relay:sweep"
+LINKS: Final = "relay:links"
+"""Hash: boot id -> ``<run id> <client id>`` of its commit connection. It outlives the heartbeat,
+so that whoever finds a worker dead can end the connection that may still hold a batch of it."""
+OUTBOX_MESSAGES: Final = 100_000
+COMMIT_TTL_S: Final = 86_400
+
+
+class Upkeep:
+    """The timers of one worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self.control = Control(worker)
+        self.loop_lag_s = 0.0  # the worst of the last second
+        self.redis_policy = ""  # Redis' maxmemory-policy, once known
+        self._ring: list[Session] = []  # whom the check visits in this round
+        self._others: set[str] = set()  # workers seen alive
+        self._outboxes = [0] * keys.OUTBOX_SHARDS  # their lengths, as last seen
+        self._beats = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begins all timers."""
+        loop = self._worker.loop
+        self._tasks = [
+            loop.create_task(self._every(BEAT_S, self._beat)),
+            loop.create_task(self._every(SWEEP_S, self._sweep)),
+            loop.create_task(self._ticking()),
+        ]
+
+    async def stop(self) -> None:
+        """Ends them, and the worker's entries in Redis."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        boot_id = self._worker.boot_id
+        if self._worker.commit.pipe.usable:
+            await asyncio.gather(
+                self._ask("DEL", keys.worker(boot_id)),
+                self._ask("SREM", keys.WORKERS, boot_id),
+                self._ask("HDEL", LINKS, boot_id),
+                return_exceptions=True,
+            )
+
+    def outbox_full(self, twin: int) -> bool:
+        """Whether the outbox of a twin's shard takes no more."""
+        return self._outboxes[twin % keys.OUTBOX_SHARDS] >= OUTBOX_MESSAGES
+
+    def refresh(self) -> None:
+        """News may have been missed: has the versions compared now."""
+        self._worker.spawn(self._once(self._versions))
+
+    # --- the heartbeat ------------------------------------------------------------------------
+
+    async def _every(self, period_s: float, work: Any) -> None:
+        while True:
+            await self._once(work)
+            await asyncio.sleep(period_s)
+
+    async def _once(self, work: Any) -> None:
+        try:
+            await self._worker.until_usable()
+            await work()
+        except LinkLost:
+            pass  # the next round comes after the reconnect
+        except hiredis.ReplyError as error:
+            log.warning("redis refused the upkeep: %s", error)
+
+    def _ask(self, *arguments: resp.Argument) -> asyncio.Future[Any]:
+        return self._worker.request(resp.command(*arguments))
+
+    async def _beat(self) -> None:
+        worker = self._worker
+        name = keys.worker(worker.boot_id)
+        there = await self._ask("EXPIRE", name, BEAT_TTL_S)
+        try:
+            await self._ask("HSET", name, *self._report())
+            if worker.commit.idle:
+                worker.commit.storage_full_since = None
+            if not there:
+                link = f"{worker.commit.run_id} {worker.commit.client_id}"
+                await self._ask("EXPIRE", name, BEAT_TTL_S)
+                await self._ask("SADD", keys.WORKERS, worker.boot_id)
+                await self._ask("HSET", LINKS, worker.boot_id, link)
+        except hiredis.ReplyError as error:
+            if not str(error).startswith("OOM"):
+                raise
+        if not there and self._beats:
+            self.compare_all()  # others may have taken this worker for dead
+        self._beats += 1
+        if self._beats % 60 == 1:
+            await self._look_at_redis()
+            worker.forget_destinations()
+            worker.router.generation += 1
+        self.loop_lag_s = 0.0
+        await self._versions()
+        await self._others_alive()
+
+    def _report(self) -> list[str | int | float]:
+        """The heartbeat hash: who this is, how it does, and its counters."""
+        worker = self._worker
+        options = worker.options
+        sessions = len(worker.sessions)
+        gauges = {
+            "relay_worker_connections": sessions,
+            "relay_loop_lag_seconds": self.loop_lag_s,
+            "relay_commit_waiting_bytes": worker.commit.waiting_bytes,
+            "relay_sessions_full": len(worker.full_sessions),
+        }
+        fields: dict[str, str | int | float] = {
+            "slot": options.slot,
+            "pid": options.pid,
+            "host": options.host,
+            "started": f"{self.control.started_s:.3f}",
+            "heartbeat": f"{worker.wall_s():.3f}",
+            "sessions": sessions,
+            "loop_lag_ms": round(self.loop_lag_s * 1000, 1),
+            "commit_client": worker.commit.client_id,
+            "run_id": worker.commit.run_id,
+            "state": self.state,
+            "metrics": json.dumps({**gauges, **worker.metrics.series()}),
+        }
+        return [part for pair in fields.items() for part in pair]
+
+    @property
+    def state(self) -> str:
+        """``ok``, or what keeps the worker from being ready."""
+        if self._worker.draining:
+            return "draining"
+        if not self._worker.commit.pipe.usable:
+            return "redis_away"
+        if self._worker.commit.storage_full_since is not None:
+            return "storage_full"
+        if self.redis_policy not in ("", "noeviction"):
+            return "redis_policy"
+        return "ok"
+
+    async def _look_at_redis(self) -> None:
+        for line in (await self._ask("INFO", "memory")).decode().splitlines():
+            name, _, value = line.partition(":")
+            if name == "maxmemory_policy":
+                self.redis_policy = value.strip()
+        if self.redis_policy not in ("", "noeviction"):
+            log.error(
+                "redis' maxmemory-policy is %s: queues would be evicted; set it to noeviction",
+                self.redis_policy,
+            )
+
+    async def _versions(self) -> None:
+        control, twins, guests, *outboxes = await asyncio.gather(
+            self._ask("HGET", keys.CONTROL, "version"),
+            self._ask("GET", keys.TWINS_VERSION),
+            self._ask("GET", keys.GUESTS_VERSION),
+            *(self._ask("XLEN", keys.outbox(shard)) for shard in range(keys.OUTBOX_SHARDS)),
+        )
+        self._worker.guests.version_seen(guests)
+        self._outboxes = outboxes
+        self.control.twins_version(twins)
+        await self.control.version_seen(control)
+
+    # --- other workers ------------------------------------------------------------------------
+
+    async def _others_alive(self) -> None:
+        boots = {boot.decode() for boot in await self._ask("SMEMBERS", keys.WORKERS)}
+        boots.discard(self._worker.boot_id)
+        present = await asyncio.gather(*(self._ask("EXISTS", keys.worker(b)) for b in boots))
+        alive = {boot for boot, there in zip(boots, present, strict=True) if there}
+        for boot in boots - alive:
+            await self._bury(boot)
+        if self._others - alive:
+            # A dead worker may have left a batch without a wake. Its connection is gone by now.
+            for session in list(self._worker.sessions):
+                session.read()
+        self._others = alive
+
+    async def _bury(self, boot: str) -> None:
+        """A worker is dead: ends its commit connection, then frees what it held."""
+        link = await self._ask("HGET", LINKS, boot)
+        if link is not None:
+            run_id, _, client_id = link.decode().partition(" ")
+            if run_id == self._worker.commit.run_id:
+                try:
+                    await self._ask("CLIENT", "KILL", "ID", client_id)
+                except hiredis.ReplyError as error:
+                    if "No such client" not in str(error):
+                        raise
+        log.warning("worker %s is gone", boot)
+        entries = await self._ask("HGETALL", keys.SESSIONS)
+        for text, entry in zip(entries[::2], entries[1::2], strict=True):
+            epoch, holder, *_ = entry.decode().split(" ")
+            if holder == boot:
+                await self._worker.request(scripts.release(text.decode(), int(epoch)))
+                if text.decode() in self._worker.guests.everywhere:
+                    key = keys.parse_key(text.decode())
+                    self._worker.guests.left(self._worker.destination(key))
+        await self._ask("SREM", keys.WORKERS, boot)
+        await self._ask("HDEL", LINKS, boot)
+
+    # --- the check ----------------------------------------------------------------------------
+
+    async def _ticking(self) -> None:
+        loop = self._worker.loop
+        expected = loop.time()
+        while True:
+            expected = max(expected + TICK_S, loop.time())
+            await asyncio.sleep(expected - loop.time())
+            self.loop_lag_s = max(self.loop_lag_s, loop.time() - expected)
+            self._tick()
+
+    def _tick(self) -> None:
+        worker = self._worker
+        now = worker.loop.time()
+        for session in list(worker.full_sessions):
+            session.writable()
+            if (
+                session.full_since is not None
+                and now - session.full_since >= worker.bounds.back_pressure_s
+            ):
+                worker.end(session, SessionReason.BACK_PRESSURE)
+        if not self._ring:
+            self._ring = [session for session in worker.sessions if session.held]
+        portion = -(-len(worker.sessions) * TICK_S // CHECK_S)
+        visited = [self._ring.pop() for _ in range(min(int(portion), len(self._ring)))]
+        idle_s = worker.bounds.idle_timeout_s
+        for session in visited:
+            if idle_s and now - session.socket.last_received >= idle_s:
+                worker.end(session, SessionReason.IDLE)
+        held = [session for session in visited if session.held and session.live]
+        if held and worker.commit.pipe.usable:
+            self.compare(held)
+            for session in held:
+                self._look(session)
+
+    def _look(self, session: Session) -> None:
+        """Is there an entry in the stream that the session does not know of?"""
+        start = b"-" if session.read_up_to == b"-" else b"(" + session.read_up_to
+        count = CHECK_ENTRIES + len(session.inflight)
+        self._worker.commit.submit(
+            resp.command("XRANGE", session.destination.stream, start, "+", "COUNT", count),
+            lambda reply: self._looked(session, reply),
+        )
+
+    def _looked(self, session: Session, reply: Any) -> None:
+        if not isinstance(reply, list) or session.end_reason is not None:
+            return
+        unread = session.unread(reply)
+        found = unread & session.suspects
+        if found:
+            log.error("the check found %d entries of %s", len(found), session.destination.text)
+            self._worker.metrics.check_found += len(found)
+            session.suspects = set()
+            session.read()
+        elif unread:
+            session.suspects = unread
+            self._worker.loop.call_later(SECOND_LOOK_S, self._look, session)
+        else:
+            session.suspects = set()
+
+    def compare_all(self) -> None:
+        """Compares every held epoch with the directory."""
+        self.compare([session for session in self._worker.sessions if session.held])
+
+    def compare(self, sessions: Iterable[Session]) -> None:
+        """Compares the epochs of held sessions with the directory."""
+        held = list(sessions)
+        for first in range(0, len(held), COMPARED):
+            part = held[first : first + COMPARED]
+            texts = [session.destination.text for session in part]
+            self._worker.commit.submit(
+                resp.command("HMGET", keys.SESSIONS, *texts), partial(self._compared, part)
+            )
+
+    def _compared(self, part: list[Session], reply: Any) -> None:
+        if not isinstance(reply, list):
+            return  # compared again after the reconnect
+        for session, entry in zip(part, reply, strict=True):
+            epoch = int(entry.partition(b" ")[0]) if entry else 0
+            if epoch < session.epoch:
+                self._hold(session)
+            else:
+                session.evicted(epoch)
+
+    def _hold(self, session: Session) -> None:
+        """The directory does not name the holder: it enters itself again."""
+        if not session.held:
+            return
+        self._worker.commit.submit(
+            scripts.hold(
+                session.destination.text,
+                session.epoch,
+                self._worker.boot_id,
+                session.opened_at,
+                session.address,
+            ),
+            lambda reply: None if isinstance(reply, Exception) else session.evicted(int(reply)),
+        )
+
+    # --- retention ----------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        """Removes what is older than the retention; one worker at a time does it for all."""
+        lease = await self._ask(
+            "SET", SWEEP_LEASE, self._worker.boot_id, "NX", "EX", int(2 * SWEEP_S)
+        )
+        if lease is None:
+            holder = await self._ask("GET", SWEEP_LEASE)
+            if holder != self._worker.boot_id.encode():
+                return
+            await self._ask("EXPIRE", SWEEP_LEASE, int(2 * SWEEP_S))
+        oldest = int((self._worker.wall_s() - self._worker.options.queue.retention_s) * 1000)
+        cursor = b"0"
+        while True:
+            cursor, streams = await self._ask("SCAN", cursor, "MATCH", "stream:*", "COUNT", 500)
+            trimmed = await asyncio.gather(
+                *(self._ask("XTRIM", stream, "MINID", oldest) for stream in streams)
+            )
+            expired = sum(trimmed)
+            if expired:
+                self._worker.metrics.drops[MessageReason.QUEUE_EXPIRED] += expired
+            if cursor == b"0":
+                return

@@ -1,0 +1,479 @@
+"""One relay worker: the sessions it holds, and how their messages reach each other.
+
+A message's way: the socket hands it to its `Sender`, which routes it into the batch of this turn of
+the loop (`CommitLog`); when Redis has applied the batch, `applied` below writes it to the sockets
+of sessions held here; others were woken by the batch itself and read their stream. When a
+receiver's TCP has acknowledged it, `confirm` has it removed from the stream with the next batch.
+
+Nothing here knows about websockets, Django or a real network: sockets, the Redis connections and
+the time come in from outside, so the same code runs under simulation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+from google.protobuf.message import DecodeError
+
+from proto.limits.window import Limit
+from proto.rmb import notices
+from proto.rmb.address import from_message
+from proto.rmb.bounds import DEFAULT_BOUNDS, Bounds
+from proto.rmb.reasons import SESSIONS, MessageReason, SessionReason
+from proto.rmb.types_pb2 import Envelope
+from relay.queues import keys, resp
+from relay.queues.address import Connect
+from relay.queues.batch import SHARE_FROM, Batch, Item, QueuePolicy
+from relay.queues.commit import WAITING_BYTES, CommitLog
+from relay.queues.destination import Destination
+from relay.server.socket import RelaySocket
+from relay.sessions import takeover
+from relay.sessions.counters import Counters
+from relay.sessions.guests import Guests
+from relay.sessions.hub import Hub
+from relay.sessions.meters import MeterBook
+from relay.sessions.recorder import Recorder
+from relay.sessions.router import Router
+from relay.sessions.sender import Sender
+from relay.sessions.session import Session
+from relay.sessions.upkeep import Upkeep
+from relay.twins.source import TwinRecord
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.002
+"""How often sockets are looked at for acknowledgements while batches go out."""
+IDLE_LOOK_S: Final = 0.005
+"""... and when no batch goes out."""
+SLOW_LOOK_S: Final = 0.1
+"""... and a socket that made no progress."""
+DRAIN_STEP_S: Final = 0.02
+DESTINATIONS: Final = 100_000
+"""Keys remembered; above it those nobody holds are forgotten once a minute."""
+
+
+class Twins(Protocol):
+    """The twin cache, as far as a worker needs it."""
+
+    generation: int
+
+    def get(self, twin: int) -> Any: ...
+
+    async def look_up(self, twin: int) -> TwinRecord | None: ...
+
+    def invalidate(self, ids: Any) -> None: ...
+
+
+class SessionBounds(NamedTuple):
+    """The bounds of one session."""
+
+    session_messages: int = 256
+    session_bytes: int = 1 << 20
+    back_pressure_s: float = 60.0
+    idle_timeout_s: float = 120.0
+
+
+class WorkerOptions(NamedTuple):
+    """What a worker is told when it is made."""
+
+    boot_id: str
+    domains: frozenset[str]
+    slot: str = "0"
+    host: str = ""
+    pid: int = 0
+    capacity: int = 500_000
+    drain_s: float = 5.0
+    queue: QueuePolicy = QueuePolicy()
+    bounds: SessionBounds = SessionBounds()
+    envelope_bounds: Bounds = DEFAULT_BOUNDS
+    limit: Limit = Limit()
+
+
+class Worker:
+    """The sessions of one process, its two Redis connections, and what happens between them."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        connect: Connect,
+        opening: list[tuple[str | int, ...]],
+        twins: Twins,
+        recorder: Recorder | None = None,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.options = options
+        self.boot_id = options.boot_id
+        self.domains = options.domains
+        self.bounds = options.bounds
+        self.envelope_bounds = options.envelope_bounds
+        self.loop = asyncio.get_running_loop()
+        self.wall_s = wall_clock
+        self.twins = twins
+        self.recorder = recorder or Recorder()
+        self.recording = type(self.recorder) is not Recorder
+        self.metrics = Counters()
+        self.meters = MeterBook(options.limit)
+        self.commit = CommitLog(options.boot_id, connect, opening, options.queue, self)
+        self.hub = Hub(connect, opening, self)
+        self.guests = Guests(self)
+        self.router = Router(self)
+        self.upkeep = Upkeep(self)
+        self.sessions: set[Session] = set()  # joining, held and ending
+        self.destinations: dict[keys.SessionKey, Destination] = {}
+        self.unconfirmed: dict[Session, None] = {}  # with bytes not known to have arrived
+        self.full_sessions: dict[Session, None] = {}  # whose socket takes nothing more
+        self.held_back: dict[Sender, None] = {}  # not read because Redis does not keep up
+        self.draining = False
+        self._next_look = 0.0
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: list[asyncio.Future[None]] = []  # for Redis
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connects to Redis and begins the upkeep. Does not wait for either."""
+        self.commit.pipe.start()
+        self.hub.pipe.start()
+        self.upkeep.start()
+        self.spawn(self.hub.subscribe(keys.GUESTS.encode(), self.guests.news))
+        self.spawn(self.hub.subscribe(keys.TWINS_CHANNEL.encode(), self.upkeep.control.twins_news))
+
+    async def stop(self) -> None:
+        """Ends the Redis connections; sessions should have been drained before."""
+        await self.upkeep.stop()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        await self.commit.pipe.close()
+        await self.hub.pipe.close()
+
+    def spawn(self, coroutine: Any) -> asyncio.Task[None]:
+        """Runs a take-over, an ending or a look-up beside everything else."""
+        task: asyncio.Task[None] = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of the worker failed", exc_info=error)
+
+    def request(self, payload: bytes) -> asyncio.Future[Any]:
+        """Sends one encoded command over the commit connection; the future gets its reply.
+
+        It fails with `LinkLost`, or with the error Redis answered.
+        """
+        future: asyncio.Future[Any] = self.loop.create_future()
+
+        def answered(reply: Any) -> None:
+            if future.done():
+                return
+            if isinstance(reply, Exception):
+                future.set_exception(reply)
+            else:
+                future.set_result(reply)
+
+        self.commit.submit(payload, answered)
+        return future
+
+    async def until_usable(self) -> None:
+        """Returns when the commit connection is up."""
+        while not self.commit.pipe.usable:
+            future: asyncio.Future[None] = self.loop.create_future()
+            self._waiting.append(future)
+            await future
+
+    def now_s(self) -> int:
+        """Unix time in whole seconds, as envelopes carry it."""
+        return int(self.wall_s())
+
+    # --- sessions -----------------------------------------------------------------------------
+
+    def open(
+        self, key: keys.SessionKey, socket: RelaySocket, twin: TwinRecord, user_agent: str = ""
+    ) -> Session:
+        """Takes a signed-in connection in. The take-over of its key begins now; what the client
+        sends is routed at once.
+
+        The caller starts the socket with the returned session as its receiver.
+        """
+        session = Session(self, self.destination(key), socket, user_agent)
+        session.opened_at = self.wall_s()
+        meter = self.meters.acquire(key[0])
+        session.sender = Sender(self, key, socket, session, meter)
+        session.guest = self.domains.isdisjoint(twin.relays)
+        self.sessions.add(session)
+        self.metrics.sessions_opened += 1
+        session.joining = self.spawn(takeover.join(self, session))
+        return session
+
+    def end(self, session: Session, reason: SessionReason) -> None:
+        """Ends a session: closes its socket and gives up its key. Idempotent."""
+        if session.end_reason is not None:
+            return
+        session.end_reason = reason
+        session.memory_mode = False
+        destination = session.destination
+        if destination.session is session:
+            destination.session = None
+        assert session.sender is not None
+        session.sender.ended = True
+        self.full_sessions.pop(session, None)
+        self.held_back.pop(session.sender, None)
+        self.meters.release(session.sender.meter)
+        self.metrics.evictions[reason] += 1
+        close = SESSIONS[reason]
+        session.socket.close(close.close_code or 1000, close.text)
+        self.recorder.closed(session, reason)
+        self.spawn(takeover.leave(self, session))
+
+    def drain(self) -> None:
+        """Takes no new sessions and closes those there are, spread over `drain_s`."""
+        if not self.draining:
+            self.draining = True
+            self.spawn(self._drain())
+
+    async def _drain(self) -> None:
+        sessions = list(self.sessions)
+        pause_s = self.options.drain_s / max(1, len(sessions))
+        due = self.loop.time()
+        for session in sessions:
+            self.end(session, SessionReason.DRAINED)
+            due += pause_s
+            if due - self.loop.time() > DRAIN_STEP_S:
+                await asyncio.sleep(due - self.loop.time())
+
+    async def drained(self) -> None:
+        """Drains, and returns when every session has given up its key."""
+        self.drain()
+        while self.sessions:
+            await asyncio.sleep(DRAIN_STEP_S)
+
+    def destination(self, key: keys.SessionKey) -> Destination:
+        """What is known about a session key."""
+        destination = self.destinations.get(key)
+        if destination is None:
+            destination = self.destinations[key] = Destination(key)
+        return destination
+
+    def forget_destinations(self) -> None:
+        """Keeps the memory of keys bounded."""
+        if len(self.destinations) > DESTINATIONS:
+            self.destinations = {
+                key: destination
+                for key, destination in self.destinations.items()
+                if destination.session is not None
+            }
+
+    # --- what the commit log tells ------------------------------------------------------------
+
+    def confirm(self) -> None:
+        """Looks which messages have arrived, and adds what is due to the batch that fills."""
+        if self.meters.used:
+            self.meters.commit(self.commit)
+        if not self.unconfirmed:
+            return
+        now = self.loop.time()
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_S
+        unconfirmed = self.unconfirmed
+        for session in list(unconfirmed):
+            if now < session.look_at:
+                continue
+            if session.confirm():
+                session.look_delay_s = LOOK_S
+            elif session.inflight:
+                session.look_delay_s = min(SLOW_LOOK_S, 2 * session.look_delay_s)
+                session.look_at = now + session.look_delay_s
+            if not session.inflight:
+                del unconfirmed[session]
+
+    def _look(self) -> None:
+        """The timer's look, for when no batch goes out."""
+        self._look_timer = None
+        self.confirm()
+        if self.commit.has_removals:
+            self.commit.schedule()
+        self.watch()
+
+    def watch(self) -> None:
+        """Makes sure that unconfirmed messages are looked at again."""
+        if self.unconfirmed and self._look_timer is None:
+            self._look_timer = self.loop.call_later(IDLE_LOOK_S, self._look)
+
+    def applied(self, batch: Batch, ids: list[Any] | None) -> None:
+        """A batch is committed: delivers it to the sessions held here."""
+        self.metrics.committed(self.commit.last_commit_s)
+        if ids is None:
+            self._applied_unseen(batch)
+            return
+        touched: list[Session] = []
+        elsewhere: dict[Destination, None] = {}
+        absent = batch.absent
+        recording = self.recording
+        for (destination, payload, sender, envelope), entry_id in zip(
+            batch.items, ids, strict=False
+        ):
+            if type(entry_id) is not bytes:
+                log.error("redis did not store a message: %s", entry_id)
+                self.refused((destination, payload, sender, envelope))
+                continue
+            session = destination.session
+            if session is not None and session.memory_mode:
+                if not session.out:
+                    touched.append(session)
+                session.out.append((payload, envelope))
+                session.out_ids.append(entry_id)
+            else:
+                self.metrics.queued += 1
+                if session is None and destination not in absent:
+                    elsewhere[destination] = None
+            if recording:
+                self.recorder.queued(destination, sender, envelope, entry_id)
+        for session in touched:
+            session.deliver()
+        for destination in elsewhere:
+            self._wake(destination)
+        if self.held_back and self.commit.waiting_bytes < WAITING_BYTES // 2:
+            self._read_on()
+        self.watch()
+
+    def _applied_unseen(self, batch: Batch) -> None:
+        """A batch was found applied: its ids are unknown, so its sessions read their streams."""
+        for destination in dict.fromkeys(item[0] for item in batch.items):
+            session = destination.session
+            if session is not None:
+                session.catch_up()
+            elif destination not in batch.absent:
+                self._wake(destination)
+        self.metrics.queued += len(batch.items)
+
+    def _wake(self, destination: Destination) -> None:
+        """The session was held here when its message was written, and is not any more."""
+        payload = resp.command("PUBLISH", destination.wake, "new")
+
+        def answered(reply: Any) -> None:
+            if isinstance(reply, Exception):
+                self.commit.add_extra(payload, lambda reply: None)
+
+        self.commit.submit(payload, answered)
+
+    def refused(self, item: Item) -> None:
+        """A message could not be stored."""
+        _, _, sender, envelope = item
+        if sender is not None:
+            sender.refuse(envelope, MessageReason.STORAGE_FULL)
+        else:
+            self.drop(None, envelope, MessageReason.STORAGE_FULL)
+
+    def dropped(self, destination: Destination, count: int) -> None:
+        """A full queue lost its oldest messages, as the operator chose."""
+        self.metrics.drops[MessageReason.QUEUE_FULL] += count
+        self.recorder.dropped(None, None, MessageReason.QUEUE_FULL)
+
+    def redis_usable(self) -> None:
+        """Redis is back: whatever was waiting for it goes on."""
+        if self.commit.pipe.connections > 1:
+            self.metrics.redis_reconnects += 1
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+        for session in list(self.sessions):
+            session.redis_usable()
+        self._read_on()
+        self.upkeep.compare_all()
+
+    def redis_down(self) -> None:
+        """Redis is away. Connections are read as far as their allowance (see `Sender`)."""
+
+    def redis_went_back(self) -> None:
+        """Redis forgot what it had acknowledged: streams are read again from their start."""
+        self.metrics.went_back += 1
+        for session in self.sessions:
+            session.rewind()
+
+    def resubscribed(self) -> None:
+        """Wakes and evictions may have been missed while the pub/sub connection was away."""
+        for session in list(self.sessions):
+            session.read()
+        self.upkeep.compare_all()
+        self.upkeep.refresh()
+
+    def _read_on(self) -> None:
+        held_back, self.held_back = self.held_back, {}
+        for sender in held_back:
+            sender.redis_back()
+
+    # --- what sessions tell -------------------------------------------------------------------
+
+    def caught_up(self, session: Session) -> None:
+        """A session has everything its stream had."""
+        destination = session.destination
+        if destination.queued >= SHARE_FROM or destination.shares or session.took >= SHARE_FROM:
+            self.commit.add_extra(
+                resp.command("DEL", keys.share(destination.text)), lambda reply: None
+            )
+        session.took = 0
+        destination.shares = None
+        destination.queued = destination.queued_bytes = 0
+        if not session.announced:
+            session.announced = True
+            self.recorder.opened(session)
+
+    def stream_unreadable(self, session: Session, error: Exception) -> None:
+        """The stream's key holds something else, or Redis is loading: tried again by the check."""
+        log.error("stream of %s cannot be read: %s", session.destination.text, error)
+
+    def readable(self, payload: bytes) -> Envelope | None:
+        """Parses a stream entry."""
+        try:
+            return Envelope.FromString(payload)
+        except DecodeError:
+            return None
+
+    def unreadable_entry(self, session: Session, entry_id: bytes) -> None:
+        """A foreign writer put something into a stream that is not an envelope."""
+        log.warning("entry %r of %s is no envelope", entry_id, session.destination.text)
+        self.drop(None, None, MessageReason.UNPARSABLE)
+
+    def expired(self, envelope: Envelope, entry_id: bytes) -> bool:
+        """Whether the deadline passed while the message waited.
+
+        The sender's clock is not judged: without time to live, or with none left on arrival (the
+        entry's id is the arrival time), only the retention counts.
+        """
+        if not envelope.expiration:
+            return False
+        deadline = envelope.timestamp + envelope.expiration
+        arrived = int(entry_id.partition(b"-")[0]) / 1000
+        return arrived < deadline <= self.wall_s()
+
+    def expire(self, envelope: Envelope) -> None:
+        """A message was too old when its session came: the sender of a request is told."""
+        self.drop(None, envelope, MessageReason.EXPIRED)
+        if not envelope.HasField("request") or not envelope.source.twin:
+            return
+        key = from_message(envelope.source)
+        notice = notices.error_notice(envelope, notices.EXPIRED, self.now_s(), key)
+        self.router.send_notice(self.destination(key), notice)
+
+    def limit_hit(self, sender: Sender, reason: MessageReason) -> None:
+        """A twin is over its limit: one line per twin and window."""
+        self.metrics.limit_hits += 1
+        if sender.meter.first_hit():
+            log.warning("twin %d is over its limit (%s)", sender.key[0], reason)
+
+    def drop(self, sender: Sender | None, envelope: Envelope | None, reason: MessageReason) -> None:
+        """Counts a message that ends undelivered."""
+        self.metrics.drops[reason] += 1
+        self.recorder.dropped(sender, envelope, reason)
