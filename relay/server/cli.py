@@ -19,6 +19,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
+from relay.server.listen import ListenError, parse_listen
 from relay.twins.source import RELAY_SEPARATOR
 
 CONFIG_MODULE: Final = "rmbsite.config"
@@ -71,8 +72,9 @@ class _Parser(argparse.ArgumentParser):
             known = [text for action in self._actions for text in action.option_strings]
             nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"; did you mean {nearest[0]}?" if nearest else " (see --help)"
-            kind = "option" if name.startswith("-") else "argument"
-            raise UsageError(f"unknown {kind} {name}{hint}")
+            if not name.startswith("-"):
+                raise UsageError(f"unexpected argument {name} (see --help)")
+            raise UsageError(f"unknown option {name}{hint}")
         return options
 
 
@@ -224,6 +226,15 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
         raise UsageError(
             "--domain is missing (or RMB_RELAY__DOMAINS): the name twins list this relay by"
         )
+    for name, address in (
+        ("--listen", config.relay.listen),
+        ("--admin-listen", config.admin.listen),
+    ):
+        try:
+            if address:
+                parse_listen(address)
+        except ListenError as error:
+            raise UsageError(f"{name}: {error}") from None
     for domain in config.relay.domains:
         if RELAY_SEPARATOR in domain:
             raise UsageError(f"--domain {domain}: no twin can list a name that holds an underscore")

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from relay.server import embedded, open_files
 from relay.server.child import ChildSpec, child_environment, module_command
-from relay.server.cli import USAGE_ERROR, Settled
+from relay.server.cli import CONFIG_MODULE, USAGE_ERROR, Settled
 from relay.server.listen import (
     ListenError,
     bound_address,
@@ -58,9 +58,10 @@ def run(settled: Settled) -> int:
     log_settings = importlib.import_module(LOGGING_MODULE).settings_of(settled.config.log.level)
     logging.config.dictConfig(log_settings)
     program = settled.options.entry
+    config_error = importlib.import_module(CONFIG_MODULE).ConfigError
     try:
         return asyncio.run(Run(settled).run())
-    except (ListenError, embedded.EmbeddedError) as error:
+    except (ListenError, embedded.EmbeddedError, config_error) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return USAGE_ERROR
     except StartError as error:
@@ -89,9 +90,9 @@ class Run:
         """Start everything, wait for the signal to stop, stop everything."""
         async with contextlib.AsyncExitStack() as cleanup:
             open_files_text = open_files.raise_limit()
-            data_dir: Path = self._config.make_data_dir()
             cleanup.callback(self._close_listeners)
             self._open_listeners()
+            data_dir: Path = self._config.make_data_dir()
             cleanup.callback(self._close_held)
             await cleanup.enter_async_context(self._supervisor.handling_signals())
             if self._embedded:
