@@ -40,8 +40,7 @@ def _shared(
 ) -> Iterator[RelayProcess]:
     server = start_valkey(tmp_path_factory.mktemp("redis"), append_fsync="everysec")
     try:
-        relay = RelayProcess(tmp_path_factory.mktemp("relay"), data_template, server.url, **options)
-        relay.redis = server
+        relay = RelayProcess(tmp_path_factory.mktemp("relay"), data_template, server, **options)
         try:
             yield relay.start()
         finally:
@@ -99,21 +98,17 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
 def start_relay(
     tmp_path: Path, data_template: Path, start_server: Callable[..., RedisServer]
 ) -> Iterator[StartRelay]:
-    """Start relays of the test's own; arguments as `RelayProcess` after `redis_url`.
+    """Start relays of the test's own; arguments as `RelayProcess` after the folders.
 
-    Without `redis` (a server) or `redis_url` it gets a new Valkey. `relay.redis` is the server.
+    Without a server it gets a new Valkey; `relay.redis` is the server.
     """
     relays: list[RelayProcess] = []
     numbers = itertools.count()
 
-    def start(
-        redis: RedisServer | None = None, redis_url: str | None = None, **options: Any
-    ) -> RelayProcess:
-        if redis is None and redis_url is None:
-            redis = start_server(append_fsync="everysec")
+    def start(redis_server: RedisServer | None = None, **options: Any) -> RelayProcess:
+        server = redis_server or start_server(append_fsync="everysec")
         folder = tmp_path / f"relay{next(numbers)}"
-        relay = RelayProcess(folder, data_template, redis_url or redis.url, **options)
-        relay.redis = redis
+        relay = RelayProcess(folder, data_template, server, **options)
         relays.append(relay)
         return relay.start()
 

@@ -202,7 +202,7 @@ async def test_garbage_queries_401(relay: RelayProcess, query: str) -> None:
 @pytest.mark.parametrize("kind", ["expired", "another twin's"])
 async def test_bad_tokens_401(relay: RelayProcess, kind: str) -> None:
     one, two = fresh_twins(2)
-    head, claims, signature = one.token().split(".")
+    head, claims, _signature = one.token().split(".")
     if kind == "expired":
         token = one.token(now=int(time.time()) - 1000)
     else:

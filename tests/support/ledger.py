@@ -24,6 +24,7 @@ class SenderConnection:
     sent: int = 0
     confirmed: int = 0  # the first so many are stored for certain
     refused: set[int] = field(default_factory=set)  # the relay told the sender
+    refusals: dict[str, int] = field(default_factory=dict)  # by the relay's text
     destinations: list[Hashable] = field(default_factory=list)
 
     def next_payload(self, destination: Hashable, size_bytes: int = 0) -> bytes:

@@ -86,8 +86,9 @@ class RelayProcess:
         self,
         folder: Path,
         data_template: Path,
-        redis_url: str,
+        redis_server: RedisServer | None = None,
         *,
+        redis_url: str = "",
         processes: int = 1,
         server: str = "uvicorn",
         domains: tuple[str, ...] = (TEST_DOMAIN,),
@@ -97,14 +98,14 @@ class RelayProcess:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copytree(data_template, folder / "data", dirs_exist_ok=True)
         self.folder = folder
-        self.redis_url = redis_url
-        self.redis: RedisServer | None = None
+        self.redis = redis_server
+        self.redis_url = redis_url or redis_server.url  # type: ignore[union-attr]
         self.port = port or free_port()
         self.admin_port = free_port()
         self.url = f"ws://127.0.0.1:{self.port}"
         self.log_path = folder / "relay.log"
         self.settings = {
-            "redis.url": redis_url,
+            "redis.url": self.redis_url,
             # Tests open hundreds of connections at once from one address.
             "relay.handshakes_per_ip_per_s": "0",
             **(settings or {}),
@@ -205,7 +206,9 @@ class RelayProcess:
     def worker_hashes(self) -> dict[str, dict[str, str]]:
         """Boot id to heartbeat of the workers whose process exists."""
         found = {}
-        client = redis.Redis.from_url(self.redis_url, decode_responses=True, socket_timeout=5)
+        # Not through a proxy that a test put between the relay and Redis.
+        url = self.redis.url if self.redis is not None else self.redis_url
+        client = redis.Redis.from_url(url, decode_responses=True, socket_timeout=5)
         try:
             for key in client.scan_iter("relay:worker:*"):
                 fields = client.hgetall(key)
