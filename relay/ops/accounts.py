@@ -33,16 +33,3 @@ def make_first_operator() -> FirstOperator | None:
     password = secrets.token_urlsafe(PASSWORD_BYTES)
     users.objects.create_superuser(username=name, email="", password=password)
     return FirstOperator(name, password)
-
-
-def reset_password(name: str) -> str:
-    """Give an operator who lost it a new random password.
-
-    Raises:
-        django.core.exceptions.ObjectDoesNotExist: there is no such operator.
-    """
-    user = get_user_model().objects.get(username=name)
-    password = secrets.token_urlsafe(PASSWORD_BYTES)
-    user.set_password(password)
-    user.save(update_fields=["password"])
-    return password

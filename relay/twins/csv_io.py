@@ -1,0 +1,230 @@
+"""Twins in and out of CSV files with the header `id,account,pk,relays`.
+
+An import reads the whole file first: lines are parsed and put into a temporary table, which locks
+nobody out. Only when the file is known to be good does one statement in one short transaction take
+over what differs. So an import is all or nothing, and the relay keeps working beside it.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TextIO
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from relay.twins.fields import (
+    FieldError,
+    TwinValues,
+    join_relays,
+    parse_values,
+    to_texts,
+)
+from relay.twins.models import Twin
+from relay.twins.services import announce_on_commit
+from relay.twins.source import split_relays
+
+HEADER: Final = ("id", "account", "pk", "relays")
+
+MAX_LINE_CHARS: Final = 16 * 1024
+"""A line of the longest fields takes about 1,300."""
+
+MAX_ROWS: Final = 5_000_000
+"""Line numbers of all ids are in memory during an import, to name repetitions."""
+
+MAX_ERRORS: Final = 100
+"""Errors kept to be shown; the others are counted."""
+
+STAGE_ROWS: Final = 2000
+PROGRESS_ROWS: Final = 10_000
+
+_STAGE: Final = "relay_twins_stage"
+
+
+class LineError(NamedTuple):
+    """A line that is no twin, and why."""
+
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}"
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """What an import found and did."""
+
+    rows: int = 0
+    added: int = 0
+    changed: int = 0
+    error_count: int = 0
+    errors: list[LineError] = field(default_factory=list)
+
+    def refuse(self, error: LineError) -> None:
+        self.error_count += 1
+        if len(self.errors) < MAX_ERRORS:
+            self.errors.append(error)
+
+
+class ImportRefusedError(Exception):
+    """Nothing was imported, because of the errors in `report`."""
+
+    def __init__(self, report: ImportReport) -> None:
+        super().__init__(f"{report.error_count} lines are wrong, nothing was imported")
+        self.report = report
+
+
+def read(file: TextIO) -> Iterator[tuple[int, TwinValues] | LineError]:
+    """The lines of a file: number and twin, or what is wrong. A wrong header is the only answer."""
+    rows = csv.reader(_bounded_lines(file), strict=True)
+    first_lines: dict[int, int] = {}
+    header = True
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            if header:
+                yield LineError(1, f"the header {','.join(HEADER)} is missing")
+            return
+        except csv.Error as error:
+            yield LineError(rows.line_num, str(error))
+            if header or isinstance(error, _TooLongError):
+                return
+            continue
+        if header:
+            header = False
+            if tuple(name.strip().lower() for name in row) != HEADER:
+                yield LineError(rows.line_num, f"the header must be {','.join(HEADER)}")
+                return
+            continue
+        if not row:
+            continue
+        if len(first_lines) >= MAX_ROWS:
+            yield LineError(rows.line_num, f"more than {MAX_ROWS} twins in one file")
+            return
+        yield _parse(rows.line_num, row, first_lines)
+
+
+def import_twins(
+    file: TextIO,
+    *,
+    keep_going: bool = False,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> ImportReport:
+    """Add and change twins. Those that are not in the file stay as they are.
+
+    Args:
+        file: open text, `newline=""`.
+        keep_going: import the good lines although there are bad ones.
+        progress: called with the rows read so far, now and then.
+
+    Raises:
+        ImportRefusedError: a line is wrong and `keep_going` is off; nothing was changed.
+    """
+    report = ImportReport()
+    with connection.cursor() as cursor:
+        kind = connection.data_types["BinaryField"]
+        cursor.execute(
+            f"CREATE TEMPORARY TABLE {_STAGE}"
+            f" (id bigint PRIMARY KEY, account {kind} NOT NULL, pk {kind}, relays text NOT NULL)"
+        )
+    try:
+        _stage(file, report, progress)
+        if report.error_count and not keep_going:
+            raise ImportRefusedError(report)
+        _take_over(report)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP TABLE {_STAGE}")
+    return report
+
+
+def export_twins(file: TextIO) -> int:
+    """Write all twins.
+
+    Returns:
+        How many there were.
+    """
+    writer = csv.writer(file)
+    writer.writerow(HEADER)
+    count = 0
+    fields = ("id", "account", "encryption_key", "relays")
+    for twin, account, pk, relays in Twin.objects.values_list(*fields).iterator():
+        values = TwinValues(twin, bytes(account), bytes(pk) if pk else None, split_relays(relays))
+        writer.writerow(to_texts(values))
+        count += 1
+    return count
+
+
+class _TooLongError(csv.Error):
+    """There is no telling where the next line begins."""
+
+
+def _bounded_lines(file: TextIO) -> Iterator[str]:
+    while line := file.readline(MAX_LINE_CHARS):
+        if len(line) == MAX_LINE_CHARS and not line.endswith("\n"):
+            raise _TooLongError(f"longer than {MAX_LINE_CHARS} characters")
+        yield line
+
+
+def _parse(
+    line: int, row: list[str], first_lines: dict[int, int]
+) -> tuple[int, TwinValues] | LineError:
+    if len(row) != len(HEADER):
+        return LineError(line, f"{len(row)} fields, there must be {len(HEADER)}")
+    try:
+        values = parse_values(*row)
+    except FieldError as error:
+        return LineError(line, str(error))
+    first = first_lines.setdefault(values.id, line)
+    if first != line:
+        return LineError(line, f"id: twin {values.id} is on line {first} already")
+    return line, values
+
+
+def _stage(file: TextIO, report: ImportReport, progress: Callable[[int], None]) -> None:
+    insert = f"INSERT INTO {_STAGE} (id, account, pk, relays) VALUES (%s, %s, %s, %s)"
+    waiting: list[tuple[int, bytes, bytes | None, str]] = []
+    with connection.cursor() as cursor:
+        for found in read(file):
+            report.rows += 1
+            if report.rows % PROGRESS_ROWS == 0:
+                progress(report.rows)
+            if isinstance(found, LineError):
+                report.refuse(found)
+                continue
+            twin, account, pk, relays = found[1]
+            waiting.append((twin, account, pk, join_relays(relays)))
+            if len(waiting) == STAGE_ROWS:
+                cursor.executemany(insert, waiting)
+                waiting.clear()
+        if waiting:
+            cursor.executemany(insert, waiting)
+
+
+def _take_over(report: ImportReport) -> None:
+    table = connection.ops.quote_name(Twin._meta.db_table)
+    # "WHERE true" keeps SQLite from reading ON CONFLICT as the condition of a join.
+    statement = f"""
+        INSERT INTO {table} (id, account, pk, relays, source, updated, version)
+        SELECT id, account, pk, relays, %s, %s, 1 FROM {_STAGE} WHERE true
+        ON CONFLICT (id) DO UPDATE SET
+            account = excluded.account, pk = excluded.pk, relays = excluded.relays,
+            source = excluded.source, updated = excluded.updated, version = {table}.version + 1
+        WHERE NOT (
+            {table}.account = excluded.account AND {table}.relays = excluded.relays
+            AND COALESCE({table}.pk = excluded.pk, {table}.pk IS NULL AND excluded.pk IS NULL)
+        )
+    """
+    now = connection.ops.adapt_datetimefield_value(timezone.now())
+    with transaction.atomic(), connection.cursor() as cursor:
+        before = Twin.objects.count()
+        cursor.execute(statement, [Twin.Source.REGISTRY.value, now])
+        written = cursor.rowcount
+        report.added = Twin.objects.count() - before
+        report.changed = written - report.added
+        if written:
+            announce_on_commit(None)

@@ -1,0 +1,141 @@
+"""`manage.py rmb_twin add|import|export|list|remove`: the registry on the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from django.core.management.base import BaseCommand, CommandError
+
+from relay.twins import csv_io, services
+from relay.twins.fields import FieldError, TwinValues, parse_id, parse_values, to_texts
+from relay.twins.models import Twin
+
+STANDARD = "-"
+
+
+class Command(BaseCommand):
+    """One sub-command each; running workers see a change within a second."""
+
+    help = "Twins of the registry: add, import, export, list, remove."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+
+        add = verbs.add_parser("add", help="add one twin or change it")
+        add.add_argument("id", help="twin id")
+        add.add_argument("account", help="ss58 address or 0x hex of 32 bytes")
+        add.add_argument("--pk", default="", help="encryption key, 0x hex of 33 bytes")
+        add.add_argument("--relays", default="", help="relays, joined by an underscore")
+
+        reader = verbs.add_parser("import", help="add and change twins from a CSV file")
+        reader.add_argument(
+            "file", help="CSV file with the header id,account,pk,relays; - is stdin"
+        )
+        reader.add_argument(
+            "--keep-going", action="store_true", help="import the good lines beside bad ones"
+        )
+
+        writer = verbs.add_parser("export", help="write all twins to a CSV file")
+        writer.add_argument("file", nargs="?", default=STANDARD, help="default: stdout")
+
+        lister = verbs.add_parser("list", help="show twins")
+        lister.add_argument("ids", nargs="*", help="these twins only")
+        lister.add_argument("--limit", type=int, default=50, help="at most so many (default 50)")
+        lister.add_argument("--json", action="store_true", help="one JSON array")
+
+        remove = verbs.add_parser("remove", help="remove twins")
+        remove.add_argument("ids", nargs="+", help="twin ids")
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        actions = {
+            "add": self._add,
+            "import": self._import,
+            "export": self._export,
+            "list": self._list,
+            "remove": self._remove,
+        }
+        try:
+            actions[verb](options)
+        except FieldError as error:
+            raise CommandError(str(error)) from None
+
+    def _add(self, options: dict[str, Any]) -> None:
+        values = parse_values(options["id"], options["account"], options["pk"], options["relays"])
+        added = services.put_twin(values)
+        self.stdout.write(f"twin {values.id} {'added' if added else 'changed'}")
+
+    def _import(self, options: dict[str, Any]) -> None:
+        with _opened(options["file"], "r", sys.stdin) as file:
+            try:
+                report = csv_io.import_twins(
+                    file, keep_going=options["keep_going"], progress=self._progress
+                )
+            except csv_io.ImportRefusedError as error:
+                self._show_errors(error.report)
+                raise CommandError(str(error)) from None
+        self._show_errors(report)
+        self.stdout.write(
+            f"{report.rows} rows read: {report.added} twins added, {report.changed} changed, "
+            f"{report.error_count} lines passed over"
+        )
+
+    def _export(self, options: dict[str, Any]) -> None:
+        with _opened(options["file"], "w", sys.stdout) as file:
+            count = csv_io.export_twins(file)
+        self.stderr.write(f"{count} twins written")
+
+    def _list(self, options: dict[str, Any]) -> None:
+        twins = Twin.objects.all()
+        if options["ids"]:
+            twins = twins.filter(pk__in=[parse_id(text) for text in options["ids"]])
+        rows = [_texts(twin) for twin in twins[: max(0, options["limit"])]]
+        if options["json"]:
+            named = [dict(zip(csv_io.HEADER, row, strict=True)) for row in rows]
+            self.stdout.write(json.dumps(named, indent=2))
+            return
+        for twin, account, pk, relays in rows:
+            self.stdout.write(f"{twin:>10}  {account:<48}  {pk or '-':<68}  {relays or '-'}")
+        self.stderr.write(f"{len(rows)} of {twins.count()} twins shown")
+
+    def _remove(self, options: dict[str, Any]) -> None:
+        ids = [parse_id(text) for text in options["ids"]]
+        unknown = set(ids) - set(Twin.objects.filter(pk__in=ids).values_list("pk", flat=True))
+        if unknown:
+            named = ", ".join(map(str, sorted(unknown)))
+            raise CommandError(f"no such twins: {named}; nothing was removed")
+        self.stdout.write(f"{services.remove_twins(ids)} twins removed")
+
+    def _progress(self, rows: int) -> None:
+        self.stderr.write(f"{rows} rows read")
+
+    def _show_errors(self, report: csv_io.ImportReport) -> None:
+        for error in report.errors:
+            self.stderr.write(str(error))
+        unseen = report.error_count - len(report.errors)
+        if unseen:
+            self.stderr.write(f"… and {unseen} more")
+
+
+@contextlib.contextmanager
+def _opened(name: str, mode: str, standard: TextIO) -> Iterator[TextIO]:
+    if name == STANDARD:
+        yield standard
+        return
+    # Bytes that are no UTF-8 are reported with their line, by the field they are in.
+    errors = "surrogateescape" if mode == "r" else "strict"
+    encoding = "utf-8-sig" if mode == "r" else "utf-8"
+    try:
+        file = open(name, mode, encoding=encoding, errors=errors, newline="")  # noqa: SIM115
+    except OSError as error:
+        raise CommandError(f"{name}: {error.strerror}") from None
+    with file:
+        yield file
+
+
+def _texts(twin: Twin) -> tuple[str, str, str, str]:
+    return to_texts(TwinValues(*twin.record()[:4]))
