@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from time import perf_counter_ns
+from typing import cast
 from urllib.parse import urlsplit
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
@@ -119,9 +120,8 @@ class BareClient(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(self._request)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass of it
+        self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         if self.upgraded.done():

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.bench.bench import Bench
 from tests.bench.measure import WARM_UP_S, connect, leave
 from tests.bench.rows.throughput import FIRST_ROW
-from tests.bench.targets import ROOT
+from tests.bench.targets import ROOT, TargetError
 
 SHOWN = 30
 MOST_SECONDS = 30.0
@@ -34,7 +34,10 @@ def profile(bench: Bench) -> str:
             time.sleep(WARM_UP_S)
             generators.all("stop", timeout_s=10)
             leave(generators, shares)
-        return "\n".join(_described(folder / f"{pid}.json") for pid in workers)
+        sampled_workers = [path for pid in workers if (path := folder / f"{pid}.json").exists()]
+        if not sampled_workers:
+            raise TargetError("no worker wrote samples: is PYTHONPATH passed on to it?")
+        return "\n".join(map(_described, sampled_workers))
 
 
 def _described(path: Path) -> str:
