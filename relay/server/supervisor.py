@@ -19,14 +19,15 @@ import asyncio
 import contextlib
 import logging
 import os
+import random
 import signal
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from proto.limits.backoff import Backoff
 from relay.server.child import Child, ChildSpec, describe_end
 
-RESTART_FIRST_S: Final = 0.5
-RESTART_MOST_S: Final = 30.0
+RESTART: Final = Backoff(first_s=0.5, longest_s=30.0)
 STEADY_AFTER_S: Final = 60.0
 """A child that lived this long has not failed "in a row"."""
 
@@ -89,7 +90,7 @@ class Kept:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        pause_s = RESTART_FIRST_S
+        failures = 0
         while not self._retired.is_set():
             began = loop.time()
             child = self.child = await Child.spawn(self.spec)
@@ -103,8 +104,8 @@ class Kept:
                 return
             if not self._was_ready:
                 raise StartError(f"{self.spec.name} {describe_end(code)} before it was ready")
-            if loop.time() - began >= STEADY_AFTER_S:
-                pause_s = RESTART_FIRST_S
+            failures = 1 if loop.time() - began >= STEADY_AFTER_S else failures + 1
+            pause_s = RESTART.delay_s(failures, random.random)
             logger.error(
                 "%s (pid %d) %s; starting it again in %g s",
                 self.spec.name,
@@ -115,7 +116,6 @@ class Kept:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._retired.wait()
-            pause_s = min(pause_s * 2, RESTART_MOST_S)
 
     async def _pass_on_ready(self, child: Child) -> None:
         await child.ready.wait()

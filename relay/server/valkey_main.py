@@ -29,6 +29,9 @@ from relay.server.lifeline import await_eof, tell_ready
 
 PREDECESSOR_ENDS_S: Final = 10.0
 STOP_S: Final = 10.0
+KILLED: Final = 128
+"""A server ended by signal n gives exit code 128 + n, as in a shell."""
+
 _POLL_S: Final = 0.02
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -57,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     threading.Thread(target=_stop_when_unused, args=(server, options.users_fd), daemon=True).start()
     if _wait_until_it_answers(server, options.socket):
         tell_ready(options.ready_fd)
-    return server.wait()
+    code = server.wait()
+    return code if code >= 0 else KILLED - code
 
 
 def _wait_for_predecessor(path: Path) -> int | None:

@@ -1,0 +1,147 @@
+"""The story of `make demo`: run with the relay of `make run` beside it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+from relay.server.child import child_environment, module_command
+from relay.server.start import RUNTIME_FILE
+
+STEP_TIMEOUT_S: Final = 30.0
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the text is for whoever runs it."""
+
+
+class Player:
+    """The story's side of one actor process."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self._name = name
+        self._process = process
+        self._outcomes: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._listener = asyncio.create_task(self._listen())
+
+    async def do(self, what: str, **details: str) -> dict[str, Any]:
+        """Give an order and return its outcome.
+
+        Raises:
+            DemoError: The actor failed, or said nothing for too long.
+        """
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": what, **details}).encode() + b"\n")
+        try:
+            outcome = await asyncio.wait_for(self._outcomes.get(), STEP_TIMEOUT_S)
+        except TimeoutError:
+            raise DemoError(f"{self._name} did not {what} in {STEP_TIMEOUT_S:g} s") from None
+        if outcome is None:
+            raise DemoError(f"{self._name} ended unasked")
+        if "error" in outcome:
+            raise DemoError(f"{self._name} could not {what}: {outcome['error']}")
+        return outcome
+
+    async def leave(self) -> None:
+        """End its input: it signs out and goes."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+        await self._listener
+
+    async def _listen(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            kind, _, text = line.decode().strip().partition(" ")
+            if kind == "SAY":
+                print(f"  {self._name:6} {text}", flush=True)
+            elif kind == "DONE":
+                self._outcomes.put_nowait(json.loads(text))
+        self._outcomes.put_nowait(None)
+
+
+@contextlib.asynccontextmanager
+async def player(data_dir: Path, url: str, name: str) -> AsyncIterator[Player]:
+    """Start an actor; it leaves the stage when its input is closed."""
+    process = await asyncio.create_subprocess_exec(
+        *module_command("relay.demo.actor", [str(data_dir), url, name]),
+        env=child_environment(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    found = Player(name, process)
+    try:
+        yield found
+    finally:
+        await found.leave()
+
+
+async def tell(data_dir: Path, url: str) -> None:
+    """Play the whole story."""
+    async with (
+        player(data_dir, url, "alice") as alice,
+        player(data_dir, url, "bob") as bob,
+        player(data_dir, url, "carol") as carol,
+    ):
+        print(f"1. Two twins at {url} exchange end-to-end encrypted requests.")
+        await bob.do("sign in")
+        await alice.do("sign in")
+        for text in ("hello", "how are you?"):
+            uid = (await alice.do("send", to="bob", text=text))["uid"]
+            await alice.do("await answer", uid=uid)
+        uid = (await bob.do("send", to="alice", text="and you?"))["uid"]
+        await bob.do("await answer", uid=uid)
+
+        print("2. A third one goes away, gets mail, comes back and reads it.")
+        await carol.do("sign in")
+        await carol.do("sign out")
+        mail = [
+            (await alice.do("send", to="carol", text=text))["uid"]
+            for text in ("first letter", "second letter", "third letter")
+        ]
+        await carol.do("sign in")
+        for uid in mail:
+            await alice.do("await answer", uid=uid)
+    print("Done: nothing was lost, everything came in order, and the relay could read none of it.")
+
+
+def find_relay(data_dir: Path) -> str:
+    """The address of the relay that runs on a data folder.
+
+    Raises:
+        DemoError: None does.
+    """
+    hint = f"no relay runs on {data_dir}: start one with `make run` in another terminal"
+    try:
+        runtime = json.loads((data_dir / RUNTIME_FILE).read_text())
+        os.kill(runtime["pid"], 0)
+    except (OSError, ValueError, KeyError):
+        raise DemoError(hint) from None
+    url: str = runtime["relay_url"]
+    if not url.startswith("ws"):
+        raise DemoError(f"the demo needs a relay on TCP, not {url}")
+    return url
+
+
+def main() -> int:
+    """Run the demo; 0 when everything went as told."""
+    parser = argparse.ArgumentParser(prog="rmb demo", description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("data"), metavar="DIR")
+    data_dir = parser.parse_args().data.expanduser().absolute()
+    try:
+        asyncio.run(tell(data_dir, find_relay(data_dir)))
+    except DemoError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
