@@ -10,7 +10,7 @@ from typing import Final
 
 import hiredis
 
-Argument = str | bytes | int | float | memoryview
+Argument = str | bytes | int | float
 
 MULTI: Final[bytes] = hiredis.pack_command(("MULTI",))
 EXEC: Final[bytes] = hiredis.pack_command(("EXEC",))
@@ -22,7 +22,8 @@ _LENGTHS: Final = tuple(b"$%d\r\n" % n for n in range(_SHORT_LENGTHS))
 
 def command(*arguments: Argument) -> bytes:
     """Encodes one command as a RESP array of bulk strings."""
-    packed: bytes = hiredis.pack_command(arguments)
+    # The stub of hiredis takes a tuple of any length for one of length 1.
+    packed: bytes = hiredis.pack_command(arguments)  # type: ignore[arg-type]
     return packed
 
 

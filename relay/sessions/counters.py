@@ -80,7 +80,7 @@ class Counters:
             below += count
             named[f'relay_commit_seconds_bucket{{le="{bound}"}}'] = below
         for name, counts in (
-            ("relay_messages_dropped_total", self.drops),
+            ("relay_messages_total", self.drops),
             ("relay_session_evictions_total", self.evictions),
             ("relay_handshakes_refused_total", self.refused_handshakes),
         ):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
 
-from proto.rmb.reasons import SessionReason
+from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.types_pb2 import Envelope
 from relay.queues import resp
 from relay.queues.destination import Destination
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from relay.server.socket import RelaySocket
     from relay.sessions.sender import Sender
     from relay.sessions.worker import Worker
+
+REFUSED_MESSAGES: Final = (MessageReason.TEXT_FRAME, MessageReason.TOO_LARGE)
+"""Messages the frame reader refuses, which ends the session."""
 
 Removal = tuple[bytes, int]
 """Stream id, and hash of the content: after Redis went back in time an id alone says nothing."""
@@ -136,7 +139,12 @@ class Session:
 
     def closed(self, code: int, detail: str | None) -> None:
         """The connection is over."""
-        self.worker.end(self, SessionReason(detail) if detail else SessionReason.CLIENT_CLOSE)
+        if detail is None:
+            self.worker.end(self, SessionReason.CLIENT_CLOSE)
+            return
+        if detail in REFUSED_MESSAGES:
+            self.worker.drop(self.sender, None, MessageReason(detail))
+        self.worker.end(self, SessionReason(detail))
 
     def news(self, payload: bytes) -> None:
         """A message on the key's channel: ``new``, ``evict <epoch>`` or ``released <epoch>``."""
@@ -182,11 +190,7 @@ class Session:
             position += size + (2 if size < 126 else 4 if size < 65536 else 10)
             inflight((position, entry_id, hash(payload)))
         worker = self.worker
-        if self.socket.send_messages(payloads) != position:
-            for _ in payloads:  # a close has begun: nothing was sent, the stream keeps them
-                self.inflight.pop()
-            self.memory_mode = False
-            return
+        self.socket.send_messages(payloads)
         worker.unconfirmed[self] = None
         count = len(payloads)
         self.messages_out += count

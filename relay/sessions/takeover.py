@@ -45,6 +45,8 @@ async def join(worker: Worker, session: Session) -> None:
             worker.end(predecessor, SessionReason.REPLACED)
         if session.guest:
             worker.guests.arrived(destination)
+        if worker.history is not None:
+            worker.history.opened(session)
         session.evicted(session.highest_evict)
     if former:
         await _released(session, former)

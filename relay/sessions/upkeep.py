@@ -144,7 +144,7 @@ class Upkeep:
         sessions = len(worker.sessions)
         gauges = {
             "relay_worker_connections": sessions,
-            "relay_loop_lag_seconds": self.loop_lag_s,
+            "relay_worker_loop_lag_seconds": self.loop_lag_s,
             "relay_commit_waiting_bytes": worker.commit.waiting_bytes,
             "relay_sessions_full": len(worker.full_sessions),
         }

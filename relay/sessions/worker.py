@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
@@ -68,6 +68,16 @@ class Twins(Protocol):
     def invalidate(self, ids: Any) -> None: ...
 
 
+class History(Protocol):
+    """The database's record of sessions, as far as a worker needs it; nothing of it waits."""
+
+    def opened(self, session: Session) -> None: ...
+
+    def closed(self, session: Session, reason: SessionReason) -> None: ...
+
+    def progress(self, sessions: Iterable[Session]) -> None: ...
+
+
 class SessionBounds(NamedTuple):
     """The bounds of one session."""
 
@@ -103,6 +113,7 @@ class Worker:
         opening: list[tuple[str | int, ...]],
         twins: Twins,
         recorder: Recorder | None = None,
+        history: History | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.options = options
@@ -113,6 +124,7 @@ class Worker:
         self.loop = asyncio.get_running_loop()
         self.wall_s = wall_clock
         self.twins = twins
+        self.history = history
         self.recorder = recorder or Recorder()
         self.recording = type(self.recorder) is not Recorder
         self.metrics = Counters()
@@ -233,6 +245,8 @@ class Worker:
         close = SESSIONS[reason]
         session.socket.close(close.close_code or 1000, close.text)
         self.recorder.closed(session, reason)
+        if self.history is not None:
+            self.history.closed(session, reason)
         self.spawn(takeover.leave(self, session))
 
     def drain(self) -> None:

@@ -1,0 +1,111 @@
+"""The ASGI application of a relay worker: the public listener.
+
+Websockets go to the consumer; a handful of HTTP answers are given here. Everything an operator
+does is on the other listener.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from channels.routing import URLRouter
+
+from relay.ops.exposition import CONTENT_TYPE, render
+from relay.ops.health import STATE_REASONS
+from relay.ops.workers import list_workers_async
+from relay.sessions.routing import websocket_urlpatterns
+from relay.sessions.runtime import Runtime, install
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+REASONS: Final = {
+    **STATE_REASONS,
+    "redis_away": "Redis does not answer",
+    "draining": "the worker is about to stop",
+}
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Answer = tuple[int, str, bytes]
+
+
+class RelayApp:
+    """One worker's application."""
+
+    def __init__(self, config: Any, slot: int | str) -> None:
+        self._config = config
+        self._slot = slot
+        self._metrics_readers = [ipaddress.ip_network(net) for net in config.metrics.allow]
+        self._websocket = URLRouter(websocket_urlpatterns)
+        self._runtime: Runtime | None = None
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+        elif scope["type"] == "http":
+            status, content_type, body = await self._answer(scope)
+            headers = [(b"content-type", content_type.encode())]
+            headers.append((b"content-length", b"%d" % len(body)))
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            event = await receive()
+            if event["type"] == "lifespan.startup":
+                self._runtime = Runtime(self._config, self._slot)
+                await self._runtime.start()
+                install(self._runtime)
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                if self._runtime is not None:
+                    await self._runtime.stop()
+                    install(None)
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _answer(self, scope: dict[str, Any]) -> Answer:
+        method, path = scope["method"], scope["path"]
+        if method == "GET" and path == "/live":
+            return 200, JSON, b'{"live": true}'
+        if method == "GET" and path == "/ready":
+            return self._ready()
+        if method == "GET" and path == "/metrics" and self._may_read_metrics(scope):
+            return await self._metrics()
+        if method == "POST" and path == "/":
+            return 503, TEXT, b"federation is not served by this release"
+        return 404, TEXT, b"not found"
+
+    def _ready(self) -> Answer:
+        state = self._runtime.worker.upkeep.state if self._runtime is not None else "redis_away"
+        ready = state == "ok"
+        reasons = [] if ready else [REASONS.get(state, state)]
+        body = json.dumps({"ready": ready, "reasons": reasons}).encode()
+        return (200 if ready else 503), JSON, body
+
+    def _may_read_metrics(self, scope: dict[str, Any]) -> bool:
+        try:
+            address = ipaddress.ip_address((scope.get("client") or ("", 0))[0])
+        except ValueError:
+            return bool(scope.get("client") is None)  # a Unix socket has no address
+        return any(address in network for network in self._metrics_readers)
+
+    async def _metrics(self) -> Answer:
+        assert self._runtime is not None
+        workers = await list_workers_async(self._runtime.redis)
+        return 200, CONTENT_TYPE, render(workers).encode()
+
+
+def create_app(config: Any, slot: int | str = 0) -> RelayApp:
+    """The application of one worker.
+
+    Args:
+        config: `rmbsite.config.Config`.
+        slot: number of the worker on this host.
+    """
+    return RelayApp(config, slot)

@@ -1,0 +1,85 @@
+"""The websocket endpoint of the relay.
+
+A Channels consumer with its own loop: no message of a session passes Channels' dispatch, a channel
+layer, a task or the ORM. After the handshake the server hands whole batches of messages straight to
+the session (`relay.server.socket`), and this coroutine only waits for the end of the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from channels.consumer import AsyncConsumer
+
+from relay.server.asgi_socket import AsgiSocket
+from relay.server.socket import EXTENSION
+from relay.sessions.admission import Refusal
+from relay.sessions.runtime import Runtime, running
+
+ANSWER: Final = "websocket.http.response"
+USER_AGENT_CHARS: Final = 200
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class RmbConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
+    """One connection of a twin."""
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        runtime = await running()
+        event = await receive()
+        if event["type"] != "websocket.connect":
+            return
+        client = scope.get("client") or ("", 0)
+        try:
+            admitted = await runtime.admission.admit(_query(scope), client[0])
+        except Refusal as refusal:
+            await _refuse(runtime, scope, send, refusal)
+            return
+        user_agent = _header(scope, b"user-agent")
+        extension = scope.get("extensions", {}).get(EXTENSION)
+        await send({"type": "websocket.accept"})
+        if extension is not None:
+            socket = extension["socket"]
+            session = runtime.worker.open(admitted.key, socket, admitted.twin, user_agent)
+            socket.start(session)
+            del scope, event, admitted, extension, client, user_agent
+            await receive()  # the disconnect
+        else:
+            bound = runtime.config.relay.max_message_bytes
+            pumped = AsgiSocket(receive, send, scope, max_message_bytes=bound)
+            session = runtime.worker.open(admitted.key, pumped, admitted.twin, user_agent)
+            pumped.start(session)
+            await pumped.run()
+
+
+async def _refuse(runtime: Runtime, scope: dict[str, Any], send: Send, refusal: Refusal) -> None:
+    """Answers a handshake over HTTP; a server that cannot do so closes with 403."""
+    runtime.worker.metrics.refused_handshakes[refusal.reason] += 1
+    if ANSWER not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008, "reason": refusal.text})
+        return
+    body = refusal.text.encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    headers.append((b"content-length", b"%d" % len(body)))
+    start = {"type": f"{ANSWER}.start", "status": refusal.status, "headers": headers}
+    await send(start)
+    await send({"type": f"{ANSWER}.body", "body": body})
+
+
+def _query(scope: dict[str, Any]) -> bytes | None:
+    """The query string; None where the URL has no question mark, as far as the server tells."""
+    query: bytes = scope.get("query_string") or b""
+    if query:
+        return query
+    raw: bytes | None = scope.get("raw_path")
+    return b"" if raw is not None and raw.endswith(b"?") else None
+
+
+def _header(scope: dict[str, Any], name: bytes) -> str:
+    for key, value in scope.get("headers", ()):
+        if key == name:
+            return str(value, "latin-1")[:USER_AGENT_CHARS]
+    return ""

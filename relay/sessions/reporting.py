@@ -1,0 +1,59 @@
+"""Tells the session history (database rows) what happens to a worker's sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from proto.rmb.reasons import SessionReason
+from relay.sessions.history import SessionHistory, SessionOpened, SessionProgress
+from relay.sessions.session import Session
+
+
+class HistoryReporter:
+    """Notes opens, closes and changed counters; nothing here waits for the database."""
+
+    def __init__(self, history: SessionHistory) -> None:
+        self._history = history
+        self._reported: dict[Session, int] = {}  # session -> its counters' sum when last reported
+
+    def opened(self, session: Session) -> None:
+        """The session is held from now on."""
+        self._reported[session] = 0
+        self._history.opened(
+            SessionOpened(
+                session.destination.key,
+                session.epoch,
+                session.opened_at,
+                session.address,
+                session.user_agent,
+            )
+        )
+
+    def closed(self, session: Session, reason: SessionReason) -> None:
+        """The session is over; one that never held its key has no row."""
+        if self._reported.pop(session, None) is not None:
+            self._history.closed(_progress(session), reason)
+
+    def progress(self, sessions: Iterable[Session]) -> None:
+        """Notes the counters of sessions in which something happened since the last call."""
+        changed = []
+        for session in sessions:
+            total = session.messages_in + session.messages_out + session.drops
+            if self._reported.get(session, total) != total:
+                self._reported[session] = total
+                changed.append(_progress(session))
+        if changed:
+            self._history.progress(changed)
+
+
+def _progress(session: Session) -> SessionProgress:
+    return SessionProgress(
+        session.destination.key,
+        session.epoch,
+        messages_in=session.messages_in,
+        messages_out=session.messages_out,
+        bytes_in=session.bytes_in,
+        bytes_out=session.bytes_out,
+        backlog=session.destination.queued,
+        drops=session.drops,
+    )

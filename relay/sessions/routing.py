@@ -1,0 +1,9 @@
+"""The websocket routes: clients put any path in their URL, so every path is the relay's."""
+
+from __future__ import annotations
+
+from django.urls import re_path
+
+from relay.sessions.consumers.rmb import RmbConsumer
+
+websocket_urlpatterns = [re_path(r"", RmbConsumer.as_asgi())]

@@ -1,0 +1,190 @@
+"""The worker of this process, and what it is made of outside of tests and simulation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import uuid
+from typing import Any
+
+from channels.layers import get_channel_layer
+from redis.asyncio import Redis
+
+from proto.limits.window import Limit
+from proto.rmb.bounds import Bounds
+from relay.ops.control import GROUP
+from relay.queues import keys, resp
+from relay.queues.address import RedisAddress
+from relay.queues.batch import QueuePolicy
+from relay.sessions.admission import Admission
+from relay.sessions.history import PROGRESS_INTERVAL_S, SessionHistory
+from relay.sessions.reporting import HistoryReporter
+from relay.sessions.worker import SessionBounds, Worker, WorkerOptions
+from relay.twins.cache import TwinCache
+from relay.twins.registry import RegistrySource
+
+log = logging.getLogger(__name__)
+
+STOP_S = 10.0
+"""How long a stop waits for sessions to give up their keys after the drain."""
+
+
+class SchemaError(Exception):
+    """Redis holds the keys of a newer release."""
+
+
+class Runtime:
+    """One relay worker with its twins, its history and its share of the channel layer."""
+
+    def __init__(self, config: Any, slot: int | str = 0) -> None:
+        self.config = config
+        boot_id = uuid.uuid4().hex[:12]
+        address = RedisAddress.parse(config.redis.url)
+        self.redis: Redis = Redis.from_url(config.redis.url, protocol=2, socket_timeout=5.0)
+        self._source = RegistrySource()
+        self.twins = TwinCache(
+            self._source,
+            self.redis,
+            life_s=config.twins.cache_s,
+            unknown_s=config.twins.unknown_s,
+        )
+        self._history = SessionHistory(boot_id, slot)
+        self.worker = Worker(
+            worker_options(config, boot_id, slot),
+            address.connect,
+            address.opening(f"relay-{boot_id}"),
+            self.twins,
+            history=HistoryReporter(self._history),
+        )
+        self.admission = Admission(
+            self.worker,
+            handshakes_per_ip_per_s=config.relay.handshakes_per_ip_per_s,
+            max_sid_bytes=config.relay.max_sid_bytes,
+            max_token_lifetime_s=config.relay.max_token_lifetime_s,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Starts the worker. Redis may be away: then the worker is there, and not ready."""
+        self._history.start()
+        self.worker.start()
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._nudges()),
+            loop.create_task(self._progress()),
+            loop.create_task(self._check_schema()),
+        ]
+
+    async def stop(self) -> None:
+        """Drains the sessions, flushes what they leave, ends everything."""
+        try:
+            async with asyncio.timeout(self.config.relay.drain_s + STOP_S):
+                await self.worker.drained()
+        except TimeoutError:
+            log.error("%d sessions could not give up their keys", len(self.worker.sessions))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.worker.stop()
+        await asyncio.to_thread(self._history.stop)
+        await self.twins.close()
+        await self._source.close()
+        await self.redis.aclose()
+
+    async def _progress(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
+            assert self.worker.history is not None
+            self.worker.history.progress(self.worker.sessions)
+
+    async def _nudges(self) -> None:
+        """Operators' changes by channel layer: faster than the comparison each second."""
+        layer = get_channel_layer()
+        if layer is None:
+            return
+        while True:
+            try:
+                name = await layer.new_channel()
+                await layer.group_add(GROUP, name)
+                while True:
+                    await layer.receive(name)
+                    self.worker.upkeep.refresh()
+            except (OSError, TimeoutError):
+                await asyncio.sleep(1.0)
+            except Exception as error:
+                log.info("channel layer: %s", error)
+                await asyncio.sleep(1.0)
+
+    async def _check_schema(self) -> None:
+        await self.worker.until_usable()
+        number = keys.SCHEMA_VERSION
+        await self.worker.request(resp.command("SET", keys.SCHEMA, number, "NX"))
+        stored = int(await self.worker.request(resp.command("GET", keys.SCHEMA)))
+        if stored > number:
+            log.critical("redis holds layout %d, this release knows up to %d", stored, number)
+            self.worker.drain()
+
+
+def worker_options(config: Any, boot_id: str, slot: int | str) -> WorkerOptions:
+    """A worker's options from the settings."""
+    relay, queue = config.relay, config.queue
+    return WorkerOptions(
+        boot_id=boot_id,
+        domains=frozenset(relay.domains),
+        slot=str(slot),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        capacity=relay.workers * relay.user_per_worker // relay.processes or 1,
+        drain_s=relay.drain_s,
+        queue=QueuePolicy(
+            queue.max_messages,
+            queue.max_bytes,
+            queue.retention_s,
+            queue.overflow == "drop_oldest",
+        ),
+        bounds=SessionBounds(
+            relay.session_messages,
+            relay.session_bytes,
+            relay.back_pressure_s,
+            relay.idle_timeout_s,
+        ),
+        envelope_bounds=Bounds(
+            uid_bytes=relay.max_uid_bytes,
+            tags_bytes=relay.max_tags_bytes,
+            connection_bytes=relay.max_sid_bytes,
+        ),
+        limit=Limit(config.limits.count, config.limits.size),
+    )
+
+
+_runtime: Runtime | None = None
+_starting: asyncio.Lock | None = None
+
+
+def install(runtime: Runtime | None) -> None:
+    """Makes a started runtime the one of this process."""
+    global _runtime
+    _runtime = runtime
+
+
+async def running() -> Runtime:
+    """The runtime of this process.
+
+    A server without the lifespan protocol (``runserver``) starts it with its first connection.
+    """
+    global _starting
+    if _runtime is not None:
+        return _runtime
+    if _starting is None:
+        _starting = asyncio.Lock()
+    async with _starting:
+        if _runtime is None:
+            from django.conf import settings
+
+            runtime = Runtime(settings.RMB)
+            await runtime.start()
+            install(runtime)
+    assert _runtime is not None
+    return _runtime
