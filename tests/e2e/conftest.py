@@ -100,17 +100,20 @@ def start_relay(
 ) -> Iterator[StartRelay]:
     """Start relays of the test's own; arguments as `RelayProcess` after the folders.
 
-    Without a server it gets a new Valkey; `relay.redis` is the server.
+    Without a server it gets a new Valkey; `relay.redis` is the server. With `wait=False` the call
+    returns before the relay is ready.
     """
     relays: list[RelayProcess] = []
     numbers = itertools.count()
 
-    def start(redis_server: RedisServer | None = None, **options: Any) -> RelayProcess:
+    def start(
+        redis_server: RedisServer | None = None, *, wait: bool = True, **options: Any
+    ) -> RelayProcess:
         server = redis_server or start_server(append_fsync="everysec")
         folder = tmp_path / f"relay{next(numbers)}"
         relay = RelayProcess(folder, data_template, server, **options)
         relays.append(relay)
-        return relay.start()
+        return relay.start(wait=wait)
 
     yield start
     for relay in relays:

@@ -1,0 +1,153 @@
+"""The commit connection cut at the bytes of a batch and of its reply, through a proxy.
+
+Whatever part of a batch or of its answer got through, the message is delivered exactly once: the
+relay asks Redis how far the last batch got. The normal run takes a sample of the cutting places;
+`RMB_TEST_EVERY_BYTE=1` takes all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from tests.support.relay_process import RelayProcess
+from tests.support.rmb_client import RmbClient, session
+from tests.support.tcp_proxy import Direction, Flow, ProxiedConnection, TcpProxy, tcp_proxy
+from tests.support.world import fresh_twins
+
+STEP = 1 if os.environ.get("RMB_TEST_EVERY_BYTE") else 23
+MARK = b"cut here"
+
+
+class Cutter:
+    """Cuts the connection that carries the marked message, at a given byte.
+
+    Attributes:
+        batch_bytes: size of the chunk with the marked message, once it was seen.
+        reply_bytes: size of the chunk that answered it.
+        cuts: how often a connection was cut.
+    """
+
+    def __init__(self, proxy: TcpProxy) -> None:
+        self.proxy = proxy
+        self.direction = Direction.TO_SERVER
+        self.at = -1
+        self.mark = b""
+        self.cuts = 0
+        self.batch_bytes = 0
+        self.reply_bytes = 0
+        self._marked: ProxiedConnection | None = None
+        proxy.interceptor = self.intercept
+
+    def arm(self, direction: Direction, at: int, mark: bytes) -> None:
+        """Cut the next chunk with `mark`, or its reply, after `at` bytes; -1 only measures."""
+        self.direction, self.at, self.mark, self._marked = direction, at, mark, None
+
+    def intercept(self, flow: Flow, data: bytes) -> int | None:
+        if self.mark and flow.direction is Direction.TO_SERVER and self.mark in data:
+            self.batch_bytes = len(data)
+            if self.direction is Direction.TO_SERVER:
+                return self._cut(len(data))
+            self._marked, self.mark = flow.connection, b""
+        elif flow.connection is self._marked and flow.direction is Direction.TO_CLIENT:
+            self.reply_bytes = len(data)
+            self._marked = None
+            return self._cut(len(data))
+        return None
+
+    def _cut(self, size: int) -> int | None:
+        self.mark = b""
+        if not 0 <= self.at < size:
+            return None
+        self.cuts += 1
+        return self.at
+
+
+async def _exchange(sender: RmbClient, receiver: RmbClient, number: int) -> None:
+    """One marked message; it and its neighbours arrive once each, in order."""
+    expected = [b"%d before" % number, b"%d %b" % (number, MARK), b"%d after" % number]
+    await sender.request(receiver.key, expected[0])
+    await sender.barrier()
+    await sender.request(receiver.key, expected[1])
+    await sender.barrier(15)
+    await sender.request(receiver.key, expected[2])
+    await sender.barrier(15)
+    got = [(await receiver.receive(15)).plain for _ in expected]
+    assert got == expected
+    assert receiver.inbox.empty()
+
+
+@pytest.mark.parametrize("receiver_at", ["same worker", "other worker"])
+@pytest.mark.parametrize("direction", list(Direction), ids=lambda each: each.value)
+async def test_cut_at_the_bytes_of_a_batch(
+    start_server, start_relay, direction: Direction, receiver_at: str
+) -> None:
+    server = start_server(append_fsync="always")
+    async with tcp_proxy(("127.0.0.1", server.port)) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}/0"
+        relay: RelayProcess = await asyncio.to_thread(start_relay, server, redis_url=url)
+        other = relay
+        if receiver_at == "other worker":
+            other = await asyncio.to_thread(start_relay, server)
+        cutter = Cutter(proxy)
+        one, two = fresh_twins(2)
+        async with session(relay.url, one) as sender, session(other.url, two) as receiver:
+            cutter.arm(direction, -1, MARK)
+            await _exchange(sender, receiver, 0)
+            if direction is Direction.TO_CLIENT:
+                assert cutter.reply_bytes
+            size = max(cutter.batch_bytes, cutter.reply_bytes)
+            size = cutter.batch_bytes if direction is Direction.TO_SERVER else cutter.reply_bytes
+            for number, at in enumerate(range(0, size, STEP), 1):
+                cutter.arm(direction, at, MARK)
+                await _exchange(sender, receiver, number)
+                assert cutter.cuts == number, f"no cut at byte {at}"
+
+
+async def test_two_cuts_in_a_row(start_server, start_relay) -> None:
+    """The question how far the batch got is cut off as well."""
+    server = start_server(append_fsync="always")
+    async with tcp_proxy(("127.0.0.1", server.port)) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}/0"
+        relay = await asyncio.to_thread(start_relay, server, redis_url=url)
+        one, two = fresh_twins(2)
+        async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
+            state = {"cuts": 0}
+
+            def cut(flow: Flow, data: bytes) -> int | None:
+                if flow.direction is Direction.TO_SERVER and (
+                    (MARK in data and state["cuts"] == 0)
+                    or (b"relay:commit:" in data and b"GET" in data and 0 < state["cuts"] < 3)
+                ):
+                    state["cuts"] += 1
+                    return len(data) if state["cuts"] == 1 else len(data) // 2
+                return None
+
+            proxy.interceptor = cut
+            await _exchange(sender, receiver, 1)
+            assert state["cuts"] == 3
+
+
+async def test_redis_unreachable_for_a_while(start_server, start_relay) -> None:
+    """Everything reset and refused: senders wait, and nothing is lost or doubled."""
+    server = start_server(append_fsync="always")
+    async with tcp_proxy(("127.0.0.1", server.port)) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}/0"
+        relay = await asyncio.to_thread(start_relay, server, redis_url=url)
+        one, two = fresh_twins(2)
+        async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
+            await _exchange(sender, receiver, 0)
+            proxy.refusing = True
+            proxy.reset_all()
+            sent = [b"%d" % number for number in range(200)]
+            for payload in sent:
+                await sender.request(receiver.key, payload)
+            with pytest.raises(TimeoutError):
+                await sender.barrier(1)
+            await asyncio.wait_for(await receiver.websocket.ping(), 5)
+            proxy.refusing = False
+            assert [(await receiver.receive(5)).plain for _ in sent] == sent
+            await sender.barrier()
+            await _exchange(sender, receiver, 1)

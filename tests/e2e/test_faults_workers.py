@@ -1,0 +1,241 @@
+"""Workers killed, restarted one after another, drained; newcomers at two workers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from tests.support.load import Load, load
+from tests.support.relay_process import RelayProcess, directory, eventually
+from tests.support.rmb_client import RmbClient, connect, session
+from tests.support.world import fresh_twins
+
+PAIRS = 4
+NEWCOMER_ROUNDS = 1000
+
+
+async def _is_back(relay: RelayProcess, killed: int) -> None:
+    def replaced() -> bool:
+        pids = relay.worker_pids().values()
+        return killed not in pids and len(pids) == relay.processes
+
+    await eventually(replaced, timeout_s=30, what="the killed worker to be replaced")
+
+
+async def test_a_worker_killed_under_load(start_server, start_relay) -> None:
+    """Nothing a pong confirmed is lost; only what TCP had not acknowledged may come twice."""
+    relay = start_relay(start_server(append_fsync="everysec"), processes=2)
+    async with load(relay.url) as work:
+        work.add_pairs(fresh_twins(2 * PAIRS))
+        for _ in range(4):
+            await work.run_until(300)
+            victim = random.choice(list(relay.worker_pids().values()))
+            os.kill(victim, signal.SIGKILL)
+            await _is_back(relay, victim)
+            await work.run_until(100)
+        await work.finish()
+        work.ledger.check(allow_duplicates=True)
+        again = work.ledger.duplicates()
+        # At most what was on its way to the receivers of the dead workers.
+        assert len(again) <= 4 * PAIRS * 2 * work.window, f"{len(again)} came twice"
+
+
+async def test_all_workers_killed_at_once(start_server, start_relay) -> None:
+    relay = start_relay(start_server(append_fsync="everysec"), processes=2)
+    async with load(relay.url) as work:
+        work.add_pairs(fresh_twins(2 * PAIRS))
+        await work.run_until(300)
+        for victim in (victims := list(relay.worker_pids().values())):
+            os.kill(victim, signal.SIGKILL)
+        for victim in victims:
+            await _is_back(relay, victim)
+        await work.run_until(200)
+        await work.finish()
+        work.ledger.check(allow_duplicates=True)
+
+
+async def test_a_rolling_restart_under_load(start_server, start_relay) -> None:
+    """Loses nothing and doubles nothing; somebody accepts all the while."""
+    relay = start_relay(
+        start_server(append_fsync="everysec"), processes=2, settings={"relay.drain_s": "1"}
+    )
+    async with load(relay.url) as work:
+        work.add_pairs(fresh_twins(2 * PAIRS))
+        await work.run_until(300)
+        before = set(relay.worker_pids().values())
+        relay.hang_up()
+        await eventually(
+            lambda: not before & set(relay.worker_pids().values()),
+            timeout_s=40,
+            what="both workers to be replaced",
+        )
+        await work.run_until(300)
+        await work.finish()
+        work.ledger.check()
+
+
+async def test_a_drained_worker_closes_1012_and_its_clients_come_back(relay_pair_own) -> None:
+    relay = relay_pair_own
+    twins = fresh_twins(12)
+    clients = [await connect(relay.url, twin) for twin in twins]
+    entries = directory(relay.redis)
+    boot = entries[str(twins[0].id)][1]
+    drained = [client for client in clients if entries[str(client.twin.id)][1] == boot]
+    others = [client for client in clients if client not in drained]
+    relay.redis.run("HSET", "relay:control", f"drain:{boot}", "1")
+    relay.redis.run("HINCRBY", "relay:control", "version", 1)
+    for client in drained:
+        assert await client.closed(15) == (1012, "drained")
+    for client in others:
+        await client.barrier()
+    for client in drained:
+        async with session(relay.url, client.twin) as back:
+            await back.barrier()
+            assert directory(relay.redis)[str(client.twin.id)][1] != boot
+    for client in clients:
+        await client.abort()
+
+
+@pytest.fixture
+def relay_pair_own(start_relay) -> RelayProcess:
+    relay: RelayProcess = start_relay(processes=2, settings={"relay.drain_s": "1"})
+    return relay
+
+
+async def test_a_graceful_stop_closes_1012_and_loses_nothing(start_server, start_relay) -> None:
+    server = start_server(append_fsync="everysec")
+    relay = start_relay(server, settings={"relay.drain_s": "1"})
+    one, two = fresh_twins(2)
+    async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
+        for number in range(200):
+            await sender.request(receiver.key, b"%d" % number)
+        await sender.barrier()
+        stopping = asyncio.create_task(asyncio.to_thread(relay.stop))
+        assert await sender.closed() == (1012, "drained")
+        assert await receiver.closed() == (1012, "drained")
+        assert await stopping == 0
+        got = [(await receiver.receive()).plain for _ in range(receiver.inbox.qsize())]
+    assert directory(server) == {}
+    relay.start()
+    async with session(relay.url, two) as receiver:
+        await receiver.barrier()
+        got += [(await receiver.receive()).plain for _ in range(receiver.inbox.qsize())]
+    assert got == [b"%d" % number for number in range(200)]
+
+
+async def test_a_dead_worker_is_taken_out_of_the_directory(start_relay) -> None:
+    relay = start_relay(processes=2)
+    (twin,) = fresh_twins(1)
+    async with session(relay.url, twin) as client:
+        _, boot = directory(relay.redis)[str(twin.id)]
+        os.kill(relay.worker_pids()[boot], signal.SIGKILL)
+        await client.closed()
+    # A newcomer does not wait for the dead: it gives up on `released` after 500 ms.
+    start = time.monotonic()
+    async with session(relay.url, twin) as back:
+        await back.barrier()
+        assert time.monotonic() - start < 2
+        assert directory(relay.redis)[str(twin.id)][1] != boot
+
+
+async def test_two_newcomers_at_two_workers(start_server, start_relay) -> None:
+    """A thousand times: one stays, the other is told, nothing is lost, doubled or reordered."""
+    server = start_server(append_fsync="everysec")
+    relays = [start_relay(server), start_relay(server)]
+    target, sender = fresh_twins(2)
+    key = str(target.id)
+    async with load(relays[0].url, window=2) as work:
+        work.pause_s = 0.005
+        work.add_sender(sender, [(target.id, None)])
+        holder: RmbClient | None = None
+        for number in range(NEWCOMER_ROUNDS):
+            newcomers = await asyncio.gather(
+                *(_newcomer(work, relay.url, target) for relay in relays)
+            )
+            if holder is not None:
+                assert await holder.closed() == (4001, "replaced"), f"round {number}"
+            ending = {asyncio.create_task(each.closed()): each for each in newcomers}
+            done, _ = await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+            assert len(done) == 1, f"round {number}: {len(done)} of two newcomers were closed"
+            (task,) = done
+            assert task.result() == (4001, "replaced")
+            (holder,) = (each for each in newcomers if each is not ending[task])
+            for task in ending:
+                task.cancel()
+            await holder.barrier()
+            assert holder.open
+        assert key in directory(server)
+        work.clients[(target.id, None)] = holder
+        await work.finish()
+        work.ledger.check()
+        await holder.close()
+
+
+async def _newcomer(work: Load, url: str, twin) -> RmbClient:
+    client = await connect(url, twin)
+    page = work.ledger.receiver(client.key)
+    client.on_message = lambda message: work._take(page, message)
+    return client
+
+
+async def test_order_through_connect_disconnect_replace_and_catch_up(
+    start_server, start_relay
+) -> None:
+    """Receivers come, go, are replaced and fall behind, at two workers; the order holds."""
+    server = start_server(append_fsync="everysec")
+    relays = [start_relay(server), start_relay(server)]
+    rng = random.Random(3)
+    senders, receivers = fresh_twins(3), fresh_twins(3)
+    keys = [(twin.id, None) for twin in receivers]
+    async with load(lambda: rng.choice(relays).url) as work:
+        for twin in senders:
+            work.add_sender(twin, keys)
+        current: dict[int, RmbClient] = {}
+        for _ in range(60):
+            twin = rng.choice(receivers)
+            client = current.pop(twin.id, None)
+            deed = rng.choice(["close", "replace", "lag"])
+            if client is not None and deed == "close":
+                await client.close()
+            elif client is not None and deed == "lag":
+                client.stop_reading()
+                await asyncio.sleep(0.1)
+                client.resume_reading()
+                current[twin.id] = client
+                continue
+            current[twin.id] = await _newcomer(work, rng.choice(relays).url, twin)
+            if client is not None and deed == "replace":
+                assert (await client.closed())[0] == 4001
+            await asyncio.sleep(0.02)
+        for twin in receivers:
+            if twin.id not in current:
+                current[twin.id] = await _newcomer(work, relays[0].url, twin)
+        work.clients.update({(number, None): client for number, client in current.items()})
+        await work.finish()
+        work.ledger.check()
+        for client in current.values():
+            await client.close()
+
+
+async def test_the_check_finds_nothing_in_quiet_times(start_server, start_relay) -> None:
+    """Wakes tell of everything: the periodic look at the streams finds nothing unread."""
+    server = start_server(append_fsync="everysec")
+    relays = [start_relay(server), start_relay(server)]
+    async with load(relays[0].url) as work:
+        work.add_pairs(fresh_twins(4))
+        own = work.url
+        twin, sender = fresh_twins(2)
+        work.url = lambda: relays[1].url
+        key = work.add_receiver(twin)
+        await eventually(lambda: key in work.clients)
+        work.url = own
+        work.add_sender(sender, [key])
+        await work.run_until(3000, 60)
+        await work.finish()
+        work.ledger.check()
+    assert sum(relay.counted("relay_check_found_total") for relay in relays) == 0

@@ -1,0 +1,150 @@
+"""Limits over all sessions and workers of a twin; bans, kicks and limits within a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from tests.support.raw_http import upgrade
+from tests.support.relay_process import RelayProcess, directory, eventually
+from tests.support.rmb_client import RmbClient, connect, session
+from tests.support.world import fresh_twins
+
+LIVE_WITHIN_S = 1.5  # a second, and the noise of a busy machine
+LIMIT_TEXT = "exceeded rate limits, dropping message"
+
+
+def _control(relay: RelayProcess, field: str, value: str | None) -> None:
+    """What the operator's services write, without the nudge that makes it quicker."""
+    assert relay.redis is not None
+    if value is None:
+        relay.redis.run("HDEL", "relay:control", field)
+    else:
+        relay.redis.run("HSET", "relay:control", field, value)
+    relay.redis.run("HINCRBY", "relay:control", "version", 1)
+
+
+async def _window_of(work, seconds_needed: float = 5.0) -> None:
+    """Limits count in windows of the wall clock's minute: start when one has time left."""
+    left = 60 - time.time() % 60
+    if left < seconds_needed:
+        await asyncio.sleep(left + 0.1)
+
+
+async def _refusals(client: RmbClient) -> int:
+    await client.barrier()
+    texts = [(await client.receive()).error.message for _ in range(client.inbox.qsize())]
+    assert set(texts) <= {LIMIT_TEXT}
+    return len(texts)
+
+
+async def test_a_limit_is_shared_by_sessions_and_workers(start_server, start_relay) -> None:
+    server = start_server(append_fsync="everysec")
+    settings = {"limits.count": "50", "limits.size": "1000000"}
+    relays = [start_relay(server, settings=settings) for _ in range(2)]
+    one, other, receiver = fresh_twins(3)
+    await _window_of(10)
+    clients = [
+        await connect(relays[0].url, one, "a"),
+        await connect(relays[0].url, one, "b"),
+        await connect(relays[1].url, one, "c"),
+    ]
+    # Turn by turn, so that each worker has heard of the other's count before its next.
+    refused = 0
+    for _ in range(40):
+        for client in clients:
+            await client.request((receiver.id, None), b"counted")
+            refused += await _refusals(client)
+    # The pings of the barriers count as well: 240 messages in all, 50 of them are accepted.
+    stored = server.run("XLEN", f"stream:{receiver.id}")
+    assert stored + refused <= 120
+    assert 20 <= stored <= 30, stored
+    async with session(relays[1].url, other) as another:
+        await another.request((receiver.id, None), b"own window")
+        assert await _refusals(another) == 0
+    for client in clients:
+        await client.abort()
+    total = sum(relay.counted("relay_messages_total", reason="limit_count") for relay in relays)
+    assert total >= 70
+
+
+async def test_one_large_message_is_refused_without_counting(start_relay) -> None:
+    relay = start_relay(settings={"limits.count": "5", "limits.size": "10000"})
+    one, two = fresh_twins(2)
+    await _window_of(10)
+    async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
+        for _ in range(20):
+            await sender.request(receiver.key, bytes(10_001))
+        answers = await sender.receive_many(20)
+        assert {answer.error.message for answer in answers} == {LIMIT_TEXT}
+        await sender.request(receiver.key, b"small")
+        assert (await receiver.receive()).plain == b"small"
+    await eventually(lambda: relay.counted("relay_messages_total", reason="limit_size") == 20)
+
+
+async def test_limits_of_one_twin_are_live_within_a_second(relay: RelayProcess) -> None:
+    one, two = fresh_twins(2)
+    async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
+        await sender.request(receiver.key, b"free")
+        await receiver.receive()
+        _control(relay, f"limit:{one.id}", "1 1000000")
+
+        async def limited() -> bool:
+            await sender.request(receiver.key, b"again")
+            await asyncio.sleep(0.05)
+            return not sender.inbox.empty()
+
+        await eventually(limited, timeout_s=LIVE_WITHIN_S)
+        assert (await sender.receive()).error.message == LIMIT_TEXT
+        _control(relay, f"limit:{one.id}", "0 0")
+
+        async def free() -> bool:
+            while not sender.inbox.empty():
+                await sender.receive()
+            await sender.request(receiver.key, b"free again")
+            await asyncio.sleep(0.05)
+            return sender.inbox.empty()
+
+        await eventually(free, timeout_s=LIVE_WITHIN_S)
+        _control(relay, f"limit:{one.id}", None)
+
+
+async def test_a_ban_is_live_within_a_second(relay_pair: RelayProcess) -> None:
+    one, two = fresh_twins(2)
+    sessions = [await connect(relay_pair.url, one, f"s{number}") for number in range(6)]
+    async with session(relay_pair.url, two) as bystander:
+        _control(relay_pair, f"ban:{one.id}", "testing")
+        start = time.monotonic()
+        for banned in sessions:
+            code, text = await banned.closed(LIVE_WITHIN_S + 3)
+            assert (code, text) == (4004, "banned")
+        assert time.monotonic() - start < LIVE_WITHIN_S
+        for _ in range(4):  # whichever worker answers
+            assert (await upgrade(relay_pair.port, f"/?{one.token()}")).status == 403
+        await bystander.request((one.id, None), b"to a banned twin")
+        assert (await bystander.receive()).error.message == "twin is banned"
+        _control(relay_pair, f"ban:{one.id}", None)
+
+        async def lifted() -> bool:
+            return (await upgrade(relay_pair.port, f"/?{one.token()}")).status == 101
+
+        await eventually(lifted, timeout_s=LIVE_WITHIN_S)
+        await bystander.barrier()
+
+
+async def test_a_kick_is_live_within_a_second_and_hits_one_session(
+    relay_pair: RelayProcess,
+) -> None:
+    (one,) = fresh_twins(1)
+    kicked = await connect(relay_pair.url, one, "kicked")
+    async with session(relay_pair.url, one, "left alone") as other:
+        epoch, _ = directory(relay_pair.redis)[f"{one.id}:kicked"]
+        _control(relay_pair, f"kick:{one.id}:kicked", f"{epoch}|testing")
+        start = time.monotonic()
+        assert (await kicked.closed(LIVE_WITHIN_S + 3))[0] == 4003
+        assert time.monotonic() - start < LIVE_WITHIN_S
+        # The kick names an epoch: whoever signs in afterwards is not hit by it.
+        async with session(relay_pair.url, one, "kicked") as back:
+            await asyncio.sleep(1.2)  # longer than workers take to compare the state
+            await back.barrier()
+            await other.barrier()

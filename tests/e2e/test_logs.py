@@ -1,0 +1,54 @@
+"""No token ever reaches a log, whatever a client does with it and whoever logs."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support.raw_http import exchange, upgrade
+from tests.support.rmb_client import session
+from tests.support.world import UNKNOWN_TWIN, fresh_twins
+
+TOKEN_HEAD = "eyJ"  # base64 of '{"', with which every token begins
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "daphne"])
+async def test_tokens_never_reach_a_log(start_relay, server: str) -> None:
+    relay = start_relay(server=server, settings={"log.level": "debug"})
+    (twin,) = fresh_twins(1)
+    tokens = [
+        twin.token("s"),
+        twin.token(now=int(time.time()) - 1000),
+        UNKNOWN_TWIN.token(),
+        twin.token("s" * 129),
+        "eyJgarbage" * 20,
+    ]
+    async with session(relay.url, twin, "s", token=tokens[0]) as client:
+        await client.barrier()
+        await client.send_text("the end")
+        await client.closed()
+    for token in tokens:
+        await upgrade(relay.port, f"/?{token}")
+        await upgrade(relay.port, f"/ws/path?{token}", "X-Long: " + "x" * 20_000 + "\r\n")
+        await exchange(relay.port, f"GET /?{token} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await exchange(relay.port, f"GET /?{token} nonsense\r\n\r\n".encode())
+    relay.stop()
+    log = relay.log()
+    assert log
+    for token in tokens:
+        for part in token.split("."):
+            assert part not in log
+    assert TOKEN_HEAD not in log
+
+
+async def test_bad_input_leaves_no_traceback(start_relay) -> None:
+    relay = start_relay(settings={"log.level": "debug"})
+    (twin,) = fresh_twins(1)
+    for content in (b"\xff", b"", b"\x0a\xff\xff\xff\xff\x0f"):
+        async with session(relay.url, twin) as client:
+            await client.send_bytes(content)
+    for target in ("/?%ff", "/?" + "." * 3, "/?a.b.c"):
+        await upgrade(relay.port, target)
+    relay.stop()
+    assert "Traceback" not in relay.log()
