@@ -32,7 +32,7 @@ class RegistrySource:
 
     async def close(self) -> None:
         """Close the connection and end the thread, after what it is doing."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, connection.close)
+        await asyncio.get_running_loop().run_in_executor(self._thread, lambda: connection.close())
         self._thread.shutdown()
 
     async def _query(self, function: Callable[[], Answer]) -> Answer:
