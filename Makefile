@@ -1,0 +1,111 @@
+# Everything a developer or operator does here by hand; `make` alone lists it.
+#
+# The virtual environment is made on first use and kept up to date: a target that needs packages
+# depends on a stamp, which is older than the requirement files only when something must be
+# installed. `make run` installs what a relay needs, `make test` the test tools as well.
+
+VENV    := .venv
+BIN     := $(VENV)/bin
+DATA    ?= data
+ARGS    ?=
+PYTHON  ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
+             $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+             && echo $$name && break; done)
+
+# The files pin every package with its hash, so nothing has to be resolved; byte code is compiled
+# when it is first used, which is less than all of it.
+PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input install --no-deps
+LOCKED  := --no-compile --require-hashes
+RELAY   := $(VENV)/.relay-installed
+DEV     := $(VENV)/.dev-installed
+COMPILE := uv pip compile --universal --generate-hashes --python-version 3.11 --no-annotate \
+             --no-header --no-emit-index-url --no-emit-find-links pyproject.toml
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run demo test lint types cover bench fuzz docs fmt proto requirements \
+        system-deps clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(DEV) ## Make the virtual environment with everything for development
+
+run: $(RELAY) ## Run a relay that needs no service; DATA=folder, ARGS="more options"
+	@exec $(BIN)/python manage.py runrelay --embedded --data $(DATA) $(ARGS)
+
+demo: $(RELAY) ## Let demo twins talk through the relay of `make run`
+	@exec $(BIN)/python -m relay.demo --data $(DATA)
+
+test: $(DEV) ## Run all tests; ARGS="-k name" for some
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(DEV) ## Check style, requirement files and migrations
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@if grep -n '://' requirements*.txt; then \
+	    echo 'requirement files must not name any address' >&2; exit 1; fi
+	@if grep -in '^proto-plus' requirements*.txt; then \
+	    echo 'proto-plus would hide our package proto' >&2; exit 1; fi
+	@folder=$$(mktemp -d) && RMB_DATA__DIR=$$folder $(BIN)/python manage.py makemigrations \
+	    --check --dry-run; status=$$?; rm -rf "$$folder"; exit $$status
+
+types: $(DEV) ## Check types
+	$(BIN)/mypy
+
+cover: $(DEV) ## Run all tests and report what they cover
+	$(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage report --skip-covered --show-missing
+
+bench: $(DEV) ## Measure speed against the yardstick; takes a while
+	$(BIN)/python -m tests.bench $(ARGS)
+
+fuzz: $(DEV) ## Fuzz all targets with 1,000,000 inputs
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
+docs: $(RELAY) ## Write the reference of all settings anew
+	@folder=$$(mktemp -d) && RMB_DATA__DIR=$$folder $(BIN)/python manage.py rmb_configdoc \
+	    > docs/operate/settings.md; status=$$?; rm -rf "$$folder"; exit $$status
+
+fmt: $(DEV) ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: $(DEV) ## Generate the message classes from the .proto files
+	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
+	    proto/rmb/types.proto proto/rmb/peer.proto
+
+requirements: ## Resolve the requirement files anew (needs uv)
+	@command -v uv >/dev/null || { echo 'make requirements needs uv' >&2; exit 1; }
+	$(COMPILE) -o requirements.txt
+	$(COMPILE) --extra analytics -o requirements-analytics.txt
+	$(COMPILE) --group dev -o requirements-dev.txt
+
+system-deps: ## Install the browser of the browser tests (Debian, Ubuntu; as root)
+	apt-get update
+	apt-get install --no-install-recommends -y chromium
+
+clean: ## Remove the virtual environment and all caches; data stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@if [ -z "$(PYTHON)" ]; then echo 'Python 3.11 or newer is needed, and none was found.' \
+	    'Install one, or name it: make PYTHON=/path/to/python3' >&2; exit 1; fi
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo '$(PYTHON) is older than Python 3.11' >&2; exit 1; }
+	@echo 'Making the virtual environment with $(PYTHON)'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo 'Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
+
+$(RELAY): requirements.txt pyproject.toml | $(BIN)/python
+	@echo 'Installing what the relay needs'
+	@$(PIP) $(LOCKED) -r requirements.txt
+	@$(PIP) --quiet --no-build-isolation --editable .
+	@touch $@
+
+# The development files hold the relay's own at the same versions, so the relay is complete too.
+$(DEV): requirements-dev.txt pyproject.toml | $(BIN)/python
+	@echo 'Installing what development needs'
+	@$(PIP) $(LOCKED) -r requirements-dev.txt
+	@$(PIP) --quiet --no-build-isolation --editable .
+	@touch $@ $(RELAY)
