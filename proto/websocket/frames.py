@@ -154,10 +154,12 @@ class FrameReader:
     def _hold(self, source: bytes | bytearray, position: int, end: int) -> None:
         """Keep an incomplete frame; what its first two bytes tell is judged already."""
         held_bytes = end - position
-        if held_bytes >= 2:
+        if held_bytes < 2:
+            self._needed_bytes = 2
+        else:
             self._check_head(source[position], source[position + 1])
-        if held_bytes < MIN_FRAME_BYTES:
-            self._needed_bytes = MIN_FRAME_BYTES
+            if held_bytes < MIN_FRAME_BYTES:
+                self._needed_bytes = MIN_FRAME_BYTES
         self._held = bytearray(memoryview(source)[position:end])
 
     def _charge(self) -> None:
@@ -248,14 +250,14 @@ class FrameReader:
         code = int(CloseCode.NO_STATUS)
         if payload:
             code = int.from_bytes(payload[:2], "big")
-            if len(payload) < 2 or not sendable(code):
-                raise _protocol_error("invalid close code")
             try:
                 payload[2:].decode()
             except UnicodeDecodeError:
                 raise FrameError(
                     CloseCode.INVALID_DATA, Refusal.PROTOCOL_ERROR, "close reason is not UTF-8"
                 ) from None
+            if len(payload) < 2 or not sendable(code):
+                raise _protocol_error("invalid close code")
         if self._fragments is not None:
             raise _protocol_error("incomplete fragmented message")
         self.events.append(CloseReceived(code, payload))

@@ -1,0 +1,152 @@
+"""Frames: what a server writes, and the bounds of the reader."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+from websockets.frames import Frame, Opcode
+
+from proto.websocket.bounds import MAX_REASON_BYTES, PartialBudget
+from proto.websocket.events import CloseReceived, InputRefused, PingReceived
+from proto.websocket.frames import (
+    FrameReader,
+    binary_frames,
+    close_frame,
+    close_payload,
+    frame_header,
+    framed_bytes,
+    pong_frame,
+    sendable,
+)
+from tests.proto.websocket.oracle import FrameSpec
+
+SIZES = [0, 1, 125, 126, 4095, 4096, 65535, 65536, 70000]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_binary_frame_as_the_library_writes_it(size: int) -> None:
+    payload = b"p" * size
+    theirs = Frame(Opcode.BINARY, payload).serialize(mask=False)
+    assert binary_frames([payload]) == theirs
+    assert binary_frames([payload, b"", payload]) == theirs + b"\x82\x00" + theirs
+    assert framed_bytes([payload, b""]) == len(theirs) + 2
+    assert frame_header(size) + payload == theirs
+
+
+def test_control_frames_as_the_library_writes_them() -> None:
+    assert pong_frame(b"abc") == Frame(Opcode.PONG, b"abc").serialize(mask=False)
+    payload = close_payload(4001, "replaced")
+    assert close_frame(payload) == Frame(Opcode.CLOSE, payload).serialize(mask=False)
+    assert close_frame(b"") == b"\x88\x00"
+
+
+def test_close_reason_is_cut_at_a_whole_character() -> None:
+    payload = close_payload(1000, "é" * 100)
+    assert len(payload) - 2 == MAX_REASON_BYTES - 1
+    assert payload[2:].decode() == "é" * 61
+
+
+@pytest.mark.parametrize("code", [0, 999, 1004, 1005, 1006, 1015, 2999, 5000])
+def test_close_code_that_must_not_be_sent(code: int) -> None:
+    assert not sendable(code)
+    with pytest.raises(ValueError, match=str(code)):
+        close_payload(code, "")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_length_form_split_anywhere(size: int) -> None:
+    wire = FrameSpec(2, b"m" * size).serialize()
+    cuts = range(len(wire)) if size < 5000 else [1, 2, 3, 7, 8, 10, 13, 14, 15, len(wire) - 1]
+    for cut in cuts:
+        reader = FrameReader()
+        assert reader.receive_data(wire[:cut]) + reader.receive_data(wire[cut:]) == [b"m" * size]
+
+
+def test_too_large_is_seen_in_the_header_before_anything_is_held() -> None:
+    budget = PartialBudget()
+    reader = FrameReader(1000, budget)
+    assert reader.receive_data(FrameSpec(2, b"", claimed_bytes=1001).serialize()) == []
+    (event,) = reader.events
+    assert isinstance(event, InputRefused)
+    assert (event.code, event.refusal) == (1009, "too_large")
+    assert budget.used_bytes == 0
+
+
+def test_message_of_exactly_the_bound_passes() -> None:
+    reader = FrameReader(1000)
+    assert reader.receive_data(FrameSpec(2, b"x" * 1000).serialize()) == [b"x" * 1000]
+
+
+def test_fragments_together_are_bounded() -> None:
+    reader = FrameReader(1000)
+    reader.receive_data(FrameSpec(2, b"x" * 600, final=False).serialize())
+    reader.receive_data(FrameSpec(0, b"x" * 401).serialize())
+    (event,) = reader.events
+    assert isinstance(event, InputRefused)
+    assert event.code == 1009
+
+
+def test_budget_is_shared_and_given_back() -> None:
+    budget = PartialBudget(1000)
+    one, two = FrameReader(10_000, budget), FrameReader(10_000, budget)
+    wire = FrameSpec(2, b"x" * 700).serialize()
+    assert one.receive_data(wire[:600]) == []
+    assert budget.used_bytes == 600
+    assert two.receive_data(wire[:600]) == []
+    (event,) = two.events
+    assert isinstance(event, InputRefused)
+    assert (event.code, event.refusal, budget.refused) == (1013, "too_large", 1)
+    assert budget.used_bytes == 600
+    assert one.receive_data(wire[600:]) == [b"x" * 700]
+    assert budget.used_bytes == 0
+
+
+def test_budget_counts_fragments_and_close_gives_them_back() -> None:
+    budget = PartialBudget(1000)
+    reader = FrameReader(10_000, budget)
+    reader.receive_data(FrameSpec(2, b"x" * 700, final=False).serialize() + b"\x80")
+    assert budget.used_bytes == 701
+    reader.close()
+    assert budget.used_bytes == 0
+    assert reader.receive_data(FrameSpec(2, b"late").serialize()) == []
+
+
+def test_messages_before_refused_input_are_delivered() -> None:
+    reader = FrameReader()
+    wire = FrameSpec(2, b"good").serialize() + FrameSpec(1, b"text").serialize()
+    assert reader.receive_data(wire + FrameSpec(2, b"after").serialize()) == [b"good"]
+    (event,) = reader.events
+    assert isinstance(event, InputRefused)
+    assert (event.code, event.refusal) == (1003, "text_frame")
+
+
+def test_ping_between_fragments_and_close_at_last() -> None:
+    reader = FrameReader()
+    wire = (
+        FrameSpec(2, b"a", final=False).serialize()
+        + FrameSpec(9, b"ping").serialize()
+        + FrameSpec(0, b"b").serialize()
+        + FrameSpec(8, b"").serialize()
+    )
+    assert reader.receive_data(wire) == [b"ab"]
+    assert reader.events == [PingReceived(b"ping"), CloseReceived(1005, b"")]
+
+
+def test_a_large_message_in_small_reads_takes_linear_time() -> None:
+    def seconds(size: int) -> float:
+        reader = FrameReader()
+        wire = FrameSpec(2, bytes(size)).serialize()
+        started = time.perf_counter()
+        messages = list(
+            itertools.chain.from_iterable(
+                reader.receive_data(wire[start : start + 1000])
+                for start in range(0, len(wire), 1000)
+            )
+        )
+        assert messages == [bytes(size)]
+        return time.perf_counter() - started
+
+    # Quadratic would be a factor of 256; linear is 16. In between, for a noisy machine.
+    assert seconds(16 * 1024 * 1024) < 100 * max(min(seconds(1024 * 1024) for _ in range(3)), 1e-3)
