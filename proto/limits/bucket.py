@@ -22,8 +22,7 @@ class TokenBucket:
     __slots__ = ("_at", "_tokens", "burst", "rate_per_s")
 
     def __init__(self, rate_per_s: float, burst: float, now: float) -> None:
-        if rate_per_s <= 0 or burst <= 0:
-            raise ValueError("rate and burst of a token bucket must be above 0")
+        _check(rate_per_s, burst)
         self.rate_per_s = rate_per_s
         self.burst = burst
         self._tokens = burst
@@ -60,6 +59,7 @@ class TokenBuckets(Generic[Key]):
     __slots__ = ("_buckets", "burst", "max_keys", "rate_per_s")
 
     def __init__(self, rate_per_s: float, burst: float, max_keys: int = MAX_KEYS) -> None:
+        _check(rate_per_s, burst)
         self.rate_per_s = rate_per_s
         self.burst = burst
         self.max_keys = max_keys
@@ -77,3 +77,8 @@ class TokenBuckets(Generic[Key]):
                 del self._buckets[next(iter(self._buckets))]
         self._buckets[key] = bucket
         return bucket.take(now, tokens)
+
+
+def _check(rate_per_s: float, burst: float) -> None:
+    if rate_per_s <= 0 or burst <= 0:
+        raise ValueError("rate and burst of a token bucket must be above 0")

@@ -8,8 +8,7 @@ shuffled, which spreads the load.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from random import Random
+from collections.abc import Callable, Iterable
 from typing import Final
 
 DEFAULT_PERIOD_S: Final = 3600
@@ -61,9 +60,17 @@ class Ranking:
             del self._failures[name]
         return len(times) * _HOUR_S / self.period_s
 
-    def order(self, names: Iterable[str], now: float, random: Random) -> list[str]:
-        """Returns the names, the most reliable first."""
+    def order(
+        self, names: Iterable[str], now: float, shuffle: Callable[[list[str]], None]
+    ) -> list[str]:
+        """Returns the names, the most reliable first.
+
+        Args:
+            names: what to choose from.
+            now: end of the period that counts.
+            shuffle: puts a list in random order, such as `random.Random(...).shuffle`.
+        """
         ordered = list(names)
-        random.shuffle(ordered)
+        shuffle(ordered)
         ordered.sort(key=lambda name: self.rate_per_hour(name, now))  # stable: ties stay shuffled
         return ordered

@@ -17,7 +17,6 @@ wait for the commit of what came before; `RelaySide` is the same order of steps 
 from __future__ import annotations
 
 import heapq
-import uuid
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -28,7 +27,7 @@ from proto.identity.agreement import EncryptionKey
 from proto.identity.errors import AgreementError
 from proto.identity.signing import SigningKey
 from proto.limits.window import Excess
-from proto.rmb import challenge, events, notices, stamp, tags
+from proto.rmb import challenge, events, notices, sealing, stamp, tags
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import Address, SessionKey, from_message, to_message
 from proto.rmb.bounds import DEFAULT_BOUNDS, MAX_PENDING_REQUESTS, PING_EXPIRATION_S, Bounds
@@ -224,7 +223,7 @@ class PeerSide:
             AgreementError: its public key is none.
             BoundError: too many requests wait for answers.
         """
-        uid = uid or self._new_uid()
+        uid = uid or sealing.new_uid(self._random)
         pending = self._pending.get(uid)
         if pending is None and len(self._pending) >= MAX_PENDING_REQUESTS:
             size = len(self._pending) + 1
@@ -279,12 +278,13 @@ class PeerSide:
 
     def send_ping(self, now: int) -> str:
         """Asks the relay for a pong, unsigned as the TypeScript client does; returns its uid."""
-        ping = pb.Envelope(uid=self._new_uid(), timestamp=now, expiration=PING_EXPIRATION_S)
+        uid = sealing.new_uid(self._random)
+        ping = pb.Envelope(uid=uid, timestamp=now, expiration=PING_EXPIRATION_S)
         ping.source.CopyFrom(to_message(self.own))
         ping.destination.SetInParent()  # twin 0
         ping.ping.SetInParent()
         self._output.append(ping.SerializeToString())
-        return ping.uid
+        return uid
 
     # Receiving.
 
@@ -343,7 +343,7 @@ class PeerSide:
         if twin is None:
             raise UnknownTwinError(source.twin)
         challenge.verify(envelope, twin.account)
-        payload = self._sealer.open(envelope, twin)
+        payload = self._sealer.unseal(envelope, twin)
         schema = envelope.schema if envelope.HasField("schema") else None
         uid = envelope.uid
         if kind == "request":
@@ -382,9 +382,6 @@ class PeerSide:
         )
 
     # How an outgoing one is made.
-
-    def _new_uid(self) -> str:
-        return str(uuid.UUID(bytes=self._random(16), version=4))
 
     def _send(
         self, envelope: pb.Envelope, payload: bytes | None, now: int, expiration_s: int

@@ -16,6 +16,15 @@ from proto.rmb.bounds import MAX_SHARED_SECRETS, NONCE_BYTES
 from proto.rmb.errors import CipherError, NoPublicKeyError
 
 
+def new_uid(random: Callable[[int], bytes]) -> str:
+    """Returns a UUID of version 4 (RFC 9562, section 5.4), as every known client uses."""
+    octets = bytearray(random(16))
+    octets[6] = octets[6] & 0x0F | 0x40
+    octets[8] = octets[8] & 0x3F | 0x80
+    text = octets.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
 class PeerTwin(NamedTuple):
     """What a peer needs to know of another twin.
 
@@ -91,7 +100,7 @@ class Sealer:
         challenge.sign(envelope, self._key)
         return envelope.SerializeToString()
 
-    def open(self, envelope: pb.Envelope, sender: PeerTwin) -> bytes:
+    def unseal(self, envelope: pb.Envelope, sender: PeerTwin) -> bytes:
         """Returns the payload, decrypted.
 
         Raises:

@@ -1,0 +1,142 @@
+"""The fixed window."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proto.limits.window import Excess, Limit, WindowCount, window_index
+
+START = 60.0 * 29_920_307  # the first second of a window
+
+
+def _admit(count: WindowCount, limit: Limit, *sizes: int, now: float = START) -> list[str]:
+    verdicts = [count.admit(size, limit, now) for size in sizes]
+    return [verdict.name if verdict else "ok" for verdict in verdicts]
+
+
+def test_messages() -> None:
+    assert _admit(WindowCount(), Limit(messages=2), 1, 1, 1, 1) == ["ok", "ok", "COUNT", "COUNT"]
+
+
+def test_bytes() -> None:
+    count = WindowCount()
+    assert _admit(count, Limit(size_bytes=10), 4, 6, 1, 0) == ["ok", "ok", "SIZE", "SIZE"]
+    assert (count.messages, count.size_bytes) == (4, 11), "a refused message counts too"
+
+
+def test_a_message_larger_than_the_window_does_not_count() -> None:
+    count = WindowCount()
+    assert _admit(count, Limit(1, 10), 11, 11, 10, 1) == ["SIZE", "SIZE", "ok", "COUNT"]
+
+
+def test_no_limit() -> None:
+    assert _admit(WindowCount(), Limit(), *[10**9] * 100) == ["ok"] * 100
+
+
+def test_a_window_begins_at_a_full_minute() -> None:
+    count, limit = WindowCount(), Limit(messages=1)
+    assert _admit(count, limit, 1, now=START + 59.9) == ["ok"]
+    assert _admit(count, limit, 1, now=START + 59.99) == ["COUNT"]
+    assert _admit(count, limit, 1, now=START + 60) == ["ok"]
+    assert window_index(START + 59.99) + 1 == window_index(START + 60) == count.window
+    # A clock that is set back begins a window as well: the index changed.
+    assert _admit(count, limit, 1, now=START) == ["ok"]
+
+
+def test_what_other_workers_counted_counts_here() -> None:
+    count, limit = WindowCount(), Limit(messages=10)
+    _admit(count, limit, 5, 5)
+    assert count.take() == (count.window, 2, 10)
+    _admit(count, limit, 1)
+    count.merge(count.window, 9, 100)  # 2 of them ours
+    assert (count.messages, count.size_bytes) == (10, 101)
+    assert _admit(count, limit, 1) == ["COUNT"]
+
+
+def test_one_increment_at_a_time() -> None:
+    count = WindowCount()
+    assert count.take() is None, "nothing to report"
+    _admit(count, Limit(), 1)
+    assert count.take() == (count.window, 1, 1)
+    _admit(count, Limit(), 2)
+    assert count.take() is None, "the former is not answered"
+    count.merge(count.window, 1, 1)
+    assert count.take() == (count.window, 1, 2)
+    assert count.take() is None
+    count.settle(count.window)
+    assert (count.messages, count.size_bytes) == (2, 3), "applied, though the reply was lost"
+    assert count.take() is None
+
+
+@pytest.mark.parametrize("answer", ["merge", "settle"])
+def test_an_answer_for_a_past_window_is_void(answer: str) -> None:
+    count = WindowCount()
+    _admit(count, Limit(), 1)
+    taken = count.take()
+    assert taken is not None
+    _admit(count, Limit(), 7, now=START + 60)
+    second = count.take()
+    assert second == (taken.window + 1, 1, 7), "the new window does not wait for the old answer"
+    if answer == "merge":
+        count.merge(taken.window, 1000, 1000)
+    else:
+        count.settle(taken.window)
+    assert (count.messages, count.size_bytes) == (1, 7)
+    _admit(count, Limit(), 1, now=START + 60)
+    assert count.take() is None, "the increment of this window is still unanswered"
+
+
+@given(st.lists(st.integers(0, 20), max_size=30), st.integers(0, 10), st.integers(0, 50))
+def test_against_the_rule_as_written(sizes: list[int], messages: int, size_bytes: int) -> None:
+    count, limit = WindowCount(), Limit(messages, size_bytes)
+    counted = total = 0
+    for size in sizes:
+        expected = None
+        if size_bytes and size > size_bytes:
+            expected = Excess.SIZE
+        else:
+            counted, total = counted + 1, total + size
+            if messages and counted > messages:
+                expected = Excess.COUNT
+            elif size_bytes and total > size_bytes:
+                expected = Excess.SIZE
+        assert count.admit(size, limit, START) is expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["admit", "take", "answer"]))))
+def test_workers_agree_once_all_is_answered(steps: list[tuple[int, str]]) -> None:
+    """Three workers and a shared counter: nothing is counted twice or forgotten."""
+    workers = [WindowCount() for _ in range(3)]
+    shared = [0, 0]
+    replies: list[tuple[int, int] | None] = [None] * 3
+    admitted = 0
+
+    def commit(number: int) -> None:
+        increment = workers[number].take()
+        if increment is not None:
+            shared[0] += increment.messages
+            shared[1] += increment.size_bytes
+            replies[number] = (shared[0], shared[1])
+
+    def answer(number: int) -> None:
+        if (reply := replies[number]) is not None:
+            workers[number].merge(workers[number].window, *reply)
+            replies[number] = None
+
+    for number, step in steps:
+        if step == "admit":
+            admitted += 1
+            workers[number].admit(10, Limit(), START)
+        elif step == "take":
+            commit(number)
+        else:
+            answer(number)
+        assert all(worker.messages <= admitted for worker in workers)
+    for _ in range(2):
+        for number in range(3):
+            answer(number)
+            commit(number)
+            answer(number)
+    assert shared == [admitted, admitted * 10]
