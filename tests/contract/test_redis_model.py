@@ -223,6 +223,8 @@ def test_strings_hashes_sets_and_expiry(pair: Pair) -> None:
         ("SET", "k", "v", "EX"),
         ("SET", "k", "v", "NX", "XX"),
         ("INCRBY", "other", "2"),
+        ("INCR", "other"),
+        ("SCAN", "0", "MATCH", "oth*", "COUNT", "500"),
         ("HSET", "h", "a", "1", "b", "2"),
         ("HSET", "h", "a", "3"),
         ("HSET", "h", "a"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from tests.support.sim.values import (
@@ -278,6 +279,19 @@ def incrby(db: Keyspace, args: Args) -> int:
     value = added(integer(stored if stored is not None else b"0"), increment)
     db.values[args[0]] = b"%d" % value
     return value
+
+
+@command("incr", 2, grows=True)
+def incr(db: Keyspace, args: Args) -> int:
+    return incrby(db, [args[0], b"1"])
+
+
+@command("scan", -2)
+def scan(db: Keyspace, args: Args) -> list[Any]:
+    """All keys at once, whatever COUNT says; the real one may need several calls."""
+    options = dict(zip((a.upper() for a in args[1::2]), args[2::2], strict=True))
+    pattern = options.get(b"MATCH", b"*").decode()
+    return [b"0", [key for key in list(db.values) if fnmatchcase(key.decode(), pattern)]]
 
 
 @command("del", -2, write=True)

@@ -65,6 +65,14 @@ class Pipe:
         if self._timer is not None:
             self._timer.cancel()
 
+    def release(self) -> None:
+        """End a stall."""
+        self.stalled_until = 0.0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._arm()
+
     def flush(self) -> None:
         """Everything in flight arrives now, whatever stalls it."""
         self.stalled_until = 0.0
@@ -157,8 +165,8 @@ class Link:
 
     def cut(self) -> None:
         """End the connection on both sides now; what is in flight is lost."""
-        self.up.drop()
         self._lose_client()
+        self.up.drop()
         self.server.closed()
 
     def half_open(self, for_s: float) -> None:
@@ -220,7 +228,10 @@ class Link:
             self.transport.protocol.data_received(data)
 
     def _lose_client(self) -> None:
+        unanswered = bool(self.up.in_flight or self.down.in_flight or self.server.reader.has_data())
         self.down.drop()
+        if not self.transport.closing and self.network.on_lost is not None:
+            self.network.on_lost(self, unanswered)
         if not self.transport.closing:
             self.transport.closing = True
             error = ConnectionResetError("the simulated link ended")
@@ -244,6 +255,7 @@ class Network:
         self.server_loop = server_loop
         self.latency_s = latency_s
         self.links: list[Link] = []
+        self.on_lost: Callable[[Link, bool], None] | None = None  # with something unanswered?
         self.unreachable = False  # attempts to connect get no answer at all
 
     def latency(self) -> float:

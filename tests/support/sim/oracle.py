@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 from typing import Any
 
 from proto.rmb.address import SessionKey, from_message, parse
@@ -188,7 +189,8 @@ class Oracle:
         if former is again.connection:
             return None
         socket = former.client.socket
-        if first.position > socket.last_look:
+        seen = socket.acknowledged_bytes if socket.was_reset else socket.last_look
+        if first.position > seen:
             if socket.died_at is not None or former.worker in self._deaths:
                 return Excuse.NOT_ACKNOWLEDGED
             if self._unanswered_claim(message.to, former.opened_at, again.at):
@@ -204,7 +206,7 @@ class Oracle:
     def _unanswered_claim(self, key: SessionKey, since: float, until: float) -> bool:
         """Whether a take-over of the key began in this time and its holder was too slow."""
         claims = self._claims[key]
-        for (_, former), (at, _) in zip(claims, claims[1:], strict=False):
+        for (_, former), (at, _) in pairwise(claims):
             if since <= at <= until:
                 released = self._releases.get((key, former), float("inf"))
                 if released > at + RELEASE_WAIT_S - ROUND_TRIP_S:

@@ -62,6 +62,7 @@ class SimSocket:
         self.last_look = 0  # what the worker saw when it last asked `acknowledged`
         self.died_at: float | None = None  # when the relay's end learned that it is over
         self.acknowledged_bytes = 0
+        self.was_reset = False  # by the peer; from then on the kernel's queue stays what it is
         self._buffer = bytearray()
         self._discarded = False
         self._was_high = False
@@ -76,7 +77,6 @@ class SimSocket:
         self._closing = False
         self._close_code = 0
         self._over = False
-        self._reset = False  # from then on the kernel's queue stays what it is
         self._write(b"\0" * HANDSHAKE_BYTES)
 
     # RelaySocket
@@ -208,7 +208,7 @@ class SimSocket:
         while True:
             unsent = len(self._queue) - self._in_flight
             size = min(SEGMENT_BYTES, unsent, client.window() - self._in_flight)
-            if size <= 0 or client.path_broken or self._reset:
+            if size <= 0 or client.path_broken or self.was_reset:
                 return
             start = self._in_flight
             segment = bytes(self._queue[start : start + size])
@@ -218,7 +218,7 @@ class SimSocket:
 
     def acknowledge(self, size: int) -> None:
         """An acknowledgement arrived."""
-        if self._reset:
+        if self.was_reset:
             return
         self.acknowledged_bytes += size
         self._in_flight -= size
@@ -249,7 +249,7 @@ class SimSocket:
         """A close frame (its code) or a reset (1006) arrived from the client."""
         if code == 1006:
             self._inbound.clear()
-            self._reset = True
+            self.was_reset = True
         self._inbound_end = code
         self.loop.call_soon(self._read)
 
