@@ -98,6 +98,11 @@ class Client(WSListener):
             self.transport.disconnect()
 
 
+def source_address(twin: int) -> str:
+    """A loopback address of the twin's own: a relay counts handshakes by address."""
+    return f"127.{1 + (twin >> 16) % 250}.{(twin >> 8) % 256}.{twin % 256}"
+
+
 async def sign_in(client: Client, url: str, token: str) -> None:
     """Connect a full client."""
     await ws_connect(
@@ -105,6 +110,7 @@ async def sign_in(client: Client, url: str, token: str) -> None:
         f"{url}/?{token}",
         websocket_handshake_timeout=HANDSHAKE_TIMEOUT_S,
         max_frame_size=LARGEST_FRAME_BYTES,
+        local_addr=(source_address(client.twin), 0),
     )
 
 
@@ -156,7 +162,7 @@ class BareClient(asyncio.Protocol):
             self._transport.abort()
 
 
-async def stay(url: str, token: str, slow: bool) -> BareClient:
+async def stay(url: str, twin: int, token: str, slow: bool) -> BareClient:
     """Open a bare client and return once it is upgraded."""
     loop = asyncio.get_running_loop()
     address = urlsplit(url)
@@ -171,6 +177,7 @@ async def stay(url: str, token: str, slow: bool) -> BareClient:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_RECEIVE_BUFFER_BYTES)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, ETHERNET_SEGMENT_BYTES)
     try:
+        sock.bind((source_address(twin), 0))
         await loop.sock_connect(sock, (address.hostname, address.port))
         _, client = await loop.create_connection(lambda: BareClient(request, slow), sock=sock)
     except BaseException:

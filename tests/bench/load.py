@@ -65,7 +65,7 @@ class Generator:
 
         async def one_after_another() -> None:
             for twin in waiting:
-                self.bare.append(await stay(url, self.tokens[twin], slow))
+                self.bare.append(await stay(url, twin, self.tokens[twin], slow))
 
         await asyncio.gather(*(one_after_another() for _ in range(CONNECTS_AT_ONCE)))
         return {"began_ns": began, "ended_ns": perf_counter_ns()}

@@ -141,7 +141,6 @@ def relay(cores: frozenset[int], options: RelayOptions, twins: Sequence[int]) ->
             "RMB_DATABASE__URL": f"sqlite:///{data}/relay.sqlite3",
             "RMB_REDIS__URL": redis.url,
             "RMB_RELAY__DOMAINS": bench_twins.DOMAIN,
-            "RMB_RELAY__HANDSHAKES_PER_IP_PER_S": "0",
             "RMB_LIMITS__COUNT": str(UNREACHED_COUNT),
             "RMB_LIMITS__SIZE": str(UNREACHED_SIZE_BYTES),
             "RMB_TWINS__SOURCE": "registry",
