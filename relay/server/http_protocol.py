@@ -163,6 +163,8 @@ class RelayHttpProtocol(HttpToolsProtocol):
         if self.client is not None:
             handle = transport.get_extra_info("socket")
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            # asyncio does it only where the listener was made with an explicit protocol number.
+            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connections.discard(self)
         # Nothing of HTTP outlives the upgrade; parser and protocol would hold each other.
         self.parser = None

@@ -77,15 +77,20 @@ class Running:
         self.app = app
         self.limits = limits
         self.address = address
+        self.clients: list[asyncio.StreamWriter] = []
 
     @property
     def url(self) -> str:
         return f"ws://127.0.0.1:{self.address[1]}/"
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection that is ended with the server at the latest."""
         if isinstance(self.address, str):
-            return await asyncio.open_unix_connection(self.address)
-        return await asyncio.open_connection(*self.address[:2])
+            reader, writer = await asyncio.open_unix_connection(self.address)
+        else:
+            reader, writer = await asyncio.open_connection(*self.address[:2])
+        self.clients.append(writer)
+        return reader, writer
 
 
 @contextlib.asynccontextmanager
@@ -118,11 +123,16 @@ async def running(
     task = asyncio.create_task(server._serve([listener]))
     while not server.started:
         await asyncio.sleep(0)
+    started = Running(app, limits, address)
     try:
-        yield Running(app, limits, address)
+        yield started
     finally:
         server.should_exit = True
         await task
+        for client in started.clients:
+            client.transport.abort()
+            with contextlib.suppress(OSError):
+                await client.wait_closed()
 
 
 HANDSHAKE = (

@@ -1,0 +1,459 @@
+"""Websocket connections on a real server: messages, pings, closes, refused input."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from proto.websocket.frames import close_payload
+from relay.server.limits import ServerLimits
+from relay.server.socket import EXTENSION
+from tests.proto.websocket.oracle import FrameSpec
+from tests.relay.server.running import HANDSHAKE, EchoApp, Running, raw_websocket, running
+
+Run = Callable[[Any], None]
+
+
+def frame(payload: bytes, opcode: int = 2, *, final: bool = True) -> bytes:
+    return FrameSpec(opcode, payload, final=final).serialize()
+
+
+async def read_close(reader: asyncio.StreamReader) -> tuple[int, str]:
+    """Read frames up to a close frame."""
+    while True:
+        first, second = await reader.readexactly(2)
+        size = second
+        if size == 126:
+            size = int.from_bytes(await reader.readexactly(2), "big")
+        elif size == 127:
+            size = int.from_bytes(await reader.readexactly(8), "big")
+        payload = await reader.readexactly(size)
+        if first == 0x88:
+            return int.from_bytes(payload[:2], "big"), payload[2:].decode()
+
+
+def test_echo_of_every_size_with_a_client_library(run: Run) -> None:
+    async def main() -> None:
+        async with running() as server, connect(server.url, compression=None, max_size=None) as c:
+            for size in (0, 1, 125, 126, 65535, 65536, 3_000_000):
+                await c.send(b"m" * size)
+                assert await c.recv() == b"m" * size
+            recorded = await server.app.connections.get()
+            await c.close(4321, "tschüß")
+            await recorded.ended.wait()
+            assert recorded.ends == [(4321, None)]
+            while not server.app.disconnects:
+                await asyncio.sleep(0)
+            assert server.app.disconnects == [
+                {"type": "websocket.disconnect", "code": 4321, "reason": ""}
+            ]
+
+    run(main())
+
+
+def test_messages_of_one_read_come_in_one_call(run: Run) -> None:
+    async def main() -> None:
+        async with running() as server:
+            reader, writer, recorded = await raw_websocket(server)
+            writer.write(frame(b"x") * 50 + frame(b""))
+            await reader.readexactly(50 * 3 + 2)
+            assert recorded.messages == [b"x"] * 50 + [b""]
+            assert recorded.reads == [51]
+            writer.close()
+
+    run(main())
+
+
+def test_bytes_sent_before_the_answer_are_not_lost(run: Run) -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+        app = EchoApp()
+
+        async def later(scope: Any, receive: Any, send: Any) -> None:
+            await go.wait()
+            app.verdict = None
+            feed = iter([{"type": "websocket.connect"}])
+
+            async def again() -> Any:
+                return next(feed, None) or await receive()
+
+            await app(scope, again, send)
+
+        app.verdict = later
+        async with running(app) as server:
+            reader, writer = await server.open()
+            writer.write(HANDSHAKE + frame(b"first") + frame(b"half")[:4])
+            await asyncio.sleep(0.05)
+            writer.write(frame(b"half")[4:])
+            go.set()
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(13) == b"\x82\x05first\x82\x04half"
+            writer.close()
+
+    run(main())
+
+
+def test_headers_and_token_are_dropped_at_start(run: Run) -> None:
+    async def main() -> None:
+        seen: list[Any] = []
+        app = EchoApp()
+
+        async def look(scope: Any, receive: Any, send: Any) -> None:
+            seen.append((scope["path"], scope["query_string"], dict(scope["headers"])[b"host"]))
+            extension = scope["extensions"][EXTENSION]
+            seen.append(extension["query"])
+            await send({"type": "websocket.accept", "headers": [(b"x-a", b"b")]})
+            extension["socket"].start(Nothing())
+            seen.append((scope["query_string"], scope["headers"]))
+            await receive()
+
+        app.verdict = look
+        async with running(app) as server:
+            reader, writer = await server.open()
+            writer.write(HANDSHAKE)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in head
+            assert b"x-a: b\r\n" in head
+            assert seen == [
+                ("/x", b"secret-token", b"localhost"),
+                b"secret-token",
+                (b"", []),
+            ]
+            writer.close()
+
+    run(main())
+
+
+class Nothing:
+    def messages_received(self, messages: list[bytes]) -> None: ...
+    def writable(self) -> None: ...
+    def closed(self, code: int, detail: str | None) -> None: ...
+
+
+def test_token_never_reaches_a_log(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    async def main() -> None:
+        app = EchoApp()
+        async with running(app) as server:
+            _reader, writer, _ = await raw_websocket(server)
+            writer.close()
+            reader, writer = await server.open()
+            writer.write(b"GET /y?secret-token HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            await reader.read()
+
+            async def fail(scope: Any, receive: Any, send: Any) -> None:
+                raise RuntimeError("on purpose")
+
+            app.verdict = fail
+            reader, writer = await server.open()
+            writer.write(HANDSHAKE)
+            assert (await reader.read()).startswith(b"HTTP/1.1 500 ")
+            writer.close()
+
+    run(main())
+    assert "'/x' accepted" in caplog.text
+    assert "secret-token" not in caplog.text
+
+
+REFUSED = [
+    (frame(b"text", 1), 1003, "text_frame"),
+    (frame(b"x" * 2000), 1009, "too_large"),
+    (FrameSpec(2, b"", claimed_bytes=2**40).serialize(), 1009, "too_large"),
+    (FrameSpec(2, b"x", masked=False).serialize(), 1002, "protocol_error"),
+    (FrameSpec(2, b"x", reserved=4).serialize(), 1002, "protocol_error"),
+    (FrameSpec(2, b"x", length_bytes=8).serialize(), 1002, "protocol_error"),
+    (frame(b"x", 3), 1002, "protocol_error"),
+    (frame(b"x", 0), 1002, "protocol_error"),
+    (frame(b"\x03\xe8\xff", 8), 1007, "protocol_error"),
+    (frame(b"\x03\xed", 8), 1002, "protocol_error"),
+]
+
+
+@pytest.mark.parametrize(("wire", "code", "detail"), REFUSED)
+def test_refused_input(run: Run, wire: bytes, code: int, detail: str) -> None:
+    async def main() -> None:
+        async with running(limits=ServerLimits(max_message_bytes=1500)) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            writer.write(frame(b"good") + wire + frame(b"never seen"))
+            assert (await read_close(reader))[0] == code
+            writer.write(frame(b"", 8))
+            writer.write_eof()
+            assert await reader.read() == b""
+            await recorded.ended.wait()
+            assert recorded.messages == [b"good"]
+            assert recorded.ends == [(code, detail)]
+            writer.close()
+
+    run(main())
+
+
+def test_partial_messages_of_all_connections_share_one_budget(run: Run) -> None:
+    async def main() -> None:
+        limits = ServerLimits(partial_bytes=100_000)
+        async with running(limits=limits) as server:
+            _, first, _ = await raw_websocket(server)
+            first.write(frame(b"x" * 90_000)[:80_000])
+            while limits.partial.used_bytes < 80_000:
+                await asyncio.sleep(0.001)
+            reader, second, recorded = await raw_websocket(server)
+            second.write(frame(b"x" * 90_000)[:80_000])
+            assert (await read_close(reader))[0] == 1013
+            second.close()
+            await recorded.ended.wait()
+            assert recorded.ends == [(1013, "too_large")]
+            assert limits.partial.refused == 1
+            first.close()
+            while limits.partial.used_bytes:
+                await asyncio.sleep(0.001)
+
+    run(main())
+
+
+def test_ping_is_answered_and_so_are_many(run: Run) -> None:
+    async def main() -> None:
+        async with running() as server:
+            reader, writer, _ = await raw_websocket(server)
+            writer.write(frame(b"1", 9) + frame(b"2", 9) + frame(b"unasked", 10))
+            assert await reader.readexactly(6) == b"\x8a\x011\x8a\x012"
+            writer.close()
+
+    run(main())
+
+
+def test_ping_flood_of_a_client_that_does_not_read_stays_bounded(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            _reader, writer, recorded = await raw_websocket(server)
+            writer.transport.pause_reading()
+            before = recorded.socket.last_received
+            flood = frame(b"p" * 125, 9) * 500
+            for _ in range(150):
+                writer.write(flood)
+                await writer.drain()
+            while recorded.socket.last_received == before:
+                await asyncio.sleep(0.001)
+            # One read's pongs may go over the mark; then it is one pong for all.
+            assert recorded.socket.buffered_bytes() < 1024 * 1024
+            writer.transport.abort()
+            await recorded.ended.wait()
+
+    run(main())
+
+
+def test_close_sends_frame_and_waits_for_the_peer(run: Run) -> None:
+    async def main() -> None:
+        async with running() as server:
+            reader, writer, recorded = await raw_websocket(server)
+            recorded.socket.send_messages([b"last"])
+            recorded.socket.close(4001, "replaced")
+            recorded.socket.close(4002, "a second one is not heard")
+            sent = recorded.socket.written
+            assert recorded.socket.send_messages([b"too late"]) > sent
+            assert await read_close(reader) == (4001, "replaced")
+            writer.write(frame(b"ignored") + frame(close_payload(4001, "replaced"), 8))
+            assert await reader.read() == b""
+            writer.close()
+            await recorded.ended.wait()
+            assert recorded.messages == []
+            assert recorded.ends == [(4001, None)]
+            assert recorded.socket.acknowledged() < recorded.socket.written
+            assert recorded.socket.drained()
+
+    run(main())
+
+
+def test_close_is_bounded_when_the_peer_says_nothing(run: Run) -> None:
+    async def main() -> None:
+        async with running(limits=ServerLimits(close_timeout_s=0.2)) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            recorded.socket.pause_reading()
+            recorded.socket.close(4001, "replaced")
+            assert await read_close(reader) == (4001, "replaced")
+            await recorded.ended.wait()
+            assert recorded.ends == [(4001, None)]
+            writer.close()
+
+    run(main())
+
+
+def test_close_with_a_stuck_buffer_ends_with_what_the_kernel_had(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            client = socket.create_connection(server.address)
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(client, HANDSHAKE)
+            recorded = await server.app.connections.get()
+            position = 0
+            while recorded.socket.buffered_bytes() < 1_000_000:
+                position = recorded.socket.send_messages([b"m" * 100_000])
+                await asyncio.sleep(0)
+            recorded.socket.close(4001, "replaced")
+            await asyncio.sleep(0.05)
+            assert recorded.ends == []  # the kernel still has what the client did not read
+            received = 0
+            while data := await loop.sock_recv(client, 1 << 20):
+                received += len(data)
+            await recorded.ended.wait()
+            assert recorded.ends == [(4001, None)]
+            assert received < position
+            assert recorded.socket.acknowledged() <= received
+            assert recorded.socket.acknowledged() > received - 1_000_000
+            assert recorded.socket.drained()
+            client.close()
+
+    run(main())
+
+
+def test_end_without_close_frame(run: Run) -> None:
+    async def main() -> None:
+        async with running() as server:
+            _, writer, recorded = await raw_websocket(server)
+            writer.close()
+            await recorded.ended.wait()
+            assert recorded.ends == [(1006, None)]
+
+            _, writer, recorded = await raw_websocket(server)
+            recorded.socket.abort()
+            recorded.socket.abort()
+            await recorded.ended.wait()
+            assert recorded.ends == [(1006, None)]
+            writer.close()
+
+    run(main())
+
+
+def test_writable_after_the_high_water_mark(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            writer.transport.pause_reading()
+            while recorded.socket.buffered_bytes() < 1_000_000:
+                recorded.socket.send_messages([b"m" * 100_000])
+                await asyncio.sleep(0)
+            assert not recorded.writable_again.is_set()
+            writer.transport.resume_reading()
+            while not recorded.writable_again.is_set():
+                assert await reader.read(1 << 20)
+
+    run(main())
+
+
+def test_paused_reading_holds_messages_back(run: Run) -> None:
+    async def main() -> None:
+        async with running() as server:
+            reader, writer, recorded = await raw_websocket(server)
+            recorded.socket.pause_reading()
+            recorded.socket.pause_reading()
+            writer.write(frame(b"held"))
+            await asyncio.sleep(0.05)
+            assert recorded.messages == []
+            recorded.socket.resume_reading()
+            recorded.socket.resume_reading()
+            assert await reader.readexactly(6) == b"\x82\x04held"
+            writer.close()
+
+    run(main())
+
+
+def test_server_shutdown_closes_with_1012(run: Run) -> None:
+    async def main() -> None:
+        async with running() as server:
+            reader, writer, recorded = await raw_websocket(server)
+            closing = asyncio.create_task(read_close(reader))
+            recorded_again = recorded
+            closing.add_done_callback(lambda _: writer.write(frame(b"", 8)))
+            closing.add_done_callback(lambda _: writer.write_eof())
+        assert await closing == (1012, "restart")
+        assert recorded_again.ends == [(1012, None)]
+        writer.close()
+
+    run(main())
+
+
+def test_unix_socket(run: Run, tmp_path: Any) -> None:
+    async def main() -> None:
+        async with running(path=str(tmp_path / "s")) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            assert recorded.socket.remote == "unix"
+            writer.write(frame(b"hello"))
+            assert await reader.readexactly(7) == b"\x82\x05hello"
+            assert recorded.socket.acknowledged() == recorded.socket.written
+            writer.transport.abort()
+            await recorded.ended.wait()
+
+    run(main())
+
+
+def test_options_of_the_connection(run: Run) -> None:
+    async def main() -> None:
+        async with running() as server:
+            _, writer, recorded = await raw_websocket(server)
+            handle = recorded.socket._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+            assert handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert handle.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert recorded.socket.remote.startswith("127.0.0.1:")
+            writer.close()
+
+    run(main())
+
+
+def test_a_failing_receiver_costs_its_own_connection_only(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with running() as server:
+            reader, writer, recorded = await raw_websocket(server)
+
+            def fail(messages: list[bytes]) -> None:
+                raise RuntimeError("on purpose")
+
+            recorded.messages_received = fail  # type: ignore[method-assign]
+            writer.write(frame(b"x"))
+            await recorded.ended.wait()
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+            async with connect(server.url) as other:
+                await other.send(b"still here")
+                assert await other.recv() == b"still here"
+
+    run(main())
+
+
+def test_compression_is_not_offered(run: Run) -> None:
+    async def main() -> None:
+        async with running() as server:
+            async with connect(server.url, compression="deflate") as client:
+                assert client.response is not None
+                assert "Sec-WebSocket-Extensions" not in client.response.headers
+                await client.send(b"plain")
+                assert await client.recv() == b"plain"
+            with pytest.raises(ConnectionClosed):
+                await client.recv()
+
+    run(main())
+
+
+def test_many_connections_at_once(run: Run) -> None:
+    async def main() -> None:
+        async def one(server: Running, number: int) -> None:
+            async with connect(server.url) as client:
+                for count in range(20):
+                    message = b"%d:%d" % (number, count)
+                    await client.send(message)
+                    assert await client.recv() == message
+
+        async with running() as server:
+            await asyncio.gather(*(one(server, number) for number in range(50)))
+
+    run(main())
