@@ -71,8 +71,8 @@ fmt: $(DEV) ## Format the code
 	$(BIN)/ruff format .
 
 proto: $(DEV) ## Generate the message classes from the .proto files
-	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
-	    proto/rmb/types.proto proto/rmb/peer.proto
+	$(BIN)/python -m grpc_tools.protoc -I proto/rmb --python_out=proto/rmb --pyi_out=proto/rmb \
+	    types.proto peer.proto
 
 requirements: ## Resolve the requirement files anew (needs uv)
 	@command -v uv >/dev/null || { echo 'make requirements needs uv' >&2; exit 1; }
