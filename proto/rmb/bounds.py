@@ -28,8 +28,8 @@ are, where clients send at most their own handful."""
 MAX_TWIN: Final = 2**32 - 1
 """Twin ids are uint32 on the wire and on chain."""
 
-MAX_UINT64: Final = 2**64 - 1
-"""Timestamps and expirations are uint64 on the wire."""
+MAX_CHARACTER_BYTES: Final = 4
+"""One character in UTF-8: text of so many fewer characters needs no encoding to be measured."""
 
 NOTICE_EXPIRATION_S: Final = 300
 """Life of an error envelope made by a relay."""

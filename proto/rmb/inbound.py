@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import SessionKey
-from proto.rmb.bounds import DEFAULT_BOUNDS, Bounds
+from proto.rmb.bounds import DEFAULT_BOUNDS, MAX_CHARACTER_BYTES, Bounds
 from proto.rmb.errors import BoundError
 from proto.rmb.reasons import MessageReason
 
@@ -71,7 +71,7 @@ def examine(origin: SessionKey, raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> 
     if not connection:
         if not destination.HasField("connection"):
             connection = None
-    elif len(connection) * 4 > bounds.connection_bytes:  # no character takes more than 4 bytes
+    elif len(connection) * MAX_CHARACTER_BYTES > bounds.connection_bytes:
         try:
             _check_size("destination.connection", connection, bounds.connection_bytes)
         except BoundError as error:
@@ -81,9 +81,10 @@ def examine(origin: SessionKey, raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> 
 
 def _check_size(field: str, text: str, bound_bytes: int) -> None:
     """Raises BoundError when text takes more bytes than allowed."""
-    size_bytes = len(text.encode())
-    if size_bytes > bound_bytes:
-        raise BoundError(field, size_bytes, bound_bytes)
+    if len(text) * MAX_CHARACTER_BYTES > bound_bytes:
+        size_bytes = len(text.encode())
+        if size_bytes > bound_bytes:
+            raise BoundError(field, size_bytes, bound_bytes)
 
 
 def _judge_size(envelope: pb.Envelope, raw: bytes, bounds: Bounds) -> Examined | None:
@@ -97,8 +98,8 @@ def _judge_size(envelope: pb.Envelope, raw: bytes, bounds: Bounds) -> Examined |
         return None, None, MessageReason.TOO_LARGE, str(error)
     try:
         _check_size("tags", envelope.tags, bounds.tags_bytes)
-        if len(raw) > bounds.relays_bytes:
-            _check_size("relays", "".join(envelope.relays), bounds.relays_bytes)
+        if len(raw) > bounds.relays_bytes and (relays := envelope.relays):
+            _check_size("relays", "".join(relays), bounds.relays_bytes)
     except BoundError as error:
         return envelope, None, MessageReason.TOO_LARGE, str(error)
     return None

@@ -65,9 +65,10 @@ def _check(data: bytes) -> pb.Envelope | None:
         assert event.data == data
         assert answers == []
     for answer in answers:
+        assert parsed is not None
         made = pb.Envelope.FromString(answer)
         assert len(answer) <= len(data) + 500, "no answer is much larger than its cause"
-        assert made.uid == parsed.uid if parsed else False
+        assert made.uid == parsed.uid
         assert made.HasField("pong") or parsed.HasField("request")
 
     peer = make_peer(2)

@@ -74,7 +74,7 @@ class MemoryRelay:
         self.events.append(event)
         if isinstance(event, events.EnvelopeAccepted):
             if event.step is Step.QUEUE:
-                self.queues[tuple(event.destination)].append(event.data)
+                self.queues[event.destination].append(event.data)
             else:
                 assert event.step is Step.FEDERATE, event
                 self.federated.append(event.data)

@@ -143,7 +143,7 @@ def test_an_absent_session_gets_its_mail_in_order() -> None:
     assert drain(bob) == []
     relay.join(bob)
     roundtrip(relay)
-    assert [event.uid for event in drain(bob)] == sent  # type: ignore[union-attr]
+    assert [event.uid for event in drain(bob)] == sent
 
 
 def test_a_stray_answer_is_unmatched() -> None:
