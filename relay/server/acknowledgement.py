@@ -32,6 +32,7 @@ from enum import Enum
 from typing import Final
 
 SIOCOUTQ: Final[int] = termios.TIOCOUTQ
+TCP_CLOSE: Final = 7  # linux/tcp_states.h; the first byte of TCP_INFO
 _queue_size: Final = array("i", [0])  # reused by each look: no allocation on the hot path
 
 
@@ -115,15 +116,9 @@ class Outgoing:
         self._fd = duplicate.fileno()
         return duplicate
 
-    def queue_empty(self) -> bool:
-        """Whether the kernel has nothing left that is not acknowledged, or does not tell."""
-        if self._fd < 0:
-            return True
-        try:
-            fcntl.ioctl(self._fd, SIOCOUTQ, _queue_size)
-        except OSError:
-            return True
-        return _queue_size[0] == 0
+    def settled(self) -> bool:
+        """Whether waiting longer would not change what is acknowledged."""
+        return self._fd < 0 or _queue_bytes(self._fd) == 0
 
     def _arrived_elsewhere(self, sent: int, in_kernel: int) -> int:
         if self._transport.is_closing():
@@ -150,3 +145,19 @@ class Outgoing:
         if error.errno not in (errno.EINVAL, errno.ENOTTY, errno.EOPNOTSUPP):
             raise error
         self._kind = Kind.UNKNOWN
+
+
+def _queue_bytes(fd: int) -> int:
+    """What the kernel's queue holds; 0 where the system does not tell."""
+    try:
+        fcntl.ioctl(fd, SIOCOUTQ, _queue_size)
+    except OSError:
+        return 0
+    return _queue_size[0]
+
+
+def is_reset(connection: socket.socket) -> bool:
+    """Whether a TCP connection has ended: nothing in its queue will arrive any more."""
+    if connection.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
+        return False
+    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSE

@@ -29,7 +29,7 @@ from proto.websocket.frames import (
     framed_bytes,
     pong_frame,
 )
-from relay.server.acknowledgement import Outgoing
+from relay.server.acknowledgement import Outgoing, is_reset
 from relay.server.handshake import http_answer, switching_protocols
 from relay.server.limits import ServerLimits
 from relay.server.socket import Receiver
@@ -269,7 +269,7 @@ class FrameProtocol(asyncio.Protocol):
 
     def drained(self) -> bool:
         if self._lingering is not None:
-            return self._outgoing.queue_empty()
+            return self._outgoing.settled()
         return self.acknowledged() == self.written - self._discarded_bytes
 
     def pause_reading(self) -> None:
@@ -434,7 +434,7 @@ class FrameProtocol(asyncio.Protocol):
     def _linger(self, until: float) -> None:
         if self._lingering is None:
             return
-        if self._outgoing.queue_empty() or self._loop.time() >= until:
+        if self._outgoing.settled() or is_reset(self._lingering) or self._loop.time() >= until:
             self._outgoing.lost(self.written - self._discarded_bytes)
             self._lingering.close()
             self._lingering = None

@@ -1,0 +1,297 @@
+"""What counts as acknowledged, on living, stalled, reset and closed connections; both loops."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import datetime
+import fcntl
+import socket
+import ssl
+import struct
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from relay.server.socket import RelaySocket
+from tests.proto.websocket.oracle import FrameSpec
+from tests.relay.server.running import HANDSHAKE, EchoApp, Recorded, Running, raw_websocket, running
+
+Run = Callable[[Any], None]
+STUCK_BYTES = 4_000_000
+
+
+def unread(client: socket.socket) -> int:
+    """Bytes in the client's kernel that it did not read."""
+    size = array.array("i", [0])
+    fcntl.ioctl(client, termios.FIONREAD, size)
+    return size[0]
+
+
+def reset(client: socket.socket) -> None:
+    """End a connection with RST."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+async def plain_client(server: Running) -> tuple[socket.socket, Recorded]:
+    """A client of which only the kernel reads."""
+    family = socket.AF_UNIX if isinstance(server.address, str) else socket.AF_INET
+    client = socket.socket(family)
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(client, server.address)
+    await loop.sock_sendall(client, HANDSHAKE)
+    return client, await server.app.connections.get()
+
+
+async def stuck(relay_socket: RelaySocket) -> None:
+    """Write until megabytes wait in the transport and the kernel takes nothing more."""
+    while relay_socket.buffered_bytes() < STUCK_BYTES:
+        relay_socket.send_messages([b"m" * 100_000])
+        await asyncio.sleep(0)
+    before = -1
+    while before != relay_socket.acknowledged():
+        before = relay_socket.acknowledged()
+        await asyncio.sleep(0.05)
+
+
+def test_all_is_acknowledged_by_a_client_whose_kernel_takes_it(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            client, recorded = await plain_client(server)
+            position = recorded.socket.send_messages([b"one", b"two"])
+            while recorded.socket.acknowledged() < position:
+                await asyncio.sleep(0)
+            assert recorded.socket.acknowledged() == recorded.socket.written == position
+            assert recorded.socket.drained()
+            assert unread(client) == position  # nobody read a byte of it
+            client.close()
+            await recorded.ended.wait()
+            assert recorded.socket.acknowledged() == position
+
+    run(main())
+
+
+def test_a_stalled_client_has_acknowledged_what_its_kernel_holds(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            client, recorded = await plain_client(server)
+            await stuck(recorded.socket)
+            assert recorded.socket.acknowledged() == unread(client)
+            assert recorded.socket.written > unread(client) + STUCK_BYTES
+            assert not recorded.socket.drained()
+            reset(client)
+            await recorded.ended.wait()
+
+    run(main())
+
+
+@pytest.mark.parametrize("looks", ["at every turn", "at the end only"])
+@pytest.mark.parametrize("writes", [True, False])
+def test_reset_with_megabytes_in_transport_and_kernel(run: Run, looks: str, writes: bool) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            client, recorded = await plain_client(server)
+            await stuck(recorded.socket)
+            arrived = unread(client)
+            reset(client)
+            # The kernel knows of the reset now, the loop does not.
+            position = 0
+            for _ in range(1000):
+                if writes:
+                    position = recorded.socket.send_messages([b"into the void"])
+                if looks == "at every turn":
+                    assert recorded.socket.acknowledged() <= arrived
+                if recorded.ends:
+                    break
+                await asyncio.sleep(0)
+            await recorded.ended.wait()
+            assert recorded.ends == [(1006, None)]
+            assert recorded.socket.acknowledged() <= arrived
+            assert recorded.socket.acknowledged() > arrived - 1_000_000
+            # The descriptor's number belongs to somebody else soon.
+            others = [socket.socket() for _ in range(20)]
+            assert (
+                recorded.socket.acknowledged() <= arrived < max(position, recorded.socket.written)
+            )
+            assert recorded.socket.send_messages([b"late"]) > arrived
+            for other in others:
+                other.close()
+
+    run(main())
+
+
+def test_reset_while_a_discarded_connection_drains_ends_it_at_once(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            client, recorded = await plain_client(server)
+            await stuck(recorded.socket)
+            arrived = unread(client)
+            loop = asyncio.get_running_loop()
+            recorded.socket.close(4001, "replaced")
+            await asyncio.sleep(0.05)
+            assert recorded.ends == []
+            assert not recorded.socket.drained()
+            started = loop.time()
+            reset(client)
+            await recorded.ended.wait()
+            assert loop.time() - started < server.limits.close_timeout_s / 2
+            assert recorded.socket.acknowledged() <= arrived
+
+    run(main())
+
+
+def test_reset_in_the_middle_of_reading_counts_to_the_byte(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            client, recorded = await plain_client(server)
+            await stuck(recorded.socket)
+            read = len(client.recv(50_000))
+            await asyncio.sleep(0.05)
+            acknowledged = recorded.socket.acknowledged()
+            assert acknowledged == read + unread(client)
+            reset(client)
+            await recorded.ended.wait()
+            assert recorded.socket.acknowledged() == acknowledged
+
+    run(main())
+
+
+def test_clean_close_of_a_client_that_read_all_leaves_nothing_open(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            for _ in range(20):
+                reader, writer, recorded = await raw_websocket(server)
+                # No look happens between this write and the end.
+                position = recorded.socket.send_messages([b"m" * 1000])
+                await reader.readexactly(1004)
+                writer.write(FrameSpec(8, b"\x03\xe8").serialize())
+                assert await reader.read() == b"\x88\x02\x03\xe8"
+                writer.close()
+                await recorded.ended.wait()
+                assert recorded.socket.acknowledged() >= position
+
+    run(main())
+
+
+def test_end_without_close_frame_leaves_nothing_open(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            position = recorded.socket.send_messages([b"m" * 1000])
+            await reader.readexactly(1004)
+            writer.close()
+            await recorded.ended.wait()
+            assert recorded.socket.acknowledged() == position
+
+    run(main())
+
+
+def test_what_is_written_after_close_began_never_arrives(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            recorded.socket.close(4001, "replaced")
+            position = recorded.socket.send_messages([b"late"])
+            writer.write(FrameSpec(8, b"").serialize())
+            await reader.read()
+            writer.close()
+            await recorded.ended.wait()
+            assert recorded.socket.acknowledged() == position - len(b"late") - 2
+            assert recorded.socket.drained()
+
+    run(main())
+
+
+def test_unix_socket_counts_what_the_peer_took(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False), path=str(tmp_path / "s")) as server:
+            client, recorded = await plain_client(server)
+            position = recorded.socket.send_messages([b"m" * 1000])
+            await asyncio.sleep(0.01)
+            assert recorded.socket.acknowledged() < position
+            assert len(await asyncio.get_running_loop().sock_recv(client, 65536)) == position
+            assert recorded.socket.acknowledged() == position
+            await stuck(recorded.socket)
+            acknowledged = recorded.socket.acknowledged()
+            assert acknowledged <= position
+            client.close()  # with megabytes unread: the dead socket's empty queue says nothing
+            await recorded.ended.wait()
+            assert recorded.socket.acknowledged() == acknowledged
+
+    run(main())
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """A self-signed certificate and its key: for tests only."""
+    folder = tmp_path_factory.mktemp("tls")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    certificate_path, key_path = folder / "cert.pem", folder / "key.pem"
+    certificate_path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key_path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    yield str(certificate_path), str(key_path)
+
+
+def test_tls_counts_when_nothing_waits_anywhere(run: Run, certificate: tuple[str, str]) -> None:
+    async def main() -> None:
+        options = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
+        async with running(EchoApp(echo=False), **options) as server:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            reader, writer = await asyncio.open_connection(
+                *server.address, ssl=context, limit=1 << 16
+            )
+            server.clients.append(writer)
+            writer.write(HANDSHAKE)
+            await reader.readuntil(b"\r\n\r\n")
+            recorded = await server.app.connections.get()
+            first = recorded.socket.written
+            while recorded.socket.acknowledged() < first:
+                await asyncio.sleep(0.001)
+            # In the turn of the write the bytes may be in neither queue the process can see.
+            position = recorded.socket.send_messages([b"secret"])
+            assert recorded.socket.acknowledged() == first
+            assert await reader.readexactly(8) == b"\x82\x06secret"
+            while recorded.socket.acknowledged() < position:
+                await asyncio.sleep(0.001)
+
+            writer.transport.pause_reading()
+            for _ in range(100):
+                recorded.socket.send_messages([b"m" * 100_000])
+                await asyncio.sleep(0.001)
+                assert recorded.socket.acknowledged() < recorded.socket.written
+            acknowledged = recorded.socket.acknowledged()
+            recorded.socket.close(4001, "replaced")
+            writer.transport.abort()
+            await recorded.ended.wait()
+            assert recorded.socket.acknowledged() == acknowledged
+
+    run(main())
