@@ -78,26 +78,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.role == "admin":
         DrainingServer(admin_server(), on_ready).run(listeners)
         return 0
-    app = importlib.import_module("relay.sessions.app").create_app(config, options.slot)
+    limits = listener_limits(config)
+    create_app = importlib.import_module("relay.sessions.app").create_app
+    app = create_app(config, options.slot, limits.refused)
     app = name_clients(app, config.relay.trusted_proxies)
     if config.relay.server == "daphne":
         # Importing it installs a Twisted reactor.
         from relay.server.daphne_server import serve
 
         return serve(app, config, listeners, on_ready)
-    server = DrainingServer(relay_server(app, config), on_ready)
+    server = DrainingServer(relay_server(app, config, limits), on_ready)
     server.run(listeners)
     return 0
 
 
-def relay_server(app: Any, config: Any) -> uvicorn.Config:
-    """uvicorn's settings of a relay worker."""
+def listener_limits(config: Any) -> ServerLimits:
+    """The bounds of the public listener."""
     relay = config.relay
-    limits = ServerLimits(
+    return ServerLimits(
         handshake_timeout_s=relay.handshake_timeout_s,
         max_message_bytes=relay.max_message_bytes,
         partial_bytes=relay.partial_bytes,
     )
+
+
+def relay_server(app: Any, config: Any, limits: ServerLimits) -> uvicorn.Config:
+    """uvicorn's settings of a relay worker."""
+    relay = config.relay
     tls: dict[str, Any] = {}
     if relay.tls_cert:
         tls = {"ssl_certfile": relay.tls_cert, "ssl_keyfile": relay.tls_key}

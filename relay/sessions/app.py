@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from channels.routing import URLRouter
@@ -35,9 +35,10 @@ Answer = tuple[int, str, bytes]
 class RelayApp:
     """One worker's application."""
 
-    def __init__(self, config: Any, slot: int | str) -> None:
+    def __init__(self, config: Any, slot: int | str, refused: Mapping[str, int]) -> None:
         self._config = config
         self._slot = slot
+        self._refused = refused
         self._metrics_readers = [ipaddress.ip_network(net) for net in config.metrics.allow]
         self._websocket = URLRouter(websocket_urlpatterns)
         self._runtime: Runtime | None = None
@@ -58,7 +59,7 @@ class RelayApp:
         while True:
             event = await receive()
             if event["type"] == "lifespan.startup":
-                self._runtime = Runtime(self._config, self._slot)
+                self._runtime = Runtime(self._config, self._slot, self._refused)
                 await self._runtime.start()
                 install(self._runtime)
                 await send({"type": "lifespan.startup.complete"})
@@ -101,11 +102,14 @@ class RelayApp:
         return 200, CONTENT_TYPE, render(workers).encode()
 
 
-def create_app(config: Any, slot: int | str = 0) -> RelayApp:
+def create_app(
+    config: Any, slot: int | str = 0, refused: Mapping[str, int] | None = None
+) -> RelayApp:
     """The application of one worker.
 
     Args:
         config: `rmbsite.config.Config`.
         slot: number of the worker on this host.
+        refused: what the server counts of the handshakes it refuses itself, by its reasons.
     """
-    return RelayApp(config, slot)
+    return RelayApp(config, slot, {} if refused is None else refused)

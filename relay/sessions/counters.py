@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
+from proto.rmb.reasons import SessionReason
+
 COMMIT_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+
+_SESSION_REASONS: Final = {reason.value: reason for reason in SessionReason}
 
 
 class Counters:
@@ -22,6 +27,7 @@ class Counters:
         "limit_hits",
         "queued",
         "redis_reconnects",
+        "refused_by_server",
         "refused_handshakes",
         "rx",
         "rx_bytes",
@@ -47,6 +53,7 @@ class Counters:
         self.drops: Counter[str] = Counter()  # by message reason
         self.evictions: Counter[str] = Counter()  # by session reason
         self.refused_handshakes: Counter[str] = Counter()  # by session reason
+        self.refused_by_server: Mapping[str, int] = {}  # by the server's own reasons
 
     def committed(self, took_s: float) -> None:
         """One batch was answered."""
@@ -82,8 +89,15 @@ class Counters:
         for name, counts in (
             ("relay_messages_total", self.drops),
             ("relay_session_evictions_total", self.evictions),
-            ("relay_handshakes_refused_total", self.refused_handshakes),
+            ("relay_handshakes_refused_total", self._refused()),
         ):
             for reason, count in counts.items():
                 named[f'{name}{{reason="{reason}"}}'] = count
         return named
+
+    def _refused(self) -> Counter[str]:
+        """Handshakes refused by us and by the server; what is none to it is a protocol error."""
+        refused = Counter(self.refused_handshakes)
+        for reason, count in self.refused_by_server.items():
+            refused[_SESSION_REASONS.get(reason, SessionReason.PROTOCOL_ERROR)] += count
+        return refused

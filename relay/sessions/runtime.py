@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from channels.layers import get_channel_layer
@@ -38,7 +39,9 @@ class SchemaError(Exception):
 class Runtime:
     """One relay worker with its twins, its history and its share of the channel layer."""
 
-    def __init__(self, config: Any, slot: int | str = 0) -> None:
+    def __init__(
+        self, config: Any, slot: int | str = 0, refused: Mapping[str, int] | None = None
+    ) -> None:
         self.config = config
         boot_id = uuid.uuid4().hex[:12]
         address = RedisAddress.parse(config.redis.url)
@@ -58,6 +61,8 @@ class Runtime:
             self.twins,
             history=HistoryReporter(self._history),
         )
+        if refused is not None:
+            self.worker.metrics.refused_by_server = refused
         self.admission = Admission(
             self.worker,
             handshakes_per_ip_per_s=config.relay.handshakes_per_ip_per_s,

@@ -250,7 +250,7 @@ class Sender:
         if self.ended:
             return
         if after is None and not self._notices:
-            self.socket.send_messages([notice])
+            self._write([notice])
             return
         if after is not None and (not self._notices or self._notices[-1][0] is not after):
             after.waiters.append(self)
@@ -264,11 +264,21 @@ class Sender:
         while self._notices and (self._notices[0][0] is None or self._notices[0][0].done):
             ready.append(self._notices.popleft()[1])
         if ready and not self.ended:
-            self.socket.send_messages(ready)
+            self._write(ready)
         if len(self._notices) < NOTICES // 2:
             self._resume()
 
+    def _write(self, ready: list[bytes]) -> None:
+        """Gives notices to the socket; a client that takes none is not read any further."""
+        self.socket.send_messages(ready)
+        if self.session.watch_room():
+            self._pause()
+
     # --- pausing ------------------------------------------------------------------------------
+
+    def room(self) -> None:
+        """The socket takes messages again."""
+        self._resume()
 
     def _hold_back(self, size_bytes: int) -> None:
         """Redis does not keep up: this connection is read no further than its allowance."""
@@ -295,6 +305,7 @@ class Sender:
             and len(self._asked) < LOOK_UPS
             and self._parked_bytes < PARKED_BYTES
             and len(self._notices) < NOTICES
+            and not self.session.socket_full()
         ):
             self._paused = False
             self.socket.resume_reading()

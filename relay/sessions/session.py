@@ -177,7 +177,7 @@ class Session:
         self.out, self.out_ids = [], []
         self._write(out, ids)
         if self.socket.buffered_bytes():
-            self._watch_room()
+            self.watch_room()
 
     def _write(self, messages: list[tuple[bytes, Envelope]], ids: list[bytes]) -> None:
         position = self.socket.written
@@ -214,11 +214,17 @@ class Session:
             return 0
         return self.worker.bounds.session_bytes - buffered
 
-    def _watch_room(self) -> None:
-        """Leaves memory mode when the socket does not take what it is given."""
-        if self._room_bytes() == 0:
-            self.memory_mode = False
-            self._full()
+    def watch_room(self) -> bool:
+        """Leaves memory mode when the socket does not take what it is given; True if so."""
+        if self._room_bytes():
+            return False
+        self.memory_mode = False
+        self._full()
+        return True
+
+    def socket_full(self) -> bool:
+        """Whether the socket holds all that a session may have in memory."""
+        return self.socket.buffered_bytes() >= self.worker.bounds.session_bytes
 
     def _full(self) -> None:
         if self.full_since is None:
@@ -231,6 +237,8 @@ class Session:
             self.full_since = None
             self.worker.full_sessions.pop(self, None)
             self.read()
+            assert self.sender is not None
+            self.sender.room()
 
     # --- from the stream ----------------------------------------------------------------------
 

@@ -33,19 +33,20 @@ class RmbConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         if event["type"] != "websocket.connect":
             return
         client = scope.get("client") or ("", 0)
+        extension = scope.get("extensions", {}).get(EXTENSION)
+        query = extension["query"] if extension is not None else scope.get("query_string") or None
         try:
-            admitted = await runtime.admission.admit(_query(scope), client[0])
+            admitted = await runtime.admission.admit(query, client[0])
         except Refusal as refusal:
             await _refuse(runtime, scope, send, refusal)
             return
         user_agent = _header(scope, b"user-agent")
-        extension = scope.get("extensions", {}).get(EXTENSION)
         await send({"type": "websocket.accept"})
         if extension is not None:
             socket = extension["socket"]
             session = runtime.worker.open(admitted.key, socket, admitted.twin, user_agent)
             socket.start(session)
-            del scope, event, admitted, extension, client, user_agent
+            del scope, event, admitted, extension, client, query, user_agent
             await receive()  # the disconnect
         else:
             bound = runtime.config.relay.max_message_bytes
@@ -67,15 +68,6 @@ async def _refuse(runtime: Runtime, scope: dict[str, Any], send: Send, refusal: 
     start = {"type": f"{ANSWER}.start", "status": refusal.status, "headers": headers}
     await send(start)
     await send({"type": f"{ANSWER}.body", "body": body})
-
-
-def _query(scope: dict[str, Any]) -> bytes | None:
-    """The query string; None where the URL has no question mark, as far as the server tells."""
-    query: bytes = scope.get("query_string") or b""
-    if query:
-        return query
-    raw: bytes | None = scope.get("raw_path")
-    return b"" if raw is not None and raw.endswith(b"?") else None
 
 
 def _header(scope: dict[str, Any], name: bytes) -> str:
