@@ -194,8 +194,17 @@ class AsgiSocket:
                         if self._receiver is not None:
                             self._receiver.writable()
             if self._close is not None:
-                code, reason = self._close
-                await self._send({"type": "websocket.close", "code": code, "reason": reason})
+                await self._send_close(*self._close)
         except (OSError, RuntimeError):
             # The ways in which servers say that the connection is gone; the reader hears of it too.
             self._stop()
+
+    async def _send_close(self, code: int, reason: str) -> None:
+        message: Message = {"type": "websocket.close", "code": int(code), "reason": reason}
+        try:
+            await self._send(message)
+        except (OSError, RuntimeError):
+            raise
+        except Exception:
+            # daphne by itself takes 1000 and 3000-4999 only, and says so with a bare Exception.
+            await self._send({**message, "code": int(CloseCode.NORMAL)})

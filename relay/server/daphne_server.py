@@ -23,6 +23,8 @@ from twisted.internet import ssl
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from uvicorn.lifespan.on import LifespanOn
 
+from relay.server.daphne_websocket import RelayWebSocketProtocol
+
 NO_TIMEOUT: Final = -1
 START_FAILED: Final = 3
 
@@ -76,6 +78,7 @@ class _Worker:
 
     def begin(self) -> None:
         """Called by daphne when its factories exist, just before the loop runs."""
+        self.server.ws_factory.protocol = RelayWebSocketProtocol
         loop = asyncio.get_event_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop.set)
         self._task = loop.create_task(self._run(loop))
