@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
+
+from django.urls import reverse_lazy
 
 from rmbsite import config, database
 from rmbsite import logging as site_logging
@@ -105,6 +108,17 @@ WHITENOISE_USE_FINDERS = True
 
 LOGGING = site_logging.settings_of(RMB.log.level)
 
+
+def _item(title: str, icon: str, app: str, model: str, page: str = "changelist") -> dict[str, Any]:
+    """An entry of the menu; whoever may not see the page does not see the entry."""
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(f"admin:{app}_{model}_{page}"),
+        "permission": lambda request: request.user.has_perm(f"{app}.view_{model}"),
+    }
+
+
 UNFOLD = {
     "SITE_TITLE": "RMB relay",
     "SITE_HEADER": "RMB relay",
@@ -112,4 +126,31 @@ UNFOLD = {
     "SITE_SYMBOL": "hub",
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
+    "SIDEBAR": {
+        "show_all_applications": False,
+        "navigation": [
+            {
+                "title": "Relay",
+                "items": [
+                    _item("Live sessions", "sensors", "relay_sessions", "session", "live"),
+                    _item("Session history", "history", "relay_sessions", "session"),
+                    _item("Workers", "memory", "relay_ops", "worker"),
+                ],
+            },
+            {
+                "title": "Twins",
+                "items": [
+                    _item("Twins", "group", "relay_twins", "twin"),
+                    _item("Limits and bans", "speed", "relay_limits", "twinlimit"),
+                ],
+            },
+            {
+                "title": "Operators",
+                "items": [
+                    _item("Accounts", "person", "auth", "user"),
+                    _item("Groups", "shield_person", "auth", "group"),
+                ],
+            },
+        ],
+    },
 }

@@ -75,4 +75,5 @@ def _lines(name: str, lines: list[str]) -> str:
 
 
 def _value(value: float) -> str:
+    value = float(value)
     return str(int(value)) if value.is_integer() else repr(value)

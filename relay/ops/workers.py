@@ -17,6 +17,9 @@ from relay.queues import keys
 # A heartbeat comes each second; one this old is on its way to its end after 30 s.
 LATE_S = 5.0
 
+# Whole numbers above this are no counts: a float does not hold them exactly.
+_EXACT = 2**53
+
 # Workers one page or scrape deals with; an installation has some dozens.
 MAX_WORKERS = 1024
 
@@ -115,7 +118,7 @@ def _metrics(text: str) -> dict[str, float]:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, float) or (type(value) is int and abs(value) < _EXACT)
 
 
 def _number(text: str | None) -> float:

@@ -51,6 +51,7 @@ class Session(models.Model):
 
     class Meta:
         ordering = ("-opened_at", "-id")
+        permissions = (("kick_session", "Can end a session"),)
         constraints = (
             models.UniqueConstraint(
                 fields=("twin", "epoch", "sid_present", "sid"), name="session_once"

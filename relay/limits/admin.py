@@ -1,0 +1,68 @@
+"""Limits and bans in the admin, through `relay.limits.services`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from unfold.admin import ModelAdmin
+from unfold.decorators import action, display
+
+from relay.limits import services
+from relay.limits.models import TwinLimit
+
+
+@admin.register(TwinLimit)
+class TwinLimitAdmin(ModelAdmin):  # type: ignore[misc]
+    """What is decided about single twins."""
+
+    list_display = ("twin", "show_limit", "show_ban", "ban_reason", "banned_until", "updated")
+    list_filter = ("banned",)
+    search_fields = ("=twin", "ban_reason", "note")
+    actions = ("ban_selected", "lift_selected")
+    fieldsets = (
+        (None, {"fields": ("twin",)}),
+        ("Limit", {"fields": (("count", "size"),)}),
+        ("Ban", {"fields": ("banned", "ban_reason", "banned_until")}),
+        ("Note", {"fields": ("note",)}),
+    )
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: TwinLimit | None = None
+    ) -> tuple[str, ...]:
+        return ("twin",) if obj else ()
+
+    def save_model(self, request: HttpRequest, obj: TwinLimit, form: Any, change: bool) -> None:
+        services.save(obj)
+
+    def delete_model(self, request: HttpRequest, obj: TwinLimit) -> None:
+        services.remove([obj.twin])
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[TwinLimit]) -> None:
+        services.remove(queryset.values_list("twin", flat=True))
+
+    @action(description="Ban", permissions=["change"])
+    def ban_selected(self, request: HttpRequest, queryset: QuerySet[TwinLimit]) -> None:
+        for limit in queryset:
+            services.ban(limit.twin, limit.ban_reason)
+        messages.success(request, f"{len(queryset)} twins banned")
+
+    @action(description="Lift the ban", permissions=["change"])
+    def lift_selected(self, request: HttpRequest, queryset: QuerySet[TwinLimit]) -> None:
+        for limit in queryset:
+            services.lift_ban(limit.twin)
+        messages.success(request, f"{len(queryset)} bans lifted")
+
+    @display(description="limit")
+    def show_limit(self, limit: TwinLimit) -> str:
+        if limit.count is None:
+            return "the relay's"
+        return f"{limit.count} messages, {limit.size} bytes" if limit.count else "none"
+
+    @display(description="ban", label={"banned": "danger", "over": "info"})
+    def show_ban(self, limit: TwinLimit) -> str | None:
+        if not limit.banned:
+            return None
+        return "banned" if limit.ban_holds() else "over"

@@ -1,0 +1,126 @@
+"""Twins in the admin: keys as text, changes through `relay.twins.services`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from unfold.admin import ModelAdmin
+from unfold.decorators import display
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from relay.twins import services
+from relay.twins.fields import (
+    FieldError,
+    TwinValues,
+    parse_account,
+    parse_id,
+    parse_pk,
+    parse_relays,
+)
+from relay.twins.models import Twin
+
+
+class TwinForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A twin with its binary keys as text."""
+
+    account_text = forms.CharField(
+        label="account",
+        max_length=70,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="ss58 address, or 0x and 64 hexadecimal digits.",
+    )
+    pk_text = forms.CharField(
+        label="encryption key (pk)",
+        max_length=70,
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="0x and 66 hexadecimal digits; empty: the twin cannot be sent encrypted mail.",
+    )
+
+    class Meta:
+        model = Twin
+        fields = ("id", "relays")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        twin = self.instance
+        if twin.account:
+            self.initial["account_text"] = twin.address
+            self.initial["pk_text"] = (
+                f"0x{bytes(twin.encryption_key).hex()}" if twin.encryption_key else ""
+            )
+
+    def clean_account_text(self) -> bytes:
+        return self._parsed(parse_account, "account_text")
+
+    def clean_pk_text(self) -> bytes | None:
+        return self._parsed(parse_pk, "pk_text")
+
+    def clean_relays(self) -> str:
+        self._parsed(parse_relays, "relays")
+        return str(self.cleaned_data["relays"])
+
+    def _parsed(self, parse: Any, name: str) -> Any:
+        try:
+            return parse(self.cleaned_data[name])
+        except FieldError as error:
+            raise forms.ValidationError(str(error)) from None
+
+    def values(self) -> TwinValues:
+        """The valid form as the services take it."""
+        cleaned = self.cleaned_data
+        return TwinValues(
+            id=cleaned.get("id", self.instance.id),
+            account=cleaned["account_text"],
+            pk=cleaned["pk_text"],
+            relays=parse_relays(cleaned["relays"]),
+        )
+
+
+@admin.register(Twin)
+class TwinAdmin(ModelAdmin):  # type: ignore[misc]
+    """Twins of the registry."""
+
+    form = TwinForm
+    fields = ("id", "account_text", "pk_text", "relays")
+    list_display = ("id", "show_account", "show_pk", "relays", "source", "updated")
+    list_filter = ("source",)
+    search_fields = ("id", "relays")
+    search_help_text = "Twin id, account (ss58 or 0x hex) or part of a relay's name"
+    show_full_result_count = False
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Twin | None = None) -> tuple[str, ...]:
+        # The id is who the twin is: another id is another twin.
+        return ("id",) if obj else ()
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Twin], search_term: str
+    ) -> tuple[QuerySet[Twin], bool]:
+        term = search_term.strip()
+        for field, parse in (("id", parse_id), ("account", parse_account)):
+            try:
+                return queryset.filter(**{field: parse(term)}), False
+            except FieldError:
+                continue
+        return queryset.filter(relays__icontains=term) if term else queryset, False
+
+    def save_model(self, request: HttpRequest, obj: Twin, form: TwinForm, change: bool) -> None:
+        services.put_twin(form.values())
+
+    def delete_model(self, request: HttpRequest, obj: Twin) -> None:
+        services.remove_twins([obj.id])
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Twin]) -> None:
+        services.remove_twins(list(queryset.values_list("id", flat=True)))
+
+    @display(description="account")
+    def show_account(self, twin: Twin) -> str:
+        return twin.address
+
+    @display(description="encrypts", boolean=True)
+    def show_pk(self, twin: Twin) -> bool:
+        return twin.encryption_key is not None

@@ -1,0 +1,65 @@
+"""Fixtures of the Django side: settings that point at a real Valkey, and heartbeats in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from relay.queues import keys
+from tests.support.redis_servers import RedisServer
+
+AddWorker = Callable[..., str]
+
+
+def use_redis(settings: Any, url: str) -> None:
+    """Let the site's client and channel layer use this Redis."""
+    settings.RMB = dataclasses.replace(
+        settings.RMB, redis=dataclasses.replace(settings.RMB.redis, url=url)
+    )
+    layer = json.loads(json.dumps(settings.CHANNEL_LAYERS))
+    layer["default"]["CONFIG"]["hosts"] = [{"address": url, "socket_timeout": None}]
+    settings.CHANNEL_LAYERS = layer
+
+
+@pytest.fixture
+def site_redis(valkey: RedisServer, settings: Any) -> RedisServer:
+    """An empty Valkey that the site uses."""
+    use_redis(settings, valkey.url)
+    return valkey
+
+
+@pytest.fixture
+def no_redis(settings: Any) -> None:
+    """The site's Redis does not answer."""
+    use_redis(settings, "redis://127.0.0.1:1")
+
+
+@pytest.fixture
+def add_worker(site_redis: RedisServer) -> AddWorker:
+    """Write a worker's heartbeat: `add_worker("boot", slot="0", sessions=3)`."""
+
+    def add(boot_id: str, metrics: dict[str, float] | None = None, **fields: Any) -> str:
+        now = time.time()
+        row = {
+            "slot": "0",
+            "pid": "4711",
+            "host": "test",
+            "started": str(now - 90),
+            "heartbeat": str(now),
+            "sessions": "0",
+            "loop_lag_ms": "0.5",
+            "state": "ok",
+            "metrics": json.dumps(metrics or {}),
+            **{name: str(value) for name, value in fields.items()},
+        }
+        pairs = [part for pair in row.items() for part in pair]
+        site_redis.run("HSET", keys.worker(boot_id), *pairs)
+        site_redis.run("SADD", keys.WORKERS, boot_id)
+        return boot_id
+
+    return add
