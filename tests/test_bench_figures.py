@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from time import perf_counter_ns
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_each_message_is_an_envelope_of_its_own() -> None:
     sent = Sent()
     flow = flow_of(Ledger(), sent)
     for _ in range(3):
-        flow.send(0)
+        flow.send(perf_counter_ns())
     envelopes = [Envelope.FromString(body) for body in sent.bodies]
     assert len({envelope.uid for envelope in envelopes}) == 3
     assert all(len(envelope.plain) == PAYLOAD_SIZE_BYTES for envelope in envelopes)
@@ -67,7 +68,7 @@ def test_the_account_of_four_messages(
     ledger = Ledger()
     flow = flow_of(ledger, Sent())
     for _ in range(4):
-        flow.send(0)
+        flow.send(perf_counter_ns())
     for number in arrivals:
         flow.arrived(number)
     account = ledger.account()
@@ -78,7 +79,7 @@ def test_the_account_of_four_messages(
 
 def test_a_number_that_was_never_sent_is_an_error() -> None:
     flow = flow_of(Ledger(), Sent())
-    flow.send(0)
+    flow.send(perf_counter_ns())
     with pytest.raises(ValueError, match="message 5"):
         flow.arrived(5)
 
@@ -87,7 +88,7 @@ def test_an_arrival_makes_room_for_another_message_only_while_running() -> None:
     ledger, sent = Ledger(), Sent()
     flow = flow_of(ledger, sent)
     ledger.running = True
-    flow.send(0)
+    flow.send(perf_counter_ns())
     flow.arrived(0)
     assert len(sent.bodies) == 2
     ledger.running = False

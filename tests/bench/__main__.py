@@ -37,7 +37,10 @@ def arguments() -> argparse.Namespace:
         "--command", default="", help="relay to measure instead; {port} {redis} {data} filled in"
     )
     parser.add_argument(
-        "--profile", action="store_true", help="show where a worker's time goes in the first row"
+        "--profile",
+        choices=profile.PROFILED,
+        metavar="row",
+        help=f"show where a worker's time goes under the load of: {', '.join(profile.PROFILED)}",
     )
     chosen = parser.parse_args()
     unknown = [name for name in chosen.rows if name not in ROWS]
@@ -58,7 +61,7 @@ def main() -> int:
         options=RelayOptions(append_only=chosen.appendonly, command=chosen.command),
     )
     if chosen.profile:
-        print(profile.profile(bench))
+        print(profile.profile(bench, chosen.profile))
         return 0
     rows: list[Row] = []
     failed = False

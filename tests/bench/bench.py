@@ -15,6 +15,9 @@ from tests.bench.targets import RelayOptions, Target
 
 GENERATOR_LIMIT = 0.93
 """A load generator busier than this was the limit, and the row says so."""
+STOLEN_LIMIT = 0.1
+"""Cores' worth of CPU time that went to other virtual machines; above it absolute figures and
+latencies are not to be trusted, and the row says so."""
 QUICK_DIVISOR = 10
 
 
@@ -101,6 +104,10 @@ def described(name: str, samples: Sequence[Sample]) -> list[Figure]:
             f"{name}: p99.9", median(samples, lambda sample: sample.latency.p999_us) / 1000, "ms"
         ),
         Figure(
+            f"{name}: cores used by the server", median(samples, lambda sample: sample.server_busy)
+        ),
+        Figure(f"{name}: cores used by Redis", median(samples, lambda sample: sample.redis_busy)),
+        Figure(
             f"{name}: worker memory", median(samples, lambda sample: sample.worker_rss_mib), "MiB"
         ),
     ]
@@ -119,6 +126,14 @@ def remarks(*samples: Sequence[Sample]) -> list[str]:
         busiest = max(sample.generator_busy for sample in group)
         if busiest > GENERATOR_LIMIT:
             found.append(f"{group[0].target}: a load generator was the limit ({busiest:.0%} busy)")
+        stolen = max(sample.stolen for sample in group)
+        if stolen > STOLEN_LIMIT:
+            found.append(
+                f"{group[0].target}: up to {stolen:.2f} cores were taken by other machines"
+            )
+        waits = sum(sample.disk_waits for sample in group)
+        if waits:
+            found.append(f"{group[0].target}: Redis waited for the disk {waits} times")
         for sample in group:
             if sample.faults:
                 found.append(

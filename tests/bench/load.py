@@ -172,7 +172,7 @@ class Generator:
             for flow, client in zip(self.ledger.flows, self.senders, strict=True):
                 await client.writable.wait()
                 for _ in range(min(BULK_CHUNK, messages - done)):
-                    flow.send(0)
+                    flow.send(perf_counter_ns())
             await asyncio.sleep(0)
         await self.barrier()
         gc.enable()

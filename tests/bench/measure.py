@@ -10,7 +10,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tests.bench import layout
@@ -79,10 +79,13 @@ class Sample:
     messages_per_cpu_s: float
     latency: Latency
     lanes: dict[str, Latency]
-    server_busy: float  # CPU seconds of server and Redis per second
+    server_busy: float  # CPU seconds per second
+    redis_busy: float
     generator_busy: float  # of the busiest load generator; near 1 means that it was the limit
     worker_rss_mib: float
     account: dict[str, int]
+    stolen: float = 0.0  # cores' worth of CPU time the hypervisor gave to others meanwhile
+    disk_waits: int = 0  # see `disk_waits`
     notices: dict[str, int] = field(default_factory=dict)
     closes: dict[str, int] = field(default_factory=dict)
 
@@ -120,12 +123,30 @@ def window_of(target: Target, generators: Generators, seconds: float, load: Load
     """Measure flows that are prepared: start, warm up, measure, stop, account."""
     generators.all("start", window=load.window)
     time.sleep(WARM_UP_S)
-    before, cpu_before = generators.all("mark"), layout.cpu_s(target.pids)
+    before, cpu_before = generators.all("mark"), cpu_of(target)
+    stolen_before, waits_before = layout.stolen_s(), disk_waits(target)
     time.sleep(seconds)
-    after, cpu_after = generators.all("mark"), layout.cpu_s(target.pids)
+    after, cpu_after = generators.all("mark"), cpu_of(target)
+    used = {name: cpu_after[name] - cpu_before[name] for name in cpu_after}
+    stolen_s = layout.stolen_s() - stolen_before
+    waits = disk_waits(target) - waits_before
     rss = max(layout.resident_bytes(pid) for pid in target.worker_pids)
     accounts = generators.all("stop", timeout_s=SETTLE_TIMEOUT_S)
-    return _sample(target, before, after, cpu_after - cpu_before, rss, accounts)
+    sample = _sample(target, before, after, used, rss, accounts)
+    return replace(sample, stolen=stolen_s / seconds, disk_waits=waits)
+
+
+def cpu_of(target: Target) -> dict[str, float]:
+    """CPU seconds used so far by each of the target's process trees."""
+    return {name: layout.cpu_s(pid) for name, pid in target.roots.items()}
+
+
+def disk_waits(target: Target) -> int:
+    """How often Redis had to wait for the disk before it could go on."""
+    if target.redis is None:
+        return 0
+    with target.redis.client() as client:
+        return int(client.info("persistence").get("aof_delayed_fsync", 0))
 
 
 def throughput(target: Target, generators: Generators, load: Load, seconds: float) -> Sample:
@@ -141,7 +162,7 @@ def _sample(
     target: Target,
     before: list[dict[str, Any]],
     after: list[dict[str, Any]],
-    cpu_s: float,
+    cpu_s: dict[str, float],
     rss: int,
     accounts: list[dict[str, Any]],
 ) -> Sample:
@@ -161,10 +182,11 @@ def _sample(
     return Sample(
         target=target.name,
         messages_per_s=rate,
-        messages_per_cpu_s=rate * longest_s / cpu_s if cpu_s else 0.0,
+        messages_per_cpu_s=rate * longest_s / sum(cpu_s.values()),
         latency=Latency.of(total),
         lanes={name: Latency.of(counts) for name, counts in lanes.items()},
-        server_busy=cpu_s / longest_s,
+        server_busy=cpu_s["server"] / longest_s,
+        redis_busy=cpu_s.get("redis", 0.0) / longest_s,
         generator_busy=busy,
         worker_rss_mib=rss / 2**20,
         account=_added([account["account"] for account in accounts]),

@@ -1,4 +1,8 @@
-"""Where a relay worker's time goes during the first row, by sampling (`sampling/`)."""
+"""Where a relay worker's time goes under a row's load, by sampling (`sampling/`).
+
+The first row's load runs beside the slow readers or idle sessions of `slow` and `beside`. Time the
+event loop spends in C between two callbacks counts for the callback that runs next.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +13,42 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
+
 from tests.bench.bench import Bench
 from tests.bench.measure import WARM_UP_S, connect, leave
-from tests.bench.rows.throughput import FIRST_ROW
+from tests.bench.rows import sessions
+from tests.bench.rows.sessions import PATIENCE
+from tests.bench.rows.throughput import FIRST_ROW, LOADS
 from tests.bench.targets import ROOT, TargetError
 
 SHOWN = 30
 MOST_SECONDS = 30.0
 
 
-def profile(bench: Bench) -> str:
-    """Run the first row once with sampling on and describe the worker's samples."""
+CROWDS = {"slow": sessions.slow_crowd, "beside": sessions.idle_crowd}
+PROFILED = (*LOADS, *CROWDS)
+
+
+def profile(bench: Bench, row: str) -> str:
+    """Run a row's load once with sampling on and describe the worker's samples."""
+    load = LOADS.get(row, FIRST_ROW)
+    crowd = CROWDS[row](bench) if row in CROWDS else None
+    known = [*load.twins, *(crowd.known if crowd else ())]
     with tempfile.TemporaryDirectory(prefix="rmbb-") as name:
         folder = Path(name)
         sampled = replace(bench, options=replace(bench.options, profile_folder=folder))
-        with sampled.relay(FIRST_ROW.twins) as ours, sampled.generators() as generators:
+        with sampled.relay(known, PATIENCE) as ours, sampled.generators() as generators:
             workers = ours.worker_pids
-            shares = connect(ours, generators, FIRST_ROW)
-            generators.all("start", window=FIRST_ROW.window)
+            if crowd:
+                crowd.gather(ours, generators)
+            shares = connect(ours, generators, load)
+            generators.all("start", window=load.window)
             time.sleep(WARM_UP_S)
             (folder / "on").touch()
+            before = [psutil.Process(pid).cpu_times() for pid in workers]
             time.sleep(min(bench.seconds, MOST_SECONDS))
+            after = [psutil.Process(pid).cpu_times() for pid in workers]
             (folder / "on").unlink()
             time.sleep(WARM_UP_S)
             generators.all("stop", timeout_s=10)
@@ -37,7 +56,12 @@ def profile(bench: Bench) -> str:
         sampled_workers = [path for pid in workers if (path := folder / f"{pid}.json").exists()]
         if not sampled_workers:
             raise TargetError("no worker wrote samples: is PYTHONPATH passed on to it?")
-        return "\n".join(map(_described, sampled_workers))
+        spent = [
+            f"worker: {end.user - start.user:.1f} s in Python and libraries, "
+            f"{end.system - start.system:.1f} s in the kernel"
+            for start, end in zip(before, after, strict=True)
+        ]
+        return "\n".join([*spent, *map(_described, sampled_workers)])
 
 
 def _described(path: Path) -> str:
@@ -51,7 +75,7 @@ def _described(path: Path) -> str:
         functions[stack[0].rsplit(":", 1)[0]] += count
         for function in {place.rsplit(":", 1)[0] for place in stack}:
             inclusive[function] += count
-    text = [f"{total} samples of 1 ms CPU"]
+    text = [f"{total} samples, evenly spread over the CPU time of one worker"]
     for title, counter in (
         ("in the function itself", functions),
         ("in the function and what it calls", inclusive),

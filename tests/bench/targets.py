@@ -52,9 +52,9 @@ class Target:
     redis: RedisServer | None = None
 
     @property
-    def pids(self) -> list[int]:
-        """Roots of the process trees whose CPU time counts."""
-        return [self.process.pid] + ([self.redis.pid] if self.redis else [])
+    def roots(self) -> dict[str, int]:
+        """The processes that count, with their descendants."""
+        return {"server": self.process.pid} | ({"redis": self.redis.pid} if self.redis else {})
 
     @property
     def worker_pids(self) -> list[int]:

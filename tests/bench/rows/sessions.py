@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from dataclasses import dataclass
 
 from tests.bench import layout
 from tests.bench.bench import Bench, as_json, described, faults, rate_ratio, remarks
@@ -13,6 +14,7 @@ from tests.bench.measure import Sample
 from tests.bench.rows.queues import span_s
 from tests.bench.rows.throughput import FIRST_ROW
 from tests.bench.targets import Target
+from tests.support.redis_servers import RedisServer
 
 FIRST_IDLE_TWIN = 10_000
 IDLE_SESSIONS = 10_000
@@ -22,6 +24,9 @@ SLOW_SENDERS = 8
 SLOW_PAYLOAD_BYTES = 4_096
 SLOW_MESSAGES = 320
 """Per slow reader: 256 messages or 1 MiB fill its session, the rest covers the kernel's buffers."""
+PATIENCE = {"RMB_RELAY__BACK_PRESSURE_S": "3600"}
+"""A full session is closed after a minute: here it stays, and stays full."""
+REWRITE_TIMEOUT_S = 60.0
 REST_S = 2.0
 """Time for what follows a sign-in or a flood to end before memory is read."""
 
@@ -41,7 +46,17 @@ def open_bare(
 def worker_memory(target: Target) -> int:
     """Resident bytes of the worker after a moment of rest."""
     time.sleep(REST_S)
+    if target.redis is not None:
+        _wait_for_rewrite(target.redis)
     return sum(layout.resident_bytes(pid) for pid in target.worker_pids)
+
+
+def _wait_for_rewrite(redis: RedisServer) -> None:
+    """Wait until Redis does not rewrite its append-only file, which a flood makes it do."""
+    deadline = time.monotonic() + REWRITE_TIMEOUT_S
+    with redis.client() as client:
+        while client.info("persistence")["aof_rewrite_in_progress"] and time.monotonic() < deadline:
+            time.sleep(REST_S / 10)
 
 
 def idle(bench: Bench) -> Row:
@@ -82,27 +97,55 @@ def idle(bench: Bench) -> Row:
     return Row("idle", f"{count:,} idle connections, and log-ins", figures)
 
 
+@dataclass(frozen=True)
+class Crowd:
+    """Sessions that are there while others work; `senders` flood them first."""
+
+    twins: list[int]
+    senders: list[int]
+
+    @property
+    def known(self) -> list[int]:
+        """All twins the relay has to know."""
+        return [*self.twins, *self.senders]
+
+    def gather(self, target: Target, generators: Generators) -> None:
+        """Sign them in, and fill their queues."""
+        open_bare(target, generators, self.twins, slow=bool(self.senders))
+        if self.senders:
+            _flood(target, generators, self.twins, self.senders)
+
+
+def slow_crowd(bench: Bench) -> Crowd:
+    """Readers that stop reading, and get more than their sessions hold."""
+    first_sender = FIRST_IDLE_TWIN + bench.many(SLOW_READERS)
+    return Crowd(
+        list(range(FIRST_IDLE_TWIN, first_sender)),
+        list(range(first_sender, first_sender + SLOW_SENDERS)),
+    )
+
+
+def idle_crowd(bench: Bench) -> Crowd:
+    """Sessions that do nothing."""
+    return Crowd(list(range(FIRST_IDLE_TWIN, FIRST_IDLE_TWIN + bench.many(IDLE_SESSIONS))), [])
+
+
 def slow(bench: Bench) -> Row:
     """Readers that stop reading, with full queues, beside the first row."""
-    count = bench.many(SLOW_READERS)
-    readers = list(range(FIRST_IDLE_TWIN, FIRST_IDLE_TWIN + count))
-    senders = list(range(FIRST_IDLE_TWIN + count, FIRST_IDLE_TWIN + count + SLOW_SENDERS))
-    # A full session is closed after a minute: here it stays, and stays full.
-    patience = {"RMB_RELAY__BACK_PRESSURE_S": "3600"}
-    growth_kib = 0.0
+    crowd = slow_crowd(bench)
+    count = len(crowd.twins)
     with (
         bench.yardstick() as base,
-        bench.relay([*FIRST_ROW.twins, *readers, *senders], patience) as ours,
+        bench.relay([*FIRST_ROW.twins, *crowd.known], PATIENCE) as ours,
         bench.generators() as generators,
     ):
         without = bench.compare(ours, base, generators, FIRST_ROW)
         before = worker_memory(ours)
-        open_bare(ours, generators, readers, slow=True)
-        _flood(ours, generators, readers, senders)
+        crowd.gather(ours, generators)
         growth_kib = (worker_memory(ours) - before) / count / 1024
         with_them = bench.compare(ours, base, generators, FIRST_ROW)
         kept = sum(generators.all("still_there"))
-        waiting = _waiting(ours, readers)
+        waiting = _waiting(ours, crowd.twins)
     return _disturbed(
         Row(
             "slow",
@@ -145,15 +188,15 @@ def _waiting(target: Target, readers: list[int]) -> float:
 
 def beside(bench: Bench) -> Row:
     """Idle sessions beside the first row."""
-    count = bench.many(IDLE_SESSIONS)
-    twins = list(range(FIRST_IDLE_TWIN, FIRST_IDLE_TWIN + count))
+    crowd = idle_crowd(bench)
+    count = len(crowd.twins)
     with (
         bench.yardstick() as base,
-        bench.relay([*FIRST_ROW.twins, *twins]) as ours,
+        bench.relay([*FIRST_ROW.twins, *crowd.known]) as ours,
         bench.generators() as generators,
     ):
         without = bench.compare(ours, base, generators, FIRST_ROW)
-        open_bare(ours, generators, twins)
+        crowd.gather(ours, generators)
         with_them = bench.compare(ours, base, generators, FIRST_ROW)
         kept = sum(generators.all("still_there"))
     title = f"{count:,} idle sessions beside the first row"

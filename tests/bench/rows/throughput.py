@@ -18,6 +18,13 @@ from tests.bench.twins import FIRST_TWIN
 
 FIRST_ROW = pair_load(50, window=8)
 LARGE_PAYLOAD_BYTES = 16 * 1024
+LOADS = {
+    "pairs": FIRST_ROW,
+    "many-pairs": pair_load(200, window=4),
+    "large": pair_load(50, 8, LARGE_PAYLOAD_BYTES),
+    "fan-in": Load(tuple((FIRST_TWIN + 1 + n, FIRST_TWIN) for n in range(50)), window=4),
+    "single": pair_load(1, window=1),
+}
 
 
 def p99(sample: Sample) -> float:
@@ -61,23 +68,21 @@ def pairs(bench: Bench) -> Row:
 
 def many_pairs(bench: Bench) -> Row:
     """More sessions with fewer messages each: smaller reads, the same batches."""
-    mine, theirs, _ = _beside_b(bench, pair_load(200, window=4))
+    mine, theirs, _ = _beside_b(bench, LOADS["many-pairs"])
     targets = [Figure("rate", rate_ratio(mine, theirs), "B", must=1.2, goal=1.5)]
     return _row("many-pairs", "200 pairs, window 4, 256 B", targets, mine, theirs)
 
 
 def large(bench: Bench) -> Row:
     """Bytes instead of messages: what is moved, masked and journaled counts."""
-    mine, theirs, _ = _beside_b(bench, pair_load(50, 8, LARGE_PAYLOAD_BYTES))
+    mine, theirs, _ = _beside_b(bench, LOADS["large"])
     targets = [Figure("rate", rate_ratio(mine, theirs), "B", must=1.0)]
     return _row("large", "50 pairs, window 8, 16 KiB", targets, mine, theirs)
 
 
 def fan_in(bench: Bench) -> Row:
     """One busy receiver; one generator, since the credits go back to all senders."""
-    receiver = FIRST_TWIN
-    load = Load(tuple((FIRST_TWIN + 1 + index, receiver) for index in range(50)), window=4)
-    mine, theirs, _ = _beside_b(bench, load, generators=1)
+    mine, theirs, _ = _beside_b(bench, LOADS["fan-in"], generators=1)
     targets = [
         Figure("rate", rate_ratio(mine, theirs), "B", must=1.1),
         Figure(
@@ -93,7 +98,7 @@ def fan_in(bench: Bench) -> Row:
 
 def single(bench: Bench) -> Row:
     """The way of one message through an idle relay: B's way plus one commit."""
-    mine, theirs, _ = _beside_b(bench, pair_load(1, window=1), generators=1)
+    mine, theirs, _ = _beside_b(bench, LOADS["single"], generators=1)
     targets = [
         Figure(
             "p50",

@@ -8,6 +8,7 @@ this: the bench puts it in the environment of the relay it starts.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -51,6 +52,8 @@ def start() -> None:
 
     signal.signal(signal.SIGPROF, sample)
     signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
+    # A tick after the interpreter gave its handlers back would kill the process.
+    atexit.register(signal.setitimer, signal.ITIMER_PROF, 0)
 
 
 if "BENCH_SAMPLES" in os.environ:
