@@ -330,6 +330,7 @@ class Session:
         if messages:
             self.took += len(messages)
             self._write(messages, ids)
+            self.worker.watch()  # no batch may follow that would look at what TCP acknowledged
             average = total // len(messages) + 1
             budget = self.worker.bounds.session_bytes
             self._page = max(1, min(PAGE_MESSAGES, budget // average))

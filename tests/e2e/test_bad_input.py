@@ -22,7 +22,8 @@ from tests.support.world import ELSEWHERE_TWIN, NO_RELAY_TWIN, UNKNOWN_TWIN, fre
 
 MIB = 1024 * 1024
 MESSAGES = "relay_messages_total"
-SESSIONS = "relay_sessions_closed_total"
+SESSIONS = "relay_session_evictions_total"
+HANDSHAKES = "relay_handshakes_refused_total"
 
 
 @contextlib.asynccontextmanager
@@ -43,27 +44,29 @@ async def counted(
 # --- messages that end the session ----------------------------------------------------------------
 
 
-async def _closes(client: RmbClient, code: int, text: str) -> None:
-    assert await client.closed() == (code, text)
+async def _closes(client: RmbClient, code: int) -> None:
+    """Ended with this code and some text that says why."""
+    found, text = await client.closed()
+    assert found == code and text
 
 
 async def test_an_unparsable_message_closes_1007(relay: RelayProcess) -> None:
     async with counted(relay, SESSIONS, "unparsable"), session(relay.url, *fresh_twins(1)) as bad:
         await bad.send_bytes(b"\xff not an envelope")
-        await _closes(bad, 1007, "unparsable")
+        await _closes(bad, 1007)
 
 
 async def test_a_text_frame_closes_1003(relay: RelayProcess) -> None:
     async with counted(relay, SESSIONS, "text_frame"), session(relay.url, *fresh_twins(1)) as bad:
         await bad.send_text("hello")
-        await _closes(bad, 1003, "text_frame")
+        await _closes(bad, 1003)
 
 
 async def test_an_oversize_message_closes_1009(relay: RelayProcess) -> None:
     async with counted(relay, SESSIONS, "too_large"), session(relay.url, *fresh_twins(1)) as bad:
         with contextlib.suppress(ConnectionClosed):
             await bad.send_bytes(bytes(16 * MIB + 1))
-        await _closes(bad, 1009, "too_large")
+        await _closes(bad, 1009)
 
 
 async def test_an_announced_size_is_not_believed(relay: RelayProcess) -> None:
@@ -72,7 +75,7 @@ async def test_an_announced_size_is_not_believed(relay: RelayProcess) -> None:
     before = psutil.Process(worker).memory_info().rss
     async with counted(relay, SESSIONS, "too_large"), session(relay.url, *fresh_twins(1)) as bad:
         bad.websocket.transport.write(struct.pack("!BBQ4s", 0x82, 0xFF, 1 << 62, b"mask"))
-        await _closes(bad, 1009, "too_large")
+        await _closes(bad, 1009)
     assert psutil.Process(worker).memory_info().rss - before < 32 * MIB
 
 
@@ -82,7 +85,7 @@ async def test_a_compressed_frame_was_not_offered_1002(relay: RelayProcess) -> N
         session(relay.url, *fresh_twins(1)) as bad,
     ):
         bad.websocket.transport.write(b"\xc2\x81\0\0\0\0x")  # RSV1 set
-        await _closes(bad, 1002, "protocol_error")
+        await _closes(bad, 1002)
 
 
 async def test_a_frame_without_mask_1002(relay: RelayProcess) -> None:
@@ -91,11 +94,11 @@ async def test_a_frame_without_mask_1002(relay: RelayProcess) -> None:
         session(relay.url, *fresh_twins(1)) as bad,
     ):
         bad.websocket.transport.write(b"\x82\x01x")
-        await _closes(bad, 1002, "protocol_error")
+        await _closes(bad, 1002)
 
 
 async def test_an_end_without_closing_handshake_is_a_client_close(relay: RelayProcess) -> None:
-    async with counted(relay, SESSIONS, "client_close"):
+    async with counted(relay, SESSIONS, "client_close", by=3):  # with the two bystanders
         bad = await connect(relay.url, *fresh_twins(1))
         await bad.abort()
 
@@ -106,6 +109,14 @@ async def test_an_end_without_closing_handshake_is_a_client_close(relay: RelayPr
 async def _refused(client: RmbClient, text: str) -> None:
     """The next envelope is the error; the session goes on."""
     assert (await client.receive()).error.message == text
+    await client.barrier()
+
+
+async def _refused_for_size(client: RmbClient) -> None:
+    """The error names the bound; the session goes on."""
+    answer = await client.receive()
+    assert "bytes, at most" in answer.error.message
+    assert len(answer.uid) <= 256
     await client.barrier()
 
 
@@ -154,24 +165,23 @@ async def test_tags_of_a_megabyte(relay: RelayProcess) -> None:
     one, two = fresh_twins(2)
     async with counted(relay, MESSAGES, "too_large"), session(relay.url, one) as bad:
         await bad.request((two.id, None), tags="t" * MIB)
-        await _refused(bad, "message is too large")
+        await _refused_for_size(bad)
 
 
-async def test_a_uid_of_a_megabyte_is_not_echoed(relay: RelayProcess) -> None:
+async def test_a_uid_of_a_megabyte_cannot_be_answered(relay: RelayProcess) -> None:
+    """An answer would have to repeat it."""
     one, two = fresh_twins(2)
     async with counted(relay, MESSAGES, "too_large"), session(relay.url, one) as bad:
         await bad.request((two.id, None), uid="u" * MIB)
-        answer = await bad.receive()
-        assert answer.error.message == "message is too large"
-        assert len(answer.uid) <= 256
         await bad.barrier()
+        assert bad.inbox.empty()
 
 
 async def test_a_destination_sid_of_a_megabyte(relay: RelayProcess) -> None:
     one, two = fresh_twins(2)
     async with counted(relay, MESSAGES, "too_large"), session(relay.url, one) as bad:
         await bad.request((two.id, "s" * MIB))
-        await _refused(bad, "message is too large")
+        await _refused_for_size(bad)
 
 
 @pytest.mark.parametrize("off_s", [-86_400, 86_400])
@@ -193,9 +203,9 @@ async def test_a_clock_a_day_off_is_forwarded(relay: RelayProcess, off_s: int) -
 # --- handshakes -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("query", ["garbage", "jwt=garbage", "%00%ff", "." * 500, "a.b.c"])
+@pytest.mark.parametrize("query", ["garbage", "jwt=garbage", "%00%ff", "....", "a.b.c"])
 async def test_garbage_queries_401(relay: RelayProcess, query: str) -> None:
-    async with counted(relay, SESSIONS, "unauthorized"):
+    async with counted(relay, HANDSHAKES, "unauthorized"):
         assert (await upgrade(relay.port, f"/?{query}")).status == 401
 
 
@@ -207,13 +217,13 @@ async def test_bad_tokens_401(relay: RelayProcess, kind: str) -> None:
         token = one.token(now=int(time.time()) - 1000)
     else:
         token = f"{head}.{claims}.{two.token().split('.')[2]}"
-    async with counted(relay, SESSIONS, "unauthorized"):
+    async with counted(relay, HANDSHAKES, "unauthorized"):
         assert (await upgrade(relay.port, f"/?{token}")).status == 401
 
 
 async def test_a_sid_above_its_bound_401(relay: RelayProcess) -> None:
     (twin,) = fresh_twins(1)
-    async with counted(relay, SESSIONS, "unauthorized"):
+    async with counted(relay, HANDSHAKES, "unauthorized"):
         answer = await upgrade(relay.port, f"/?{twin.token('s' * 129)}")
         assert answer.status == 401
         assert b"sid" in answer.body
@@ -221,9 +231,10 @@ async def test_a_sid_above_its_bound_401(relay: RelayProcess) -> None:
 
 async def test_a_sid_of_a_megabyte_414(relay: RelayProcess) -> None:
     (twin,) = fresh_twins(1)
-    async with counted(relay, SESSIONS, "protocol_error"):
-        answer = await upgrade(relay.port, f"/?{twin.token('s' * MIB)}")
-        assert answer.status == 414
+    async with counted(relay, HANDSHAKES, "protocol_error"):
+        head, claims, signature = twin.token("s").split(".")
+        token = f"{head}.{claims}{'A' * MIB}.{signature}"
+        assert (await upgrade(relay.port, f"/?{token}")).status == 414
 
 
 @pytest.mark.parametrize(
@@ -233,15 +244,17 @@ async def test_a_sid_of_a_megabyte_414(relay: RelayProcess) -> None:
 )
 async def test_header_bombs_431(relay: RelayProcess, headers: str) -> None:
     (twin,) = fresh_twins(1)
-    async with counted(relay, SESSIONS, "protocol_error"):
+    async with counted(relay, HANDSHAKES, "protocol_error"):
         assert (await upgrade(relay.port, f"/?{twin.token()}", headers)).status == 431
 
 
 @pytest.mark.parametrize(
-    "request_bytes", [b"\x16\x03\x01 a TLS hello\r\n\r\n", b"GET\r\n\r\n", b"\0" * 100]
+    "request_bytes",
+    [b"\x16\x03\x01 a TLS hello\r\n\r\n", b"GET\r\n\r\n", b"\0" * 100],
+    ids=["TLS", "no target", "zeros"],
 )
 async def test_what_is_not_http_400(relay: RelayProcess, request_bytes: bytes) -> None:
-    async with counted(relay, SESSIONS, "protocol_error"):
+    async with counted(relay, HANDSHAKES, "protocol_error"):
         assert (await exchange(relay.port, request_bytes)).status == 400
 
 
@@ -262,9 +275,9 @@ async def test_ten_thousand_half_open_handshakes(start_relay) -> None:
             async with session(relay.url, *fresh_twins(1)) as late:
                 await late.barrier()
         await eventually(
-            lambda: relay.counted(SESSIONS, reason="handshake_timeout") >= count, timeout_s=20
+            lambda: relay.counted(HANDSHAKES, reason="handshake_timeout") >= count, timeout_s=20
         )
-        assert relay.counted(SESSIONS, reason="handshake_timeout") == count
+        assert relay.counted(HANDSHAKES, reason="handshake_timeout") == count
     finally:
         for end in ends:
             end.close()
@@ -303,6 +316,7 @@ async def test_a_flood_of_websocket_pings_by_one_who_does_not_read(relay: RelayP
         while sent_bytes < 256 * MIB and time.monotonic() < deadline and not transport.is_closing():
             transport.write(ping * 500)
             sent_bytes += 500 * len(ping)
+            await asyncio.sleep(0)  # the bystanders live in this process
             while transport.get_write_buffer_size() > MIB and time.monotonic() < deadline:
                 await asyncio.sleep(0.001)
         assert psutil.Process(worker).memory_info().rss - before < WORKER_GROWTH_BYTES

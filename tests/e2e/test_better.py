@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from proto.identity.errors import TokenError
 from tests.support.bystanders import bystanders
 from tests.support.identities import twin as make_twin
 from tests.support.raw_http import exchange, upgrade
@@ -87,11 +88,17 @@ async def test_a_full_session_is_noticed_by_nobody_else(relay: RelayProcess) -> 
 async def test_a_delivered_message_is_removed_without_waiting_for_the_next(
     relay: RelayProcess,
 ) -> None:
+    """Whether it came from memory or, to a session that has just joined, from the stream."""
     one, two = fresh_twins(2)
-    async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
-        await sender.request(receiver.key, b"only one")
-        await receiver.receive()
-        await eventually(lambda: _length(relay, f"stream:{two.id}") == 0, timeout_s=1)
+    async with session(relay.url, one) as sender:
+        for number in range(20):
+            async with session(relay.url, two, str(number)) as receiver:
+                await sender.request(receiver.key, b"only one")
+                await receiver.receive()
+                await eventually(
+                    lambda number=number: _length(relay, f"stream:{two.id}:{number}") == 0,
+                    timeout_s=1,
+                )
 
 
 async def test_a_delivered_message_does_not_come_again_after_a_crash(start_relay) -> None:
@@ -159,7 +166,8 @@ async def test_unsigned_posts_are_not_accepted(relay: RelayProcess, body: bytes)
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
     async with bystanders(relay):
         answer = await exchange(relay.port, head + body[:MIB])
-        assert 400 <= answer.status < 500
+        # 503 while federation is not served at all; then one of 4xx.
+        assert answer.status in (400, 404, 413, 503)
 
 
 async def test_session_ids_are_bounded(relay: RelayProcess) -> None:
@@ -167,7 +175,8 @@ async def test_session_ids_are_bounded(relay: RelayProcess) -> None:
     async with session(relay.url, twin, "s" * 128) as longest:
         await longest.barrier()
     assert (await upgrade(relay.port, f"/?{twin.token('s' * 129)}")).status == 401
-    assert (await upgrade(relay.port, f"/?{twin.token('s' * 30_000)}")).status in (401, 414)
+    with pytest.raises(TokenError):
+        twin.token("s" * 30_000)  # nobody can even make one: tokens are bounded on both sides
 
 
 async def test_long_lived_tokens_may_be_refused(start_relay) -> None:
@@ -242,10 +251,11 @@ async def test_the_oldest_is_dropped_where_the_operator_wants_it(start_relay) ->
             if number % 10 == 9:
                 await sender.barrier()
         assert sender.inbox.empty()
+    got = []
     async with session(relay.url, two) as receiver:
-        await receiver.barrier()
-        got = [int((await receiver.receive()).plain) for _ in range(receiver.inbox.qsize())]
-    assert got == sorted(got) and got[-1] == 399 and len(got) < 400
+        while 399 not in got:
+            got.append(int((await receiver.receive()).plain))
+    assert got == sorted(set(got)) and len(got) < 400
     await eventually(
         lambda: relay.counted("relay_messages_total", reason="queue_full") == 400 - len(got)
     )

@@ -139,7 +139,7 @@ async def test_above_the_capacity_503_and_counted(start_relay) -> None:
     async with session(relay.url, one):
         leaving = await connect(relay.url, two)
         assert (await upgrade(relay.port, f"/?{three.token()}")).status == 503
-        await eventually(lambda: relay.counted("relay_sessions_closed_total", reason="capacity"))
+        await eventually(lambda: relay.counted("relay_handshakes_refused_total", reason="capacity"))
         await leaving.close()
         async with session(relay.url, three) as client:
             await client.barrier()
@@ -147,7 +147,7 @@ async def test_above_the_capacity_503_and_counted(start_relay) -> None:
 
 async def test_refusals_are_counted_by_reason(relay: RelayProcess) -> None:
     def refused() -> float:
-        return relay.counted("relay_sessions_closed_total", reason="unauthorized")
+        return relay.counted("relay_handshakes_refused_total", reason="unauthorized")
 
     before = refused()
     for _ in range(3):
