@@ -14,7 +14,7 @@ from daphne.ws_protocol import WebSocketProtocol
 from proto.websocket.frames import close_payload
 
 
-class RelayWebSocketProtocol(WebSocketProtocol):
+class RelayWebSocketProtocol(WebSocketProtocol):  # type: ignore[misc]
     """Set as the protocol of daphne's websocket factory."""
 
     def handle_reply(self, message: dict[str, Any]) -> None:

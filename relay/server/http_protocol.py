@@ -167,8 +167,8 @@ class RelayHttpProtocol(HttpToolsProtocol):
             handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connections.discard(self)
         # Nothing of HTTP outlives the upgrade; parser and protocol would hold each other.
-        self.parser = None
-        self.transport = self.flow = self.scope = self.headers = self.cycle = None  # type: ignore[assignment]
+        self.parser = self.transport = self.flow = None  # type: ignore[assignment]
+        self.scope = self.headers = self.cycle = None  # type: ignore[assignment]
         protocol.run(self.app, scope, handshake.key, early)
 
 
