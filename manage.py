@@ -19,6 +19,9 @@ def main() -> int:
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough. What is left in the buffer goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

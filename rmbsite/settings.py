@@ -32,6 +32,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "channels",
+    "rmbsite",
     "relay.twins",
     "relay.limits",
     "relay.sessions",

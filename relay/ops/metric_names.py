@@ -38,10 +38,12 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_limit_hits_total", "counter", "Windows in which a twin exceeded its limit."),
     # Sessions.
     Metric("relay_sessions_opened_total", "counter", "Sessions that began."),
+    Metric("relay_sessions_full", "gauge", "Sessions whose client takes nothing now."),
     Metric("relay_handshakes_refused_total", "counter", "Handshakes refused.", ("reason",)),
     Metric("relay_history_dropped_total", "counter", "Session records lost: no database."),
     # Storage.
     Metric("relay_commit_seconds", "histogram", "Time from a group commit to its answer."),
+    Metric("relay_commit_waiting_bytes", "gauge", "Bytes waiting for the next group commit."),
     Metric("relay_redis_reconnects_total", "counter", "Connections to Redis made again."),
     Metric("relay_redis_went_back_total", "counter", "Times Redis was seen to have lost writes."),
     Metric("relay_check_found_total", "counter", "Messages only the periodic check found."),

@@ -35,3 +35,6 @@ RETRY_S: Final = 1.0
 REFRESH_SHARE: Final = 0.75
 """Part of its life after which a used twin is refreshed in the background, so that messages of a
 busy pair never wait for a look-up."""
+
+SHARED_TIMEOUT_S: Final = 2.0
+"""Longest wait for the shared cache; after it the source is asked, whatever Redis' client retries."""

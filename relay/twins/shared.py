@@ -6,6 +6,7 @@ before a change was announced is never stored after it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from relay.queues import keys
-from relay.twins.bounds import SHARED_LIFE_S
+from relay.twins.bounds import SHARED_LIFE_S, SHARED_TIMEOUT_S
 from relay.twins.source import TwinRecord, from_text, to_text
 
 logger = logging.getLogger(__name__)
@@ -50,12 +51,15 @@ class SharedTwins:
     async def read(self, ids: Sequence[int]) -> SharedRead:
         """Look several twins up."""
         try:
-            async with self._client.pipeline(transaction=True) as pipe:
+            async with (
+                asyncio.timeout(SHARED_TIMEOUT_S),
+                self._client.pipeline(transaction=True) as pipe,
+            ):
                 pipe.get(keys.TWINS_VERSION)
                 pipe.hmget(keys.TWINS, [str(twin) for twin in ids])
                 version, entries = await pipe.execute()
-        except RedisError as error:
-            logger.warning("shared twin cache not readable: %s", error)
+        except (RedisError, TimeoutError) as error:
+            logger.warning("shared twin cache not readable: %r", error)
             return SharedRead({}, None)
         fresh = {}
         oldest = self._wall_clock() - SHARED_LIFE_S
@@ -80,6 +84,7 @@ class SharedTwins:
         for twin, record in records.items():
             arguments += (str(twin), to_text(record, now))
         try:
-            await self._client.eval(FILL_SCRIPT, 2, keys.TWINS, keys.TWINS_VERSION, *arguments)
-        except RedisError as error:
-            logger.warning("shared twin cache not writable: %s", error)
+            async with asyncio.timeout(SHARED_TIMEOUT_S):
+                await self._client.eval(FILL_SCRIPT, 2, keys.TWINS, keys.TWINS_VERSION, *arguments)
+        except (RedisError, TimeoutError) as error:
+            logger.warning("shared twin cache not writable: %r", error)

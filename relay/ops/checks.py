@@ -1,0 +1,64 @@
+"""System checks: what a start-up would stumble over, or what is allowed but not wise."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning, register
+
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+@register("relay")
+def check_files(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Secrets are readable by their owner only, TLS files exist."""
+    config = settings.RMB
+    found: list[CheckMessage] = []
+    for path in (config.data_dir, config.data_dir / "secret_key"):
+        if path.exists() and path.stat().st_mode & OTHERS:
+            found.append(
+                Warning(
+                    f"{path} can be read by other users of this machine",
+                    hint=f"chmod go-rwx {path}",
+                    id="relay.W001",
+                )
+            )
+    for key, name in (("tls_cert", config.relay.tls_cert), ("tls_key", config.relay.tls_key)):
+        if name and not Path(name).is_file():
+            found.append(Error(f"relay.{key}: there is no file {name}", id="relay.E001"))
+    return found
+
+
+@register("relay")
+def check_bounds(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Bounds that contradict each other."""
+    config = settings.RMB
+    found: list[CheckMessage] = []
+    if config.relay.max_message_bytes > config.queue.max_bytes:
+        found.append(
+            Error(
+                "relay.max_message_bytes is above queue.max_bytes: such a message fits no queue",
+                id="relay.E002",
+            )
+        )
+    if config.relay.partial_bytes < config.relay.max_message_bytes:
+        found.append(
+            Error(
+                "relay.partial_bytes is below relay.max_message_bytes: such a message never "
+                "arrives whole",
+                id="relay.E003",
+            )
+        )
+    if config.limits.size and config.limits.size < config.relay.max_message_bytes:
+        found.append(
+            Warning(
+                "limits.size is below relay.max_message_bytes: larger messages are always refused",
+                id="relay.W002",
+            )
+        )
+    return found

@@ -1,0 +1,105 @@
+"""`manage.py rmb_configdoc`: every setting, its default and its meaning, as Markdown or TOML."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from rmbsite.config import SECTIONS, all_options
+from rmbsite.options import Option
+
+
+class Command(BaseCommand):
+    """The documentation comes out of the declarations, so it cannot be out of date."""
+
+    help = "Print every setting with its default and meaning."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--format",
+            choices=("markdown", "toml", "env"),
+            default="markdown",
+            help="a page, a commented rmb.toml, or a commented list of variables",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        write = {"markdown": markdown, "toml": toml, "env": environment}[options["format"]]
+        for line in write():
+            self.stdout.write(line)
+
+
+def markdown() -> Iterator[str]:
+    """The settings as a page of documentation."""
+    yield "# Settings"
+    yield ""
+    yield "Precedence: defaults < `rmb.toml` (or the file in `RMB_CONFIG`) < environment <"
+    yield "command line. A key `a.b` is `b` in section `[a]` of the file and the variable"
+    yield "`RMB_A__B`. Secrets can be in a file of their own: `a.b_file`, `RMB_A__B_FILE`."
+    yield "Unknown keys are refused."
+    for section, options in _sections():
+        yield ""
+        yield f"## {section}"
+        yield ""
+        yield (SECTIONS[section].__doc__ or "").splitlines()[0]
+        yield ""
+        yield "| key | kind | default | meaning |"
+        yield "|---|---|---|---|"
+        for each in options:
+            meaning = " ".join(part for part in (each.doc, _bounds(each)) if part)
+            yield f"| `{each.key}` | {each.kind} | {_default(each)} | {meaning} |"
+
+
+def toml() -> Iterator[str]:
+    """A `rmb.toml` in which everything is commented out."""
+    for section, options in _sections():
+        yield f"[{section}]"
+        for each in options:
+            yield f"# {' '.join(part for part in (each.doc, _bounds(each)) if part)}"
+            yield f"# {each.name} = {_toml_value(each.default)}"
+            yield ""
+
+
+def environment() -> Iterator[str]:
+    """The variables, commented out."""
+    for each in all_options():
+        yield f"# {' '.join(part for part in (each.doc, _bounds(each)) if part)}"
+        yield f"# {each.variable}={_plain(each.default)}"
+        yield ""
+
+
+def _sections() -> Iterator[tuple[str, list[Option]]]:
+    for section, options in groupby(all_options(), key=lambda each: each.section):
+        yield section, list(options)
+
+
+def _bounds(each: Option) -> str:
+    bounds = each.bounds
+    if bounds.choices:
+        return f"One of: {', '.join(bounds.choices)}."
+    if bounds.minimum is not None and bounds.maximum is not None:
+        return f"From {bounds.minimum} to {bounds.maximum}."
+    if bounds.minimum is not None:
+        return f"At least {bounds.minimum}."
+    return f"At most {bounds.maximum}." if bounds.maximum is not None else ""
+
+
+def _default(each: Option) -> str:
+    plain = _plain(each.default)
+    return f"`{plain}`" if plain else "empty"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _toml_value(value: Any) -> str:
+    # JSON's texts, numbers, lists and truth values are TOML's too.
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
