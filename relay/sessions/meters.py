@@ -94,7 +94,7 @@ class MeterBook:
             del self.used[meter]
             window = increment.window
             name = keys.limit(meter.twin, window)
-            amount = (increment.size_bytes << COUNT_BITS) + increment[1]
+            amount = (increment.size_bytes << COUNT_BITS) + increment.messages
 
             def counted(reply: Any, meter: Meter = meter, window: int = window) -> None:
                 if type(reply) is int:
