@@ -37,4 +37,4 @@ REFRESH_SHARE: Final = 0.75
 busy pair never wait for a look-up."""
 
 SHARED_TIMEOUT_S: Final = 2.0
-"""Longest wait for the shared cache; after it the source is asked, whatever Redis' client retries."""
+"""Longest wait for the shared cache, its client's retries included; then the source is asked."""

@@ -1,0 +1,96 @@
+"""`rmb_checkconfig` and `rmb_configdoc`, and how a bad setting ends any command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+from rmbsite.config import Config, all_options, load
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
+
+
+def output(command: str, *arguments: str) -> str:
+    stdout = StringIO()
+    call_command(command, *arguments, stdout=stdout, stderr=StringIO())
+    return stdout.getvalue()
+
+
+def test_a_fresh_clone_needs_nothing(tmp_path: Path) -> None:
+    ended = run("check", RMB_DATA__DIR=str(tmp_path / "data"))
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_bad_setting_is_one_line_and_code_2(tmp_path: Path) -> None:
+    ended = run("check", RMB_RELAY__LISTN="x", RMB_DATA__DIR=str(tmp_path))
+    assert ended.returncode == 2
+    complaint = "unknown setting relay.listn (RMB_RELAY__LISTN), did you mean relay.listen?"
+    assert ended.stderr == f"configuration: {complaint}\n"
+    assert ended.stdout == ""
+
+
+def test_settings_import_nothing_heavy(tmp_path: Path) -> None:
+    """A relay worker sets Django up: it must not pay for Spark, the chain client or Twisted."""
+    script = (
+        "import django, sys; django.setup();"
+        "print(sorted({'pyspark', 'substrateinterface', 'twisted', 'daphne', 'ninja', 'celery'}"
+        " & set(sys.modules)))"
+    )
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "rmbsite.settings",
+        "RMB_DATA__DIR": str(tmp_path),
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert ended.stdout == "[]\n", ended.stderr
+
+
+def test_checkconfig_hides_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RMB_REDIS__URL", "redis://:hunter2@host")
+    monkeypatch.setenv("RMB_QUEUE__RETENTION_S", "60")
+    text = output("rmb_checkconfig")
+    assert "hunter2" not in text
+    assert "queue.retention_s = 60  (RMB_QUEUE__RETENTION_S)\n" in text
+    shown = json.loads(output("rmb_checkconfig", "--json", "--all"))
+    assert set(shown) == {each.key for each in all_options()}
+    assert shown["queue.retention_s"] == {"value": 60, "origin": "RMB_QUEUE__RETENTION_S"}
+    assert shown["relay.server"] == {"value": "uvicorn", "origin": "default"}
+
+
+def test_configdoc_names_everything() -> None:
+    page, variables = output("rmb_configdoc"), output("rmb_configdoc", "--format", "env")
+    for each in all_options():
+        assert f"| `{each.key}` |" in page
+        assert f"# {each.variable}=" in variables
+
+
+def test_the_documented_file_is_the_defaults(tmp_path: Path) -> None:
+    lines = output("rmb_configdoc", "--format", "toml").splitlines()
+    settings = [
+        line.removeprefix("# ") if " = " in line and line.startswith("# ") else line
+        for line in lines
+    ]
+    file = tmp_path / "rmb.toml"
+    file.write_text("\n".join(settings))
+    assert set(tomllib.loads(file.read_text())) == {each.section for each in all_options()}
+    assert load(environ={"RMB_CONFIG": str(file)}) == Config()

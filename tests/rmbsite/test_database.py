@@ -1,0 +1,63 @@
+"""`rmbsite.database`: URLs of databases, and what SQLite is told."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from django.db.backends.sqlite3.base import DatabaseWrapper
+
+from rmbsite.config import ConfigError
+from rmbsite.database import settings_of
+
+
+def test_postgresql() -> None:
+    found = settings_of("postgres://us%40er:p%2Fw@db.example:5433/relay?sslmode=require", Path())
+    wanted = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": "relay",
+        "USER": "us@er",
+        "PASSWORD": "p/w",
+        "HOST": "db.example",
+        "PORT": "5433",
+        "OPTIONS": {"sslmode": "require"},
+    }
+    assert {name: found[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("url", ["postgres://host", "postgres://h:port/x", "sqlite:///"])
+def test_refusals(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"database\.url"):
+        settings_of(url, Path())
+
+
+def test_sqlite_paths(tmp_path: Path) -> None:
+    assert settings_of("", tmp_path)["NAME"] == str(tmp_path / "relay.sqlite3")
+    assert settings_of("sqlite:////var/x.db", tmp_path)["NAME"] == "/var/x.db"
+    assert settings_of("sqlite:///x.db", tmp_path)["NAME"] == str(Path("x.db").absolute())
+
+
+@pytest.mark.django_db
+def test_sqlite_is_opened_for_many_writers(tmp_path: Path) -> None:
+    base = {
+        "TIME_ZONE": None,
+        "AUTOCOMMIT": True,
+        "CONN_HEALTH_CHECKS": False,
+        "ATOMIC_REQUESTS": False,
+    }
+    wrapper = DatabaseWrapper({**base, **settings_of("", tmp_path)})
+    try:
+        with wrapper.cursor() as cursor:
+            assert cursor.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+            assert cursor.execute("PRAGMA synchronous").fetchone() == (1,)
+            assert cursor.execute("PRAGMA busy_timeout").fetchone() == (20_000,)
+        # A transaction holds the write lock from its beginning.
+        wrapper.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
+        other = sqlite3.connect(wrapper.settings_dict["NAME"], timeout=0)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        other.close()
+        wrapper.rollback()
+    finally:
+        wrapper.close()
