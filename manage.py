@@ -10,6 +10,11 @@ import sys
 def main() -> int:
     """Run one management command; a bad setting is one line on standard error and exit code 2."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
+    if sys.argv[1:2] == ["runrelay"]:
+        # Its options are settings, such as the data folder: read before Django loads them.
+        from relay.server import cli
+
+        return cli.run(sys.argv[2:], "runrelay")
     from django.core.management import execute_from_command_line
 
     from rmbsite.config import ConfigError

@@ -32,7 +32,7 @@ reactor: Any = installed_reactor
 
 
 def serve(
-    app: Any, config: Any, listeners: Sequence[socket.socket], on_ready: Callable[[], None]
+    app: Any, config: Any, listeners: Sequence[socket.socket], on_ready: Callable[[], bool]
 ) -> int:
     """Serve until SIGTERM, then drain; returns the exit code of the process."""
     worker = _Worker(app, config.relay, listeners, on_ready)
@@ -64,7 +64,7 @@ class _Worker:
         app: Any,
         relay: Any,
         listeners: Sequence[socket.socket],
-        on_ready: Callable[[], None],
+        on_ready: Callable[[], bool],
     ) -> None:
         self.exit_code = 0
         self._relay = relay
@@ -94,8 +94,8 @@ class _Worker:
             reactor.adoptStreamPort(listener.fileno(), listener.family, factory)
             for listener in self._listeners
         ]
-        self._on_ready()
-        await self._stop.wait()
+        if self._on_ready():
+            await self._stop.wait()
         for listener, port in zip(self._listeners, ports, strict=True):
             await port.stopListening().asFuture(loop)
             listener.close()

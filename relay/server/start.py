@@ -38,7 +38,7 @@ WORKER_MODULE: Final = "relay.server.worker_main"
 SERVER_MODULE: Final = "relay.server.valkey_main"
 PREPARE_MODULE: Final = "relay.server.prepare"
 
-STOP_MARGIN_S: Final = 10.0
+STOP_MARGIN_S: Final = 15.0
 """From the end of a drain to SIGKILL."""
 
 START_FAILED: Final = 1

@@ -16,6 +16,7 @@ import importlib.util
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from relay.server.http_protocol import http_protocol
 from relay.server.lifeline import tell_ready, watch_parent
 from relay.server.limits import ServerLimits
 
-ORPHAN_GRACE_S: Final = 5.0
+ORPHAN_GRACE_S: Final = 15.0
 """On top of the drain time: an orphan that takes longer is ended, whatever it does."""
 
 CUT_GRACE_S: Final = 2
@@ -39,13 +40,17 @@ CUT_GRACE_S: Final = 2
 class DrainingServer(uvicorn.Server):
     """uvicorn, except that the application ends its sessions itself before connections are cut."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], bool]) -> None:
+        """
+        Args:
+            on_ready: called when the server accepts; False when it is to stop already.
+        """
         super().__init__(config)
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
-        self._on_ready()
+        self.should_exit = self.should_exit or not self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
@@ -66,14 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one server process until SIGTERM or until the parent is gone."""
     options = _parse(arguments)
     listeners = [socket.socket(fileno=fd) for fd in options.listen_fd]
-    # The server drains on SIGTERM and then raises it again; that must not end us half-way out.
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    # Until the server listens to SIGTERM itself, and again when it hands it on after its drain.
+    stop_asked = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop_asked.set())
     django.setup()
     config = settings.RMB
     watch_parent(options.lifeline_fd, grace_s=config.relay.drain_s + ORPHAN_GRACE_S)
 
-    def on_ready() -> None:
+    def on_ready() -> bool:
         tell_ready(options.ready_fd)
+        return not stop_asked.is_set()
 
     if options.role == "admin":
         DrainingServer(admin_server(), on_ready).run(listeners)
