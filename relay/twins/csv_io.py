@@ -89,9 +89,12 @@ def read(file: TextIO) -> Iterator[tuple[int, TwinValues] | LineError]:
             if header:
                 yield LineError(1, f"the header {','.join(HEADER)} is missing")
             return
+        except _TooLongError as error:
+            yield LineError(rows.line_num + 1, str(error))  # the reader never got that line
+            return
         except csv.Error as error:
             yield LineError(rows.line_num, str(error))
-            if header or isinstance(error, _TooLongError):
+            if header:
                 return
             continue
         if header:
@@ -159,7 +162,7 @@ def export_twins(file: TextIO) -> int:
     return count
 
 
-class _TooLongError(csv.Error):
+class _TooLongError(Exception):
     """There is no telling where the next line begins."""
 
 
