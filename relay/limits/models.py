@@ -15,6 +15,10 @@ MAX_REASON_CHARS = 120
 MAX_NOTE_CHARS = 2000
 
 
+# Said twice over for SQL: a comparison with NULL is not false, and a check passes unless false.
+_both = models.Q(count__isnull=False, size__isnull=False)
+
+
 class TwinLimit(models.Model):
     """Limits and ban of one twin, which may live on the chain only: there is no foreign key."""
 
@@ -53,8 +57,8 @@ class TwinLimit(models.Model):
         constraints = (
             models.CheckConstraint(
                 condition=models.Q(count__isnull=True, size__isnull=True)
-                | models.Q(count=0, size=0)
-                | models.Q(count__gt=0, size__gt=0),
+                | models.Q(_both, count=0, size=0)
+                | models.Q(_both, count__gt=0, size__gt=0),
                 name="limit_both_or_neither",
                 violation_error_message="Set both messages and bytes, or neither; 0 goes with 0.",
             ),

@@ -1,0 +1,91 @@
+"""`relay.limits.services`: what the database says is what `relay:control` says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from relay.limits import services
+from relay.limits.models import TwinLimit
+from relay.ops import control
+from relay.queues import keys
+from tests.relay.ops.test_control import fields
+from tests.support.redis_servers import RedisServer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def decided(server: RedisServer) -> dict[str, str]:
+    return {name: value for name, value in fields(server).items() if name != "version"}
+
+
+def test_limits(site_redis: RedisServer) -> None:
+    services.set_limit(7, 100, 5000)
+    services.set_limit(8, 0, 0)
+    assert decided(site_redis) == {"limit:7": "100 5000", "limit:8": "0 0"}
+    services.set_limit(7, None, None)
+    assert decided(site_redis) == {"limit:8": "0 0"}
+    assert services.remove([8, 9]) == 1
+    assert decided(site_redis) == {}
+
+
+def test_bans(site_redis: RedisServer) -> None:
+    services.set_limit(7, 1, 2)
+    services.ban(7, "spam")
+    services.ban(8)
+    assert decided(site_redis) == {"limit:7": "1 2", "ban:7": "spam", "ban:8": "banned"}
+    services.lift_ban(7)
+    assert decided(site_redis) == {"limit:7": "1 2", "ban:8": "banned"}
+    assert TwinLimit.objects.get(twin=7).ban_reason == "spam"
+
+
+def test_a_ban_with_an_end(site_redis: RedisServer) -> None:
+    now = timezone.now()
+    services.ban(7, "spam", now + timedelta(hours=1))
+    assert services.lift_expired_bans(now) == 0
+    assert "ban:7" in decided(site_redis)
+    assert services.lift_expired_bans(now + timedelta(hours=1)) == 1
+    assert decided(site_redis) == {}
+    assert not TwinLimit.objects.get(twin=7).banned
+    assert services.lift_expired_bans(now + timedelta(hours=2)) == 0
+
+
+def test_publish_all_heals_what_was_missed(site_redis: RedisServer) -> None:
+    services.ban(7, "spam")
+    services.set_limit(8, 1, 2)
+    site_redis.run("HDEL", keys.CONTROL, "ban:7")
+    site_redis.run("HSET", keys.CONTROL, "ban:9", "stale", "limit:8", "9 9", "limit", "5 6")
+    services.publish_all()
+    assert decided(site_redis) == {"ban:7": "spam", "limit:8": "1 2", "limit": "5 6"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"count": 1},
+        {"size": 1},
+        {"count": 0, "size": 5},
+        {"count": 5, "size": 0},
+        {"banned_until": timezone.now()},
+        {"banned": True, "ban_reason": "x" * 121},
+        {"count": -1, "size": -1},
+    ],
+)
+def test_refusals(site_redis: RedisServer, values: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        services.save(TwinLimit(twin=7, **values))
+    assert not TwinLimit.objects.exists()
+    assert fields(site_redis) == {}
+
+
+def test_without_redis_the_decision_is_kept(
+    no_redis: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    services.ban(7)
+    assert TwinLimit.objects.get(twin=7).banned
+    assert "saved but not in force yet" in caplog.text
+    with pytest.raises(control.ControlError):
+        services.publish_all()

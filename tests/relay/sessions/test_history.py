@@ -1,0 +1,201 @@
+"""`relay.sessions.history` and `services`: the rows of sessions, written from a thread."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import OperationalError
+
+from proto.rmb.reasons import SessionReason
+from relay.sessions import history as module
+from relay.sessions import services
+from relay.sessions.history import SessionHistory, SessionOpened, SessionProgress
+from relay.sessions.models import Session
+
+pytestmark = pytest.mark.django_db
+
+SINCE = 1_700_000_000.0
+END = SINCE + 60
+
+
+@pytest.fixture
+def history() -> SessionHistory:
+    return SessionHistory("boot", 3, clock=lambda: END)
+
+
+def opened(twin: int, sid: str | None = None, epoch: int = 1) -> SessionOpened:
+    return SessionOpened((twin, sid), epoch, SINCE, "192.0.2.1", "client/1")
+
+
+def row(twin: int = 7) -> Session:
+    return Session.objects.get(twin=twin)
+
+
+def test_a_session_from_its_beginning_to_its_end(history: SessionHistory) -> None:
+    history.opened(opened(7, "phone"))
+    assert history.flush()
+    assert (row().key, row().epoch, row().worker, row().slot) == ((7, "phone"), 1, "boot", "3")
+    assert row().opened_at == datetime.fromtimestamp(SINCE, UTC)
+    assert (row().remote, row().user_agent, row().closed_at) == ("192.0.2.1", "client/1", None)
+    history.progress([SessionProgress((7, "phone"), 1, 1, 2, 30, 40, 5, 6)])
+    assert history.flush()
+    assert (row().messages_in, row().messages_out) == (1, 2)
+    assert (row().bytes_in, row().bytes_out, row().backlog, row().drops) == (30, 40, 5, 6)
+    assert row().closed_at is None
+    history.closed(SessionProgress((7, "phone"), 1, 9), SessionReason.IDLE)
+    assert history.flush()
+    assert (row().messages_in, row().messages_out, row().close_reason) == (9, 0, "idle")
+    assert row().closed_at == datetime.fromtimestamp(END, UTC)
+
+
+def test_a_short_session_is_one_write(history: SessionHistory) -> None:
+    history.opened(opened(7))
+    history.progress([SessionProgress((7, None), 1, 1)])
+    history.closed(SessionProgress((7, None), 1, 2), SessionReason.CLIENT_CLOSE)
+    history.flush()
+    assert (row().messages_in, row().close_reason) == (2, "client_close")
+
+
+def test_no_sid_and_an_empty_one_are_two_sessions(history: SessionHistory) -> None:
+    for sid in (None, "", "a"):
+        history.opened(opened(7, sid))
+    history.flush()
+    history.closed(SessionProgress((7, ""), 1), SessionReason.IDLE)
+    history.flush()
+    ended = {each.key: bool(each.closed_at) for each in Session.objects.all()}
+    assert ended == {(7, None): False, (7, ""): True, (7, "a"): False}
+
+
+def test_a_row_is_written_twice_without_harm(history: SessionHistory) -> None:
+    for count in (1, 2):
+        history.opened(opened(7))
+        history.progress([SessionProgress((7, None), 1, count)])
+        history.flush()
+    assert row().messages_in == 2
+
+
+def test_text_no_database_takes(history: SessionHistory) -> None:
+    history.opened(SessionOpened((7, "a\0b"), 1, SINCE, "x" * 500, "\0" * 500))
+    history.flush()
+    history.closed(SessionProgress((7, "a\0b"), 1), SessionReason.IDLE)
+    history.flush()
+    assert row().sid == "a\ufffdb"
+    assert row().close_reason == "idle"
+
+
+def test_many_rows_go_in_several_transactions(
+    history: SessionHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BATCH_ROWS", 10)
+    for twin in range(1, 36):
+        history.opened(opened(twin))
+    for twin in range(1, 36, 2):
+        history.progress([SessionProgress((twin, None), 1, twin)])
+    assert history.flush()
+    assert Session.objects.count() == 35
+    assert row(35).messages_in == 35
+
+
+def test_what_the_database_refuses_waits(
+    history: SessionHistory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "BATCH_ROWS", 2)
+    for twin in (1, 2, 3, 4, 5):
+        history.opened(opened(twin))
+    write = SessionHistory._write
+    calls = []
+
+    def sometimes(self: SessionHistory, part: dict) -> None:  # type: ignore[type-arg]
+        calls.append(len(part))
+        if len(calls) == 2:
+            # News that arrive while the write is under way are newer than what it holds.
+            history.closed(SessionProgress((3, None), 1, 8), SessionReason.IDLE)
+            raise OperationalError("database is locked")
+        write(self, part)
+
+    monkeypatch.setattr(SessionHistory, "_write", sometimes)
+    assert not history.flush()
+    assert "put off: database is locked" in caplog.text
+    assert Session.objects.count() == 2
+    assert history.flush()
+    assert Session.objects.count() == 5
+    assert (row(3).messages_in, row(3).close_reason) == (8, "idle")
+
+
+def test_what_waits_is_bounded(history: SessionHistory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING", 2)
+    for twin in (1, 2, 3):
+        history.opened(opened(twin))
+    history.progress([SessionProgress((1, None), 1, 5)])
+    assert history.dropped == 1
+    history.flush()
+    assert Session.objects.count() == 2
+    assert row(1).messages_in == 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_thread_writes_what_waits_when_it_is_stopped() -> None:
+    history = SessionHistory("boot", 0)
+    history.start()
+    history.opened(opened(7))
+    history.stop()
+    assert row().key == (7, None)
+    assert "history" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_defect_does_not_end_the_thread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "FLUSH_S", 0.01)
+    failed = threading.Event()
+    write = SessionHistory._write
+
+    def once(self: SessionHistory, part: dict) -> None:  # type: ignore[type-arg]
+        if not failed.is_set():
+            failed.set()
+            raise ZeroDivisionError
+        write(self, part)
+
+    monkeypatch.setattr(SessionHistory, "_write", once)
+    history = SessionHistory("boot", 0)
+    history.start()
+    history.opened(opened(1))
+    assert failed.wait(10)
+    history.opened(opened(2))
+    history.stop()
+    assert row(2).key == (2, None)
+    assert "session history failed" in caplog.text
+
+
+# Rows of workers that died, and old rows
+
+
+def test_a_lost_worker_and_one_that_was_taken_for_lost(history: SessionHistory) -> None:
+    history.opened(opened(7))
+    history.flush()
+    assert services.workers_with_open_rows() == {"boot"}
+    assert services.mark_worker_lost(["other"]) == 0
+    assert services.mark_worker_lost(["boot"]) == 1
+    assert row().close_reason == SessionReason.WORKER_LOST
+    assert services.workers_with_open_rows() == set()
+    # It lives after all: its next news open the row again.
+    history.progress([SessionProgress((7, None), 1, 1)])
+    history.flush()
+    assert (row().closed_at, row().close_reason) == (None, "")
+
+
+def test_old_rows_are_removed(history: SessionHistory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "MAX_PRUNED", 3)
+    for twin in range(1, 8):
+        history.opened(opened(twin))
+        if twin != 7:
+            history.closed(SessionProgress((twin, None), 1), SessionReason.IDLE)
+    history.flush()
+    now = datetime.fromtimestamp(END, UTC) + timedelta(days=30)
+    assert services.prune(30, now) == 0
+    later = now + timedelta(seconds=1)
+    assert [services.prune(30, later) for _ in range(3)] == [3, 3, 0]
+    assert row(7).closed_at is None
