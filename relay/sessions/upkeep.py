@@ -129,8 +129,9 @@ class Upkeep:
         if not there and self._beats:
             self.compare_all()  # others may have taken this worker for dead
         self._beats += 1
-        if self._beats % 60 == 1:
+        if self._beats % 60 == 1 or self._redis_evicts:
             await self._look_at_redis()
+        if self._beats % 60 == 1:
             worker.forget_destinations()
             worker.router.generation += 1
         self.loop_lag_s = 0.0
@@ -172,16 +173,21 @@ class Upkeep:
             return "redis_away"
         if self._worker.commit.storage_full_since is not None:
             return "storage_full"
-        if self.redis_policy not in ("", "noeviction"):
+        if self._redis_evicts:
             return "redis_policy"
         return "ok"
 
+    @property
+    def _redis_evicts(self) -> bool:
+        return self.redis_policy not in ("", "noeviction")
+
     async def _look_at_redis(self) -> None:
+        before = self.redis_policy
         for line in (await self._ask("INFO", "memory")).decode().splitlines():
             name, _, value = line.partition(":")
             if name == "maxmemory_policy":
                 self.redis_policy = value.strip()
-        if self.redis_policy not in ("", "noeviction"):
+        if self._redis_evicts and self.redis_policy != before:
             log.error(
                 "redis' maxmemory-policy is %s: queues would be evicted; set it to noeviction",
                 self.redis_policy,

