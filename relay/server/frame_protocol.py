@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 from enum import Enum
 from typing import Any, Final
-
-from uvicorn.protocols.utils import ClientDisconnected
 
 from proto.websocket.errors import CloseCode
 from proto.websocket.events import CloseReceived, InputRefused, PingReceived
@@ -30,14 +27,12 @@ from proto.websocket.frames import (
     pong_frame,
 )
 from relay.server.acknowledgement import Outgoing, is_reset
-from relay.server.handshake import http_answer, switching_protocols
+from relay.server.conversation import Conversation
+from relay.server.handshake import http_answer
 from relay.server.limits import ServerLimits
 from relay.server.socket import Receiver
 
 LINGER_LOOK_S: Final = 0.02  # between two looks at the kernel queue of a discarded connection
-MAX_ANSWER_BYTES: Final = 64 * 1024  # body of an HTTP answer before the upgrade
-
-logger = logging.getLogger(__name__)
 
 
 class State(Enum):
@@ -57,13 +52,10 @@ class FrameProtocol(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_answer",
         "_close_code",
-        "_connect_told",
         "_detail",
         "_discarded_bytes",
         "_early",
-        "_key",
         "_limits",
         "_lingering",
         "_listener",
@@ -116,10 +108,7 @@ class FrameProtocol(asyncio.Protocol):
         self._receiver: Receiver | None = None  # takes messages now
         self._listener: Receiver | None = None  # is to be told of the end
         self._early = b""  # received before there was a receiver
-        self._key = b""
         self._scope: dict[str, Any] | None = None
-        self._answer: tuple[int, list[tuple[bytes, bytes]], bytes] | None = None
-        self._connect_told = False
         self._waiter: asyncio.Future[None] | None = None
         self._close_code = int(CloseCode.ABNORMAL)
         self._detail: str | None = None
@@ -130,7 +119,7 @@ class FrameProtocol(asyncio.Protocol):
         self._writing_paused = False
         owner.connections.add(self)
 
-    # --- the handshake, through ASGI -------------------------------------------------------------
+    # --- the handshake ---------------------------------------------------------------------------
 
     def run(self, app: Any, scope: dict[str, Any], key: bytes, early: bytes) -> None:
         """Let the application decide.
@@ -142,93 +131,43 @@ class FrameProtocol(asyncio.Protocol):
             early: bytes that came behind the request.
         """
         self._scope = scope
-        self._key = key
         if early:
             self._keep_early(early)
-        task = self._loop.create_task(self._run(app, scope))
+        conversation = Conversation(self, scope["path"], key)
+        task = self._loop.create_task(conversation.run(app, scope))
         self._owner.tasks.add(task)
         task.add_done_callback(self._owner.tasks.discard)
 
-    async def _run(self, app: Any, scope: dict[str, Any]) -> None:
-        try:
-            await app(scope, self._receive, self._send)
-        except ClientDisconnected:
-            pass
-        except asyncio.CancelledError:  # the server does not wait for it any more
-            self.abort()
-            raise
-        except Exception:
-            logger.exception("the application failed on a websocket")
-            if self._state is State.CONNECTING:
-                self._refuse(500, b"internal error")
-            else:
-                self.close(CloseCode.INTERNAL_ERROR, "internal error")
-        else:
-            if self._state is State.CONNECTING:
-                logger.error("the application ended without an answer to a websocket")
-                self._refuse(500, b"internal error")
-            else:
-                self.close(CloseCode.NORMAL, "")
+    @property
+    def undecided(self) -> bool:
+        """Whether the handshake waits for its answer."""
+        return self._state is State.CONNECTING
 
-    async def _receive(self) -> dict[str, Any]:
-        if not self._connect_told:
-            self._connect_told = True
-            return {"type": "websocket.connect"}
-        if self._state is not State.CLOSED:
-            self._waiter = self._loop.create_future()
-            await self._waiter
-        return {"type": "websocket.disconnect", "code": self._close_code, "reason": ""}
+    @property
+    def over(self) -> bool:
+        """Whether the connection has ended, or was refused."""
+        return self._state is State.CLOSED
 
-    async def _send(self, message: dict[str, Any]) -> None:
-        if self._state is State.CLOSED:
-            raise ClientDisconnected
-        kind = message["type"]
-        if kind == "websocket.close" and self._state is not State.CONNECTING:
-            self.close(message.get("code", CloseCode.NORMAL), message.get("reason") or "")
-        elif self._state is not State.CONNECTING:
-            raise RuntimeError(f"{kind}: messages go through scope['extensions'] on this server")
-        elif kind == "websocket.accept":
-            self._accept(message)
-        elif kind == "websocket.close":
-            self._refuse(403, b"")
-        elif kind == "websocket.http.response.start":
-            self._answer = (message["status"], list(message.get("headers", ())), b"")
-        elif kind == "websocket.http.response.body" and self._answer is not None:
-            status, headers, body = self._answer
-            body += message.get("body", b"")
-            if len(body) > MAX_ANSWER_BYTES:
-                raise RuntimeError(f"an answer before the upgrade is bounded to {MAX_ANSWER_BYTES}")
-            self._answer = (status, headers, body)
-            if not message.get("more_body", False):
-                self._refuse(status, body, headers)
-        else:
-            raise RuntimeError(f"{kind} is not an answer to a websocket handshake")
-
-    def _accept(self, message: dict[str, Any]) -> None:
-        headers = list(message.get("headers", ()))
-        subprotocol = message.get("subprotocol")
-        if subprotocol:
-            headers.append((b"sec-websocket-protocol", subprotocol.encode("ascii")))
+    def accept(self, answer: bytes) -> None:
+        """Send the answer that makes it a websocket."""
         self._reader = FrameReader(self._limits.max_message_bytes, self._limits.partial)
         self._state = State.OPEN
-        self._log_verdict("accepted")
-        self._write(switching_protocols(self._key, headers))
-        self._key = b""
+        self._write(answer)
 
-    def _refuse(
-        self, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None
-    ) -> None:
-        self._log_verdict(str(status))
-        self._write(http_answer(status, body, headers))
+    def refuse(self, answer: bytes) -> None:
+        """Send another answer, and end the connection."""
+        self._write(answer)
         self._state = State.CLOSED
         self._scope = None
         self._transport.close()
-        self._timer = self._loop.call_later(self._limits.close_timeout_s, self._transport.abort)
+        self._arm_timer()
 
-    def _log_verdict(self, verdict: str) -> None:
-        if self._scope is not None and logger.isEnabledFor(logging.DEBUG):
-            # The query string is the client's token: it is never logged.
-            logger.debug("%s websocket %r %s", self.remote, self._scope["path"], verdict)
+    async def wait_closed(self) -> int:
+        """Wait for the end; returns the close code."""
+        if self._state is not State.CLOSED:
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        return self._close_code
 
     # --- RelaySocket -----------------------------------------------------------------------------
 
@@ -345,7 +284,7 @@ class FrameProtocol(asyncio.Protocol):
     def shutdown(self) -> None:
         """The server ends."""
         if self._state is State.CONNECTING:
-            self._refuse(503, b"shutting down")
+            self.refuse(http_answer(503, b"shutting down"))
         else:
             self.close(CloseCode.SERVICE_RESTART, "restart")
 
@@ -455,7 +394,8 @@ class FrameProtocol(asyncio.Protocol):
 
     def _close_timed_out(self) -> None:
         self._timer = None
-        self.abort()
+        self._look()
+        self._transport.abort()
 
     def _keep_early(self, data: bytes) -> None:
         """Hold what came before there is a receiver: one read, as no further one is asked for."""

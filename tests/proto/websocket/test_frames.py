@@ -138,15 +138,17 @@ def test_a_large_message_in_small_reads_takes_linear_time() -> None:
     def seconds(size: int) -> float:
         reader = FrameReader()
         wire = FrameSpec(2, bytes(size)).serialize()
-        started = time.perf_counter()
+        started = time.process_time()
         messages = list(
             itertools.chain.from_iterable(
-                reader.receive_data(wire[start : start + 1000])
-                for start in range(0, len(wire), 1000)
+                reader.receive_data(wire[start : start + 500]) for start in range(0, len(wire), 500)
             )
         )
         assert messages == [bytes(size)]
-        return time.perf_counter() - started
+        return time.process_time() - started
 
-    # Quadratic would be a factor of 256; linear is 16. In between, for a noisy machine.
-    assert seconds(16 * 1024 * 1024) < 100 * max(min(seconds(1024 * 1024) for _ in range(3)), 1e-3)
+    def best(size: int) -> float:
+        return min(seconds(size) for _ in range(3))
+
+    # Quadratic would be a factor of 256, linear is 16; in between, for a noisy machine.
+    assert best(8 * 1024 * 1024) < 120 * max(best(512 * 1024), 1e-4)

@@ -48,7 +48,7 @@ from relay.server.daphne_server import serve
 relay = SimpleNamespace(handshake_timeout_s=10, max_message_bytes=2**24, tls_cert="", tls_key="")
 listener = socket.socket(fileno=int(sys.argv[1]))
 listener.setblocking(False)
-sys.exit(serve(app, SimpleNamespace(relay=relay), [listener], lambda: None))
+sys.exit(serve(app, SimpleNamespace(relay=relay), [listener], lambda: True))
 """
 
 
