@@ -9,12 +9,17 @@ from typing import Final, NamedTuple
 
 from redis import Redis
 
+from proto.rmb import address
+from proto.rmb.address import SessionKey
+from proto.rmb.errors import RmbError
 from relay.queues import keys
-from relay.queues.keys import SessionKey
-from relay.sessions.models import Session, moment
+from relay.sessions.models import MAX_SID_CHARS, Session, moment
 
 MAX_SHOWN: Final = 200
 SCAN_COUNT: Final = 1000
+
+# Sessions were let in under whatever bound was configured then.
+MAX_SID_BYTES: Final = 4 * MAX_SID_CHARS
 
 # A search for one twin looks through the whole directory; this many entries take about a second.
 MAX_SCANNED: Final = 1_000_000
@@ -104,13 +109,13 @@ def _read(name: bytes, value: bytes) -> LiveSession | None:
         epoch, boot_id, since, *remote = value.decode().split(" ", 3)
         return LiveSession(
             text=text,
-            key=keys.parse_key(text),
+            key=address.parse(text, MAX_SID_BYTES),
             epoch=int(epoch),
             boot_id=boot_id,
             since=moment(float(since)),
             remote=remote[0] if remote else "",
         )
-    except (ValueError, OverflowError, OSError):
+    except (RmbError, ValueError, OverflowError, OSError):
         return None
 
 
