@@ -70,7 +70,7 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             name = unknown[0].partition("=")[0]
             known = [text for action in self._actions for text in action.option_strings]
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
             hint = f"; did you mean {nearest[0]}?" if nearest else " (see --help)"
             if not name.startswith("-"):
                 raise UsageError(f"unexpected argument {name} (see --help)")

@@ -1,0 +1,141 @@
+"""Listening addresses, and the sockets opened for them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from relay.server.listen import (
+    MAX_UNIX_PATH_BYTES,
+    ListenAddress,
+    ListenError,
+    bound_address,
+    close_listeners,
+    open_listeners,
+    parse_listen,
+)
+
+BACKLOG = 16
+
+
+@pytest.fixture
+def opened() -> Iterator[list[socket.socket]]:
+    """Listeners to close after the test."""
+    listeners: list[socket.socket] = []
+    yield listeners
+    close_listeners(listeners)
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "shown"),
+    [
+        ("[::]:8080", ListenAddress("::", 8080), "[::]:8080"),
+        (":8080", ListenAddress("", 8080), "[::]:8080"),
+        ("127.0.0.1:80", ListenAddress("127.0.0.1", 80), "127.0.0.1:80"),
+        ("[::1]:0", ListenAddress("::1", 0), "[::1]:0"),
+        ("localhost:8080", ListenAddress("localhost", 8080), "localhost:8080"),
+        (" 0.0.0.0:1 ", ListenAddress("0.0.0.0", 1), "0.0.0.0:1"),
+        ("/run/rmb.sock", ListenAddress(path="/run/rmb.sock"), "unix:/run/rmb.sock"),
+        ("unix:/run/rmb.sock", ListenAddress(path="/run/rmb.sock"), "unix:/run/rmb.sock"),
+        ("unix:///run/rmb.sock", ListenAddress(path="/run/rmb.sock"), "unix:/run/rmb.sock"),
+        ("unix:rmb.sock", ListenAddress(path="rmb.sock"), "unix:rmb.sock"),
+    ],
+)
+def test_forms_of_an_address(text: str, address: ListenAddress, shown: str) -> None:
+    assert parse_listen(text) == address
+    assert str(address) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("8080", "has no port"),
+        ("", "has no port"),
+        ("host:", "must be a number"),
+        ("host:http", "must be a number"),
+        ("host:65536", "from 0 to 65535"),
+        ("host:-1", "must be a number"),
+        ("host:٣", "must be a number"),
+        ("::1:8080", "stands in brackets, [::1]:8080"),
+        ("unix:", "names no socket path"),
+        ("/" + "x" * MAX_UNIX_PATH_BYTES, "101 bytes; the bound is 100"),
+    ],
+)
+def test_what_is_no_address(text: str, reason: str) -> None:
+    with pytest.raises(ListenError, match=reason.replace("[", r"\[")):
+        parse_listen(text)
+
+
+def test_everywhere_is_one_socket_for_both_families(opened: list[socket.socket]) -> None:
+    opened += open_listeners(parse_listen("[::]:0"), BACKLOG)
+    port = bound_address(opened[0]).port
+    for host in ("127.0.0.1", "::1"):
+        socket.create_connection((host, port), timeout=5).close()
+
+
+@pytest.mark.parametrize(("host", "other"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
+def test_one_address_is_only_that_address(
+    opened: list[socket.socket], host: str, other: str
+) -> None:
+    opened += open_listeners(ListenAddress(host, 0), BACKLOG)
+    port = bound_address(opened[0]).port
+    socket.create_connection((host, port), timeout=5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((other, port), timeout=5)
+
+
+def test_a_name_is_all_of_its_addresses_at_one_port(opened: list[socket.socket]) -> None:
+    opened += open_listeners(parse_listen("localhost:0"), BACKLOG)
+    assert len({bound_address(each).port for each in opened}) == 1
+
+
+def test_a_port_in_use_is_told(opened: list[socket.socket]) -> None:
+    opened += open_listeners(parse_listen("127.0.0.1:0"), BACKLOG)
+    taken = bound_address(opened[0])
+    with pytest.raises(ListenError, match="the port is in use by another process"):
+        open_listeners(taken, BACKLOG)
+
+
+def test_an_address_of_another_machine_is_told() -> None:
+    with pytest.raises(ListenError, match="does not have that address"):
+        open_listeners(ListenAddress("192.0.2.1", 0), BACKLOG)
+
+
+def test_a_name_nobody_knows_is_told() -> None:
+    with pytest.raises(ListenError, match=r"cannot listen on nowhere\.invalid:1"):
+        open_listeners(ListenAddress("nowhere.invalid", 1), BACKLOG)
+
+
+def test_a_unix_socket_comes_and_goes(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    listeners = open_listeners(ListenAddress(path=str(path)), BACKLOG)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+    with pytest.raises(ListenError, match="another process is listening there"):
+        open_listeners(ListenAddress(path=str(path)), BACKLOG)
+    assert bound_address(listeners[0]) == ListenAddress(path=str(path))
+    close_listeners(listeners)
+    assert not path.exists()
+
+
+def test_what_a_killed_process_left_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    close_listeners(open_listeners(ListenAddress(path=str(path)), BACKLOG))
+
+
+def test_a_file_of_another_kind_is_never_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("content")
+    with pytest.raises(ListenError, match="a file of another kind"):
+        open_listeners(ListenAddress(path=str(path)), BACKLOG)
+    assert path.read_text() == "content"
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ListenError, match="No such file or directory"):
+        open_listeners(ListenAddress(path=str(tmp_path / "no" / "s")), BACKLOG)

@@ -1,0 +1,48 @@
+"""A child for tests of the supervisor: tells in a file what happens to it.
+
+Arguments after the pipes: the file, then what to do: `serve` until SIGTERM, `fail` before it is
+ready, `silent` is never ready, `stubborn` does not obey SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+
+from relay.server.lifeline import tell_ready, watch_parent
+
+
+def main() -> int:
+    """Play one child."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lifeline-fd", type=int)
+    parser.add_argument("--ready-fd", type=int)
+    parser.add_argument("file")
+    parser.add_argument("act")
+    parser.add_argument("name")
+    options = parser.parse_args()
+
+    def tell(what: str) -> None:
+        with open(options.file, "a") as file:
+            file.write(f"{options.name} {what} {os.getpid()}\n")
+
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: options.act != "stubborn" and stop.set())
+    watch_parent(options.lifeline_fd, grace_s=0.2)
+    if options.act == "fail":
+        tell("failed")
+        return 7
+    tell("started")
+    if options.act != "silent":
+        tell_ready(options.ready_fd)
+    while not stop.wait(1):
+        pass
+    tell("stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
