@@ -8,7 +8,6 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
-from unfold.decorators import action, display
 
 from relay.limits import services
 from relay.limits.models import TwinLimit
@@ -43,25 +42,25 @@ class TwinLimitAdmin(ModelAdmin):  # type: ignore[misc]
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[TwinLimit]) -> None:
         services.remove(queryset.values_list("twin", flat=True))
 
-    @action(description="Ban", permissions=["change"])
+    @admin.action(description="Ban", permissions=["change"])
     def ban_selected(self, request: HttpRequest, queryset: QuerySet[TwinLimit]) -> None:
         for limit in queryset:
             services.ban(limit.twin, limit.ban_reason)
         messages.success(request, f"{len(queryset)} twins banned")
 
-    @action(description="Lift the ban", permissions=["change"])
+    @admin.action(description="Lift the ban", permissions=["change"])
     def lift_selected(self, request: HttpRequest, queryset: QuerySet[TwinLimit]) -> None:
         for limit in queryset:
             services.lift_ban(limit.twin)
         messages.success(request, f"{len(queryset)} bans lifted")
 
-    @display(description="limit")
+    @admin.display(description="limit")
     def show_limit(self, limit: TwinLimit) -> str:
         if limit.count is None:
             return "the relay's"
         return f"{limit.count} messages, {limit.size} bytes" if limit.count else "none"
 
-    @display(description="ban", label={"banned": "danger", "over": "info"})
+    @admin.display(description="ban")
     def show_ban(self, limit: TwinLimit) -> str | None:
         if not limit.banned:
             return None

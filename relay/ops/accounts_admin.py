@@ -13,7 +13,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(User)
-class OperatorAdmin(UserAdmin, ModelAdmin):  # type: ignore[misc]
+class OperatorAdmin(UserAdmin, ModelAdmin):  # type: ignore[type-arg, misc]
     """Who may sign in."""
 
     form = UserChangeForm

@@ -16,7 +16,7 @@ from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 from redis import Redis
 
-from relay.ops.redis_client import client
+from relay.ops.redis_client import client, text
 from relay.queues import keys
 
 logger = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ def change(put: Mapping[str, str], remove: Sequence[str] = ()) -> None:
             if remove:
                 pipe.hdel(keys.CONTROL, *remove)
             if put:
-                pipe.hset(keys.CONTROL, mapping=dict(put))
+                pipe.hset(keys.CONTROL, items=[part for pair in put.items() for part in pair])
             pipe.hincrby(keys.CONTROL, VERSION, 1)
             pipe.execute()
     except redis.exceptions.RedisError as error:
@@ -138,10 +138,7 @@ def nudge() -> None:
 
 
 def _fields(connection: Redis) -> dict[str, str]:
-    return {
-        name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
-        for name, value in connection.hgetall(keys.CONTROL).items()
-    }
+    return {text(name): text(value) for name, value in connection.hgetall(keys.CONTROL).items()}
 
 
 def _unreachable(error: Exception) -> ControlError:

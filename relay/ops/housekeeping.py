@@ -14,7 +14,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from relay.limits import services as limits
-from relay.ops.redis_client import client
+from relay.ops.redis_client import client, text
 from relay.ops.workers import list_workers
 from relay.sessions import services as sessions
 
@@ -56,7 +56,7 @@ def _dead_workers(connection: Redis) -> set[str]:
     """
     alive = {worker.boot_id for worker in list_workers(connection)}
     suspects = sessions.workers_with_open_rows() - alive
-    before = {member.decode() for member in connection.smembers(_SUSPECTS)}
+    before = {text(member) for member in connection.smembers(_SUSPECTS)}
     with connection.pipeline(transaction=True) as pipe:
         pipe.delete(_SUSPECTS)
         if suspects:

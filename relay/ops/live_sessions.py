@@ -12,6 +12,7 @@ from redis import Redis
 from proto.rmb import address
 from proto.rmb.address import SessionKey
 from proto.rmb.errors import RmbError
+from relay.ops.redis_client import text
 from relay.queues import keys
 from relay.sessions.models import MAX_SID_CHARS, Session, moment
 
@@ -83,17 +84,15 @@ def live_epochs(client: Redis, texts: Iterable[str]) -> dict[str, int]:
         return {}
     values = client.hmget(keys.SESSIONS, names)
     entries = (
-        _read(name.encode(), value)
-        for name, value in zip(names, values, strict=True)
-        if value is not None
+        _read(name, value) for name, value in zip(names, values, strict=True) if value is not None
     )
     return {entry.text: entry.epoch for entry in entries if entry is not None}
 
 
-def _entries(client: Redis, search: str) -> Iterator[tuple[bytes, bytes]]:
+def _entries(client: Redis, search: str) -> Iterator[tuple[bytes | str, bytes | str]]:
     exact = client.hget(keys.SESSIONS, search) if search else None
     if exact is not None:
-        yield search.encode(), exact
+        yield search, exact
     if search and not (search.isascii() and search.isdigit()):
         return
     pattern = f"{search}:*" if search else None
@@ -102,14 +101,14 @@ def _entries(client: Redis, search: str) -> Iterator[tuple[bytes, bytes]]:
         yield entry
 
 
-def _read(name: bytes, value: bytes) -> LiveSession | None:
+def _read(name: bytes | str, value: bytes | str) -> LiveSession | None:
     """`<epoch> <boot id> <since> <remote>`; None for what is none of ours."""
     try:
-        text = name.decode()
-        epoch, boot_id, since, *remote = value.decode().split(" ", 3)
+        key = text(name)
+        epoch, boot_id, since, *remote = text(value).split(" ", 3)
         return LiveSession(
-            text=text,
-            key=address.parse(text, MAX_SID_BYTES),
+            text=key,
+            key=address.parse(key, MAX_SID_BYTES),
             epoch=int(epoch),
             boot_id=boot_id,
             since=moment(float(since)),

@@ -26,6 +26,11 @@ def client() -> Redis:
     return _client(settings.RMB.redis.url)
 
 
+def text(reply: bytes | str) -> str:
+    """A reply as text; bytes that are none are shown as such."""
+    return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
+
+
 @functools.lru_cache(maxsize=4)
 def _client(url: str) -> Redis:
     return Redis.from_url(

@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
+from relay.ops.redis_client import text
 from relay.queues import keys
 
 # A heartbeat comes each second; one this old is on its way to its end after 30 s.
@@ -69,7 +70,7 @@ def list_workers(client: Redis) -> list[WorkerState]:
 
 async def list_workers_async(client: AsyncRedis) -> list[WorkerState]:
     """As `list_workers`, on an event loop."""
-    boot_ids = _boot_ids(await client.smembers(keys.WORKERS))  # type: ignore[misc]
+    boot_ids = _boot_ids(await client.smembers(keys.WORKERS))
     async with client.pipeline(transaction=False) as pipe:
         for boot_id in boot_ids:
             pipe.hgetall(keys.worker(boot_id))
@@ -77,7 +78,7 @@ async def list_workers_async(client: AsyncRedis) -> list[WorkerState]:
 
 
 def _boot_ids(members: Any) -> list[str]:
-    return sorted(_text(member) for member in members)[:MAX_WORKERS]
+    return sorted(text(member) for member in members)[:MAX_WORKERS]
 
 
 def _states(boot_ids: list[str], hashes: list[Any]) -> list[WorkerState]:
@@ -92,7 +93,7 @@ def _states(boot_ids: list[str], hashes: list[Any]) -> list[WorkerState]:
 def read_worker(boot_id: str, raw: Mapping[Any, Any]) -> WorkerState:
     """One heartbeat hash. Fields that are missing or malformed read as zero or empty: a worker
     of another release must not take the page away."""
-    fields = {_text(name): _text(value) for name, value in raw.items()}
+    fields = {text(name): text(value) for name, value in raw.items()}
     return WorkerState(
         boot_id=boot_id,
         slot=fields.get("slot", ""),
@@ -107,9 +108,9 @@ def read_worker(boot_id: str, raw: Mapping[Any, Any]) -> WorkerState:
     )
 
 
-def _metrics(text: str) -> dict[str, float]:
+def _metrics(document_text: str) -> dict[str, float]:
     try:
-        document = json.loads(text) if text else {}
+        document = json.loads(document_text) if document_text else {}
     except ValueError:
         return {}
     if not isinstance(document, dict):
@@ -121,13 +122,9 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, float) or (type(value) is int and abs(value) < _EXACT)
 
 
-def _number(text: str | None) -> float:
+def _number(digits: str | None) -> float:
     try:
-        value = float(text or 0)
+        value = float(digits or 0)
     except ValueError:
         return 0.0
     return value if math.isfinite(value) else 0.0
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,14 +1,15 @@
 """What must be true before the first worker starts: run once per start, in a process of its own.
 
-Checks Redis and the database, makes the tables of an own SQLite file, announces the twins (they may
-have changed while the relay was down) and, in embedded mode, adds the demo twins and the first
-operator. The outcome goes to the supervisor as one JSON object on standard output; standard error
-is for the operator.
+Checks Redis and the database, makes the tables of an own SQLite file, announces twins and limits
+(they may have changed while Redis was down) and, in embedded mode, adds the demo twins and the
+first operator. The outcome goes to the supervisor as one JSON object on standard output; standard
+error is for the operator.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from relay.ops.control import ControlError
 from relay.ops.redis_client import client
 from relay.server.redis_check import RedisRefusedError, inspect, shown_url
 
@@ -67,6 +69,7 @@ def prepare(*, embedded: bool) -> Prepared:
         RedisRefusedError: Redis cannot be used.
     """
     # Models exist only once Django is set up.
+    from relay.limits import services as limits
     from relay.twins import services
     from relay.twins.models import Twin
 
@@ -84,6 +87,8 @@ def prepare(*, embedded: bool) -> Prepared:
             _add_operator(prepared)
         if findings.reachable:
             services.announce(None)
+            with contextlib.suppress(ControlError):  # logged; the workers wait for Redis too
+                limits.publish_all()
         prepared.twins = Twin.objects.count()
     except DatabaseError as error:
         raise RefusedError(f"database {prepared.database}: {error}") from None

@@ -14,7 +14,6 @@ from django.urls import URLPattern, path
 from django.utils.timesince import timesince
 from redis.exceptions import RedisError
 from unfold.admin import ModelAdmin
-from unfold.decorators import action, display
 
 from relay.ops import control, live_page, live_sessions
 from relay.ops.live_sessions import LiveSession
@@ -85,11 +84,11 @@ class SessionAdmin(ModelAdmin):  # type: ignore[misc]
         )
         return [live, *super().get_urls()]
 
-    @display(description="session", ordering="twin")
+    @admin.display(description="session", ordering="twin")
     def show_key(self, session: Session) -> str:
         return session.key_text
 
-    @action(description="Kick the selected sessions", permissions=["kick"])
+    @admin.action(description="Kick the selected sessions", permissions=["kick"])
     def kick_selected(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
         chosen = list(queryset)
         self._kick(request, [(each.key_text, each.epoch) for each in chosen if not each.closed_at])

@@ -9,7 +9,6 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
-from unfold.decorators import display
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from relay.twins import services
@@ -54,10 +53,10 @@ class TwinForm(forms.ModelForm):  # type: ignore[type-arg]
                 f"0x{bytes(twin.encryption_key).hex()}" if twin.encryption_key else ""
             )
 
-    def clean_account_text(self) -> bytes:
+    def clean_account_text(self) -> Any:
         return self._parsed(parse_account, "account_text")
 
-    def clean_pk_text(self) -> bytes | None:
+    def clean_pk_text(self) -> Any:
         return self._parsed(parse_pk, "pk_text")
 
     def clean_relays(self) -> str:
@@ -117,10 +116,10 @@ class TwinAdmin(ModelAdmin):  # type: ignore[misc]
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Twin]) -> None:
         services.remove_twins(list(queryset.values_list("id", flat=True)))
 
-    @display(description="account")
+    @admin.display(description="account")
     def show_account(self, twin: Twin) -> str:
         return twin.address
 
-    @display(description="encrypts", boolean=True)
+    @admin.display(description="encrypts", boolean=True)
     def show_pk(self, twin: Twin) -> bool:
         return twin.encryption_key is not None

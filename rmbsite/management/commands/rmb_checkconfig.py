@@ -6,8 +6,8 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
+from django.core.management import call_command
 from django.core.management.base import BaseCommand
-from django.core.management.commands.check import Command as CheckCommand
 
 from rmbsite import config
 
@@ -42,7 +42,7 @@ class Command(BaseCommand):
             if not shown:
                 self.stdout.write("every setting has its default")
         # Errors end the command with exit code 1; warnings are printed.
-        CheckCommand(stdout=self.stderr, stderr=self.stderr).run_from_argv(["manage.py", "check"])
+        call_command("check", stdout=self.stderr, stderr=self.stderr)
 
 
 def _text(value: Any) -> str:

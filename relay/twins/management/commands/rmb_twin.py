@@ -7,7 +7,7 @@ import json
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from django.core.management.base import BaseCommand, CommandError
 
@@ -130,7 +130,7 @@ def _opened(name: str, mode: str, standard: TextIO) -> Iterator[TextIO]:
     errors = "surrogateescape" if mode == "r" else "strict"
     encoding = "utf-8-sig" if mode == "r" else "utf-8"
     try:
-        file = open(name, mode, encoding=encoding, errors=errors, newline="")  # noqa: SIM115
+        file = cast(TextIO, open(name, mode, encoding=encoding, errors=errors, newline=""))  # noqa: SIM115
     except OSError as error:
         raise CommandError(f"{name}: {error.strerror}") from None
     with file:

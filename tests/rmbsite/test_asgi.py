@@ -1,0 +1,52 @@
+"""`rmbsite.asgi`: the operator site answers, static files of the theme included."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+
+from rmbsite.asgi import admin
+
+
+async def get(path: str, host: str = "127.0.0.1:8081") -> tuple[int, bytes]:
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "path": path,
+        "query_string": b"",
+        "headers": [(b"host", host.encode())],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8081),
+    }
+    site = ApplicationCommunicator(admin, scope)
+    await site.send_input({"type": "http.request"})
+    start = await site.receive_output(timeout=10)
+    body = b""
+    while True:
+        part = await site.receive_output(timeout=10)
+        body += part.get("body", b"")
+        if not part.get("more_body"):
+            await site.wait()
+            return start["status"], body
+
+
+@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")
+async def test_the_sign_in_page_and_its_files() -> None:
+    status, body = await get("/admin/login/")
+    assert status == 200
+    text = body.decode()
+    files = re.findall(r'(?:href|src)="(/static/[^"]+)"', text)
+    assert files, "the theme has a style sheet"
+    for file in files:
+        assert (await get(file))[0] == 200, file
+    # Nothing is fetched from elsewhere.
+    assert not re.findall(r'(?:href|src)="(?:https?:)?//', text)
+
+
+async def test_live_and_an_unknown_host() -> None:
+    assert (await get("/live"))[0] == 200
+    assert (await get("/live", host="evil.example"))[0] == 400
