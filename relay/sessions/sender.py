@@ -112,7 +112,7 @@ class Sender:
             envelope, key, reason, detail = examined
             if (
                 meter is not None
-                and envelope is not None
+                and reason is not MessageReason.UNPARSABLE
                 and (over := meter.count(size, now_s)) is not None
             ):
                 worker.limit_hit(self, over)
@@ -219,19 +219,17 @@ class Sender:
         if reason is MessageReason.UNPARSABLE:
             self.worker.drop(self, None, reason)
             self.worker.end(self.session, SessionReason.UNPARSABLE)
-        elif envelope is None or detail is None:
-            self.refuse(envelope, reason)
         else:
-            self.worker.drop(self, envelope, reason)
-            if envelope.HasField("request"):
-                self.notify(notices.error_notice(envelope, detail, self.worker.now_s(), self.key))
+            self.refuse(envelope, reason, detail)
 
-    def refuse(self, envelope: Envelope | None, reason: MessageReason) -> None:
+    def refuse(
+        self, envelope: Envelope | None, reason: MessageReason, detail: str | None = None
+    ) -> None:
         """Ends a message undelivered: counted, and for a request the sender is told."""
         self.session.drops += 1
         self.worker.drop(self, envelope, reason)
         if envelope is not None:
-            notice = notices.refusal(envelope, reason, self.worker.now_s(), self.key)
+            notice = notices.refusal(envelope, reason, self.worker.now_s(), self.key, detail)
             if notice is not None:
                 self.notify(notice)
 
