@@ -76,7 +76,7 @@ class Control:
                 elif kind == "kick":
                     kicks[subject] = value
                 elif kind == "drain" and subject == worker.boot_id:
-                    worker.drain()
+                    worker.leave()
             except ValueError:
                 log.error("control state: %s = %.80r makes no sense", name, value)
         worker.router.banned = banned

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import uuid
 from collections.abc import Mapping
@@ -61,6 +62,8 @@ class Runtime:
             self.twins,
             history=HistoryReporter(self._history),
         )
+        # The server stops accepting, then ends us; its supervisor starts a fresh worker.
+        self.worker.on_leave = lambda: signal.raise_signal(signal.SIGTERM)
         if refused is not None:
             self.worker.metrics.refused_by_server = refused
         self.admission = Admission(

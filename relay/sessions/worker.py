@@ -140,6 +140,7 @@ class Worker:
         self.full_sessions: dict[Session, None] = {}  # whose socket takes nothing more
         self.held_back: dict[Sender, None] = {}  # not read because Redis does not keep up
         self.draining = False
+        self.on_leave: Callable[[], None] = lambda: None  # set by what can end the process
         self._next_look = 0.0
         self._look_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -254,6 +255,12 @@ class Worker:
         if not self.draining:
             self.draining = True
             self.spawn(self._drain())
+
+    def leave(self) -> None:
+        """Drains because an operator wants so, and has the process end, which stops accepting."""
+        if not self.draining:
+            self.drain()
+            self.on_leave()
 
     async def _drain(self) -> None:
         sessions = list(self.sessions)

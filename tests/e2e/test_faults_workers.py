@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tests.support.identities import Twin
 from tests.support.load import Load, load
 from tests.support.relay_process import RelayProcess, directory, eventually
 from tests.support.rmb_client import RmbClient, connect, session
@@ -83,7 +84,7 @@ async def test_a_drained_worker_closes_1012_and_its_clients_come_back(relay_pair
     relay = relay_pair_own
     twins = fresh_twins(12)
     clients = [await connect(relay.url, twin) for twin in twins]
-    entries = directory(relay.redis)
+    entries = await _entered(relay, twins)
     boot = entries[str(twins[0].id)][1]
     drained = [client for client in clients if entries[str(client.twin.id)][1] == boot]
     others = [client for client in clients if client not in drained]
@@ -96,9 +97,20 @@ async def test_a_drained_worker_closes_1012_and_its_clients_come_back(relay_pair
     for client in drained:
         async with session(relay.url, client.twin) as back:
             await back.barrier()
-            assert directory(relay.redis)[str(client.twin.id)][1] != boot
+            assert (await _entered(relay, [client.twin]))[str(client.twin.id)][1] != boot
     for client in clients:
         await client.abort()
+
+
+async def _entered(relay: RelayProcess, twins: list[Twin]) -> dict[str, tuple[int, str]]:
+    """The directory, once all twins are in it: the claim may follow the upgrade."""
+
+    def entries() -> dict[str, tuple[int, str]] | None:
+        found = directory(relay.redis)
+        return found if all(str(twin.id) in found for twin in twins) else None
+
+    found: dict[str, tuple[int, str]] = await eventually(entries)
+    return found
 
 
 @pytest.fixture
@@ -132,7 +144,7 @@ async def test_a_dead_worker_is_taken_out_of_the_directory(start_relay) -> None:
     relay = start_relay(processes=2)
     (twin,) = fresh_twins(1)
     async with session(relay.url, twin) as client:
-        _, boot = directory(relay.redis)[str(twin.id)]
+        _, boot = (await _entered(relay, [twin]))[str(twin.id)]
         os.kill(relay.worker_pids()[boot], signal.SIGKILL)
         await client.closed()
     # A newcomer does not wait for the dead: it gives up on `released` after 500 ms.
@@ -140,7 +152,7 @@ async def test_a_dead_worker_is_taken_out_of_the_directory(start_relay) -> None:
     async with session(relay.url, twin) as back:
         await back.barrier()
         assert time.monotonic() - start < 2
-        assert directory(relay.redis)[str(twin.id)][1] != boot
+        assert (await _entered(relay, [twin]))[str(twin.id)][1] != boot
 
 
 async def test_two_newcomers_at_two_workers(start_server, start_relay) -> None:
@@ -155,7 +167,7 @@ async def test_two_newcomers_at_two_workers(start_server, start_relay) -> None:
         holder: RmbClient | None = None
         for number in range(NEWCOMER_ROUNDS):
             newcomers = await asyncio.gather(
-                *(_newcomer(work, relay.url, target) for relay in relays)
+                *(_newcomer(work, relay.url, target, number) for relay in relays)
             )
             if holder is not None:
                 assert await holder.closed() == (4001, "replaced"), f"round {number}"
@@ -176,9 +188,9 @@ async def test_two_newcomers_at_two_workers(start_server, start_relay) -> None:
         await holder.close()
 
 
-async def _newcomer(work: Load, url: str, twin) -> RmbClient:
+async def _newcomer(work: Load, url: str, twin, generation: int | None = None) -> RmbClient:
     client = await connect(url, twin)
-    page = work.ledger.receiver(client.key)
+    page = work.ledger.receiver(client.key, generation)
     client.on_message = lambda message: work._take(page, message)
     return client
 

@@ -8,7 +8,7 @@ comes that was never sent.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from proto.rmb import types_pb2 as pb
@@ -47,9 +47,14 @@ class SenderConnection:
 
 @dataclass
 class ReceiverConnection:
-    """What one connection of a destination session got, in order."""
+    """What one connection of a destination session got, in order.
+
+    Connections of one generation were opened at the same time: which of them held the session
+    first is known from what they got only.
+    """
 
     destination: Hashable
+    generation: int = 0
     got: list[tuple[int, int]] = field(default_factory=list)
 
     def take(self, message: bytes) -> None:
@@ -80,9 +85,11 @@ class Ledger:
         self.senders.append(page)
         return page
 
-    def receiver(self, destination: Hashable) -> ReceiverConnection:
+    def receiver(self, destination: Hashable, generation: int | None = None) -> ReceiverConnection:
         """Open the page of a new receiver connection; open them in order of their sign-in."""
-        page = ReceiverConnection(destination)
+        page = ReceiverConnection(
+            destination, len(self.receivers) if generation is None else generation
+        )
         self.receivers.append(page)
         return page
 
@@ -140,18 +147,21 @@ class Ledger:
 
     def _check_order(self) -> None:
         """First receipts rise, per sender connection and destination, over all connections."""
-        by_destination: dict[Hashable, list[Iterable[tuple[int, int]]]] = defaultdict(list)
+        received: dict[tuple[Hashable, int], list[tuple[int, list[int]]]] = defaultdict(list)
         for page in self.receivers:
-            by_destination[page.destination].append(page.got)
-        for destination, pages in by_destination.items():
-            highest: dict[int, int] = {}
-            seen: set[tuple[int, int]] = set()
-            for entry in (entry for got in pages for entry in got):
-                if entry in seen:
+            by_sender: dict[int, list[int]] = defaultdict(list)
+            for number, sequence in page.got:
+                by_sender[number].append(sequence)
+            for number, sequences in by_sender.items():
+                received[page.destination, number].append((page.generation, sequences))
+        for (destination, number), pages in received.items():
+            highest, seen = -1, set()
+            # Within a generation the connection with the earlier message came first.
+            for sequence in (each for _, got in sorted(pages) for each in got):
+                if sequence in seen:
                     continue
-                seen.add(entry)
-                number, sequence = entry
-                assert sequence > highest.get(number, -1), (
-                    f"{destination}: {number}/{sequence} came after {number}/{highest[number]}"
+                assert sequence > highest, (
+                    f"{destination}: {number}/{sequence} came after {number}/{highest}"
                 )
-                highest[number] = sequence
+                seen.add(sequence)
+                highest = sequence

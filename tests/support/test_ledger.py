@@ -82,3 +82,16 @@ def test_notices_strangers_and_wrong_addressees() -> None:
     _take(other.receiver(HERE), messages)
     with pytest.raises(AssertionError, match="never sent"):
         other.check()
+
+
+def test_connections_of_one_generation_are_ordered_by_what_they_got() -> None:
+    ledger = Ledger()
+    messages = _send(ledger.sender(), 4)
+    _take(ledger.receiver(HERE, generation=1), messages[2:])
+    _take(ledger.receiver(HERE, generation=1), messages[:2])
+    ledger.check()
+    _take(ledger.receiver(HERE, generation=0), _send(ledger.sender(), 1))
+    ledger.check()
+    ledger.receivers[0].generation = 0
+    with pytest.raises(AssertionError, match="came after"):
+        ledger.check()
