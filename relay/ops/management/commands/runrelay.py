@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand
@@ -19,7 +18,7 @@ class Command(BaseCommand):
     """
 
     help = "Run a relay: its workers and the operator site."
-    requires_system_checks: Sequence[str] = ()
+    requires_system_checks: tuple[str, ...] = ()
 
     def run_from_argv(self, argv: list[str]) -> NoReturn:
         sys.exit(cli.run(argv[2:], "runrelay"))
