@@ -15,6 +15,7 @@ from typing import Any, Final
 from proto.websocket.bounds import MAX_MESSAGE_BYTES
 from proto.websocket.errors import CloseCode, Refusal
 from proto.websocket.frames import framed_bytes
+from relay.server.client_address import shown_client
 from relay.server.limits import CLOSE_TIMEOUT_S
 from relay.server.socket import Receiver
 
@@ -55,7 +56,7 @@ class AsgiSocket:
         self._close_timeout_s = close_timeout_s
         self._loop = asyncio.get_running_loop()
         client = scope.get("client")
-        self.remote = f"{client[0]}:{client[1]}" if client else "unix"
+        self.remote = shown_client(*client) if client else "unix"
         self.written = 0
         self.last_received = self._loop.time()
         self._receiver: Receiver | None = None

@@ -14,6 +14,7 @@ import argparse
 import difflib
 import importlib
 import os
+import ssl
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -251,6 +252,12 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
     for name, path in (("--tls-cert", config.relay.tls_cert), ("--tls-key", config.relay.tls_key)):
         if path and not os.access(path, os.R_OK):
             raise UsageError(f"{name}: cannot read {path}")
+    if config.relay.tls_cert:
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(config.relay.tls_cert, config.relay.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(f"--tls-cert and --tls-key do not fit together: {error}") from None
 
 
 def _name_option(text: str, options: Options) -> str:

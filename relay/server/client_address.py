@@ -23,7 +23,7 @@ def name_clients(app: Any, trusted_proxies: Sequence[str]) -> Any:
     async def told(scope: Any, receive: Any, send: Any) -> None:
         extension = scope.get("extensions", {}).get(EXTENSION)
         if extension is not None:
-            extension["socket"].remote = _shown(*scope["client"])
+            extension["socket"].remote = shown_client(*scope["client"])
         await app(scope, receive, send)
 
     behind_proxy: Any = ProxyHeadersMiddleware(told, [*trusted_proxies, LOCAL_PROXY])
@@ -45,8 +45,8 @@ def _plain(client: Sequence[Any] | None) -> tuple[str, int]:
     return (mapped if mapped != host and "." in mapped else host, int(port or 0))
 
 
-def _shown(host: str, port: int) -> str:
-    """As one word: logs and the session directory separate with spaces."""
+def shown_client(host: str, port: int) -> str:
+    """An address as one word: logs and the session directory separate with spaces."""
     host = "_".join(host.split())
     if not port:
         return host

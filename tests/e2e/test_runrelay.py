@@ -1,0 +1,465 @@
+"""`runrelay` and `rmb-relay` as an operator meets them: start, summary, stop, and being killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from websockets.asyncio.client import connect, unix_connect
+
+from tests.support.certificates import make_certificate
+from tests.support.redis_servers import RedisServer, free_port, start_redis62
+from tests.support.relay_process import ROOT, command_environment, eventually, run_command
+from tests.support.world import fresh_twins
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 40.0
+
+
+class Started:
+    """A relay started from a command line; its output goes to a file."""
+
+    def __init__(self, folder: Path, *arguments: str, module: bool = False, **settings: str):
+        self.folder = folder
+        self.data_dir = folder / "data"
+        self._log_path = folder / "out.log"
+        program = ["-m", "relay.server.cli"] if module else [str(ROOT / "manage.py"), "runrelay"]
+        environment = command_environment(folder, settings)
+        environment["PYTHONPATH"] = str(ROOT)
+        self.since = self._log_path.stat().st_size if self._log_path.exists() else 0
+        with self._log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *program, *arguments],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def output(self) -> str:
+        """What this start wrote so far."""
+        return self._log_path.read_bytes()[self.since :].decode()
+
+    async def ready(self) -> Started:
+        """Wait for the line that says so."""
+
+        def said() -> bool:
+            assert self.process.poll() is None, self.output()
+            return "ready after" in self.output()
+
+        await eventually(said, START_TIMEOUT_S, "ready")
+        if "--embedded" in self.process.args:  # type: ignore[operator]
+            await eventually((self.data_dir / "runtime.json").exists)
+        return self
+
+    def runtime(self) -> dict[str, Any]:
+        """What an embedded relay tells other programs."""
+        found: dict[str, Any] = json.loads((self.data_dir / "runtime.json").read_text())
+        return found
+
+    def descendants(self) -> list[int]:
+        """Every process below this one."""
+        return descendants(self.process.pid)
+
+    def stop(self) -> int:
+        """Ask it to stop; returns the exit code."""
+        self.process.terminate()
+        return self.process.wait(STOP_TIMEOUT_S)
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids below `pid`."""
+    found = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def exists(pid: int) -> bool:
+    """Whether a process runs; one that ended and was not reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
+    """Start relays in the test's folder; whatever of them still runs is ended after it."""
+    relays: list[Started] = []
+
+    def starter(*arguments: str, **options: Any) -> Started:
+        relays.append(Started(tmp_path, *arguments, **options))
+        return relays[-1]
+
+    yield starter
+    for relay in relays:
+        print(relay.output())
+        if relay.process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                relay.stop()
+        relay.process.kill()
+        relay.process.wait()
+
+
+def embedded(*more: str) -> list[str]:
+    """Arguments of an embedded start on free ports."""
+    return [
+        "--embedded",
+        *("--listen", f"127.0.0.1:{free_port()}"),
+        *("--admin-listen", f"127.0.0.1:{free_port()}"),
+        *more,
+    ]
+
+
+def plain(redis_url: str, *more: str) -> list[str]:
+    """Arguments of a bare start on free ports."""
+    return [
+        *("--domain", "localhost", "--twins", "registry", "--redis", redis_url),
+        *("--listen", f"127.0.0.1:{free_port()}", "--admin-listen", "none"),
+        *more,
+    ]
+
+
+async def get(url: str) -> tuple[int, bytes]:
+    """Status and body of an HTTP answer."""
+    host, _, port = url.partition("://")[2].partition("/")[0].rpartition(":")
+    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    path = "/" + url.partition("://")[2].partition("/")[2]
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return int(answer.split(b" ", 2)[1]), answer.partition(b"\r\n\r\n")[2]
+
+
+async def test_an_embedded_start_needs_nothing_and_leaves_nothing(start: Any) -> None:
+    relay = await start(*embedded("--processes", "2")).ready()
+    runtime = relay.runtime()
+    assert runtime["pid"] == relay.process.pid
+    assert runtime["relay_url"].startswith("ws://127.0.0.1:")
+    status, _ = await get(runtime["relay_url"] + "/ready")
+    assert status == 200
+    status, _ = await get(runtime["admin_url"] + "/admin/login/")
+    assert status == 200
+    output = relay.output()
+    for fact in (
+        "2 workers, uvicorn",
+        "domains   localhost",
+        "append-only, fsync everysec",
+        "SQLite ",
+        "registry, 3 known",
+        "limits    none per twin, capacity 500000 sessions",
+        "limit of open files",
+        "make demo",
+    ):
+        assert fact in output
+    assert re.search(r"sign in as +operator, password \S{20}", output)
+    children = relay.descendants()
+    assert len(children) == 5, "two workers, the site, the server and its keeper"
+    assert relay.stop() == 0
+    assert not any(map(exists, children))
+    assert not (relay.data_dir / "runtime.json").exists()
+
+
+async def test_secrets_are_private_and_outlive_a_restart(start: Any) -> None:
+    arguments = embedded()
+    relay = await start(*arguments).ready()
+    assert relay.data_dir.stat().st_mode & 0o777 == 0o700
+    secrets = {}
+    for name in ("secret_key", "demo-twins.json"):
+        path = relay.data_dir / name
+        assert path.stat().st_mode & 0o777 == 0o600
+        secrets[name] = path.read_text()
+        assert secrets[name] not in relay.output()
+    assert (relay.data_dir / "valkey" / "redis.sock").stat().st_mode & 0o077 == 0
+    with redis.Redis.from_url(relay.runtime()["redis_url"]) as client:
+        client.xadd("stream:9", {"_": b"mail"})
+    assert relay.stop() == 0
+    again = await start(*arguments).ready()
+    assert secrets == {name: (again.data_dir / name).read_text() for name in secrets}
+    assert "password" not in again.output(), "it was shown once"
+    with redis.Redis.from_url(again.runtime()["redis_url"]) as client:
+        assert client.xlen("stream:9") == 1
+
+
+async def test_the_demo_tells_its_story(start: Any) -> None:
+    relay = await start(*embedded()).ready()
+    demo = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "relay.demo", "--data", str(relay.data_dir)),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    story = (await demo.communicate())[0].decode()
+    assert demo.returncode == 0, story
+    lines = [line.strip() for line in story.splitlines()]
+    assert "alice  got the answer 'HOW ARE YOU?'" in lines
+    left, back = lines.index("carol  has left"), lines.index("carol  is signed in", 15)
+    letters = [line for line in lines[back:] if line.startswith("carol  opens")]
+    assert left < back
+    assert [line.split("'")[1] for line in letters] == [
+        *("first letter", "second letter", "third letter")
+    ]
+    assert lines[-1].startswith("Done:")
+
+
+async def test_the_demo_without_a_relay_says_so(tmp_path: Path) -> None:
+    demo = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "relay.demo", "--data", str(tmp_path)),
+        cwd=ROOT,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    error = (await demo.communicate())[1].decode()
+    assert demo.returncode == 1
+    assert error == (
+        f"demo: no relay runs on {tmp_path}: start one with `make run` in another terminal\n"
+    )
+
+
+async def test_a_second_start_in_one_folder_is_refused(start: Any) -> None:
+    relay = await start(*embedded()).ready()
+    second = start(*embedded())
+    assert second.process.wait(START_TIMEOUT_S) == 2
+    assert f"is in use by a running relay (pid {relay.process.pid})" in second.output()
+    status, _ = await get(relay.runtime()["relay_url"] + "/ready")
+    assert status == 200
+
+
+async def test_everything_ends_with_a_killed_supervisor(start: Any) -> None:
+    arguments = embedded("--processes", "2")
+    relay = await start(*arguments).ready()
+    children = relay.descendants()
+    relay.process.kill()
+    relay.process.wait()
+    await eventually(lambda: not any(map(exists, children)), STOP_TIMEOUT_S)
+    assert relay.output().count("the parent process is gone: stopping") == 3
+    await start(*arguments).ready()
+
+
+async def test_a_start_waits_for_the_rest_of_a_killed_run(start: Any) -> None:
+    arguments = embedded()
+    relay = await start(*arguments).ready()
+    relay.process.kill()
+    relay.process.wait()
+    # Other ports: the old ones may still be open, which is told without waiting.
+    await start(*embedded()).ready()
+
+
+async def test_the_bundled_server_comes_back_with_its_data(start: Any) -> None:
+    relay = await start(*embedded()).ready()
+    url = relay.runtime()["redis_url"]
+    with redis.Redis.from_url(url) as client:
+        client.xadd("stream:9", {"_": b"mail"})
+        os.kill(client.info("server")["process_id"], signal.SIGKILL)
+    await eventually(lambda: "the bundled Redis server" in relay.output().partition("stop  ")[2])
+
+    def mail_is_there() -> bool:
+        with contextlib.suppress(redis.ConnectionError), redis.Redis.from_url(url) as client:
+            return client.xlen("stream:9") == 1
+        return False
+
+    await eventually(mail_is_there, START_TIMEOUT_S)
+    relay_url = relay.runtime()["relay_url"]
+
+    async def is_ready() -> bool:
+        return (await get(relay_url + "/ready"))[0] == 200
+
+    await eventually(is_ready)
+
+
+async def test_a_killed_keeper_takes_its_server_along(start: Any) -> None:
+    relay = await start(*embedded()).ready()
+    with redis.Redis.from_url(relay.runtime()["redis_url"]) as client:
+        server = client.info("server")["process_id"]
+    keeper = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(keeper, signal.SIGKILL)
+    await eventually(lambda: not exists(server))
+    await eventually(lambda: "is ready again" in relay.output(), START_TIMEOUT_S)
+
+
+async def test_a_very_long_data_folder(tmp_path: Path, start: Any) -> None:
+    data_dir = tmp_path / ("long" * 30) / "data"
+    relay = start(*embedded("--data", str(data_dir)))
+    relay.data_dir = data_dir
+    await relay.ready()
+    path = relay.runtime()["redis_url"].removeprefix("unix://")
+    assert len(path) < 100
+    assert relay.stop() == 0
+
+
+async def test_a_port_in_use_is_told_before_anything_starts(start: Any, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        relay = start("--embedded", "--listen", f"127.0.0.1:{port}")
+        assert relay.process.wait(START_TIMEOUT_S) == 2
+    assert relay.output() == (
+        f"runrelay: cannot listen on 127.0.0.1:{port}: the port is in use by another process\n"
+    )
+    assert not (tmp_path / "data").exists()
+
+
+async def test_the_drop_in_command(start: Any, valkey: RedisServer) -> None:
+    port = free_port()
+    relay = await start(
+        *("-m", "a.example", "b.example", "-r", valkey.url, "-l", f"[::]:{port}"),
+        *("-s", "wss://one", "wss://two", "--limit", "100,5000", "-p", "60", "-w", "2", "-u", "3"),
+        *("--twins", "registry", "--admin-listen", "none"),
+        module=True,
+    ).ready()
+    output = relay.output()
+    assert "domains   a.example, b.example" in output
+    assert "100 messages, 5000 bytes per twin and minute, capacity 6 sessions" in output
+    assert "note      --ranker-period is accepted but has no effect" in output
+    assert "operator  none" in output
+    for host in ("127.0.0.1", "[::1]"):
+        assert (await get(f"http://{host}:{port}/live"))[0] == 200
+    assert relay.stop() == 0
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "daphne"])
+async def test_a_unix_socket(start: Any, valkey: RedisServer, tmp_path: Path, server: str) -> None:
+    path = tmp_path / "relay.sock"
+    add_twin(tmp_path)
+    relay = await start(
+        *plain(valkey.url, "--listen", f"unix:{path}", "--server", server, "--data", "data")
+    ).ready()
+    (twin,) = fresh_twins(1)
+    add_twin(tmp_path, twin)
+    async with unix_connect(
+        str(path),
+        f"ws://localhost/?{twin.token()}",
+        additional_headers={"X-Forwarded-For": "203.0.113.9"},
+    ):
+        (entry,) = valkey.run("HVALS", "relay:sessions")
+        assert entry.decode().split()[3] == "203.0.113.9"
+    assert relay.stop() == 0
+    assert not path.exists()
+
+
+def add_twin(folder: Path, twin: Any = None) -> None:
+    """Make the database of a data folder, with a twin."""
+    redis_url = {"redis.url": "redis://127.0.0.1:1"}
+    if twin is None:
+        done = run_command(folder, "migrate", "-v", "0", settings=redis_url)
+    else:
+        done = run_command(
+            folder,
+            *("rmb_twin", "add", str(twin.id), f"0x{twin.account.hex()}", "--relays", "localhost"),
+            settings=redis_url,
+        )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "daphne"])
+async def test_tls_in_the_process(
+    start: Any, valkey: RedisServer, tmp_path: Path, server: str
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    (twin,) = fresh_twins(1)
+    add_twin(tmp_path)
+    add_twin(tmp_path, twin)
+    arguments = plain(valkey.url, "--server", server)
+    port = arguments[arguments.index("--listen") + 1].rpartition(":")[2]
+    relay = await start(*arguments, "--tls-cert", str(certificate), "--tls-key", str(key)).ready()
+    assert ", TLS (1 worker" in relay.output()
+    trusted = ssl.create_default_context(cafile=str(certificate))
+    async with connect(f"wss://localhost:{port}/?{twin.token()}", ssl=trusted) as client:
+        await client.ping()
+    assert relay.stop() == 0
+
+
+async def test_a_bad_certificate_is_told(start: Any, valkey: RedisServer, tmp_path: Path) -> None:
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.write_text("no certificate")
+    tls = ("--tls-cert", str(nonsense), "--tls-key", str(nonsense))
+    relay = start(*plain(valkey.url, *tls))
+    assert relay.process.wait(START_TIMEOUT_S) == 2
+    assert "--tls-cert" in relay.output()
+    assert "Traceback" not in relay.output()
+
+
+async def test_redis_that_comes_later(start: Any, tmp_path: Path) -> None:
+    server = start_redis62(tmp_path / "redis")
+    try:
+        server.stop()
+        arguments = plain(server.url)
+        relay = start(*arguments)
+        port = arguments[arguments.index("--listen") + 1].rpartition(":")[2]
+        await eventually(lambda: "ready after" in relay.output(), START_TIMEOUT_S)
+        assert "NOT REACHABLE" in relay.output()
+        assert "WARNING   Redis does not answer" in relay.output()
+        url = f"http://127.0.0.1:{port}/ready"
+        status, body = await get(url)
+        assert (status, json.loads(body)["ready"]) == (503, False)
+        server.start()
+
+        async def is_ready() -> bool:
+            return (await get(url))[0] == 200
+
+        await eventually(is_ready)
+        assert relay.stop() == 0
+    finally:
+        server.remove()
+
+
+async def test_a_redis_cluster_is_refused(start: Any, start_server: Any) -> None:
+    server = start_server("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    relay = start(*plain(server.url))
+    assert relay.process.wait(START_TIMEOUT_S) == 2
+    assert "is a cluster" in relay.output()
+
+
+async def test_a_stop_during_the_start(start: Any) -> None:
+    relay = start(*embedded("--processes", "2"))
+    await eventually(lambda: "twins     registry" in relay.output(), START_TIMEOUT_S)
+    children = relay.descendants()
+    assert children
+    began = time.monotonic()
+    assert relay.stop() == 0
+    assert time.monotonic() - began < 15
+    assert not any(map(exists, children))
+
+
+async def test_hanging_up_replaces_the_workers(start: Any, valkey: RedisServer) -> None:
+    relay = await start(*plain(valkey.url, "--processes", "2")).ready()
+    before = set(relay.descendants())
+    assert len(before) == 2
+    relay.process.send_signal(signal.SIGHUP)
+    await eventually(lambda: "rolling restart done" in relay.output(), START_TIMEOUT_S)
+    after = set(relay.descendants())
+    assert len(after) == 2
+    assert not before & after
+    assert relay.stop() == 0
+
+
+async def test_the_limit_of_open_files_is_raised(start: Any, valkey: RedisServer) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1000), hard))
+    try:
+        relay = await start(*plain(valkey.url)).ready()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "limit of open files raised from 1000 to" in relay.output()
+    (worker,) = relay.descendants()
+    limits = Path(f"/proc/{worker}/limits").read_text()
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
+    assert int(line.split()[3]) > 1000
