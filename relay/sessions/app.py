@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from channels.routing import URLRouter
+from redis.exceptions import RedisError
 
 from relay.ops.exposition import CONTENT_TYPE, render
 from relay.ops.health import STATE_REASONS
@@ -98,7 +99,10 @@ class RelayApp:
 
     async def _metrics(self) -> Answer:
         assert self._runtime is not None
-        workers = await list_workers_async(self._runtime.redis)
+        try:
+            workers = await list_workers_async(self._runtime.redis)
+        except RedisError:
+            return 503, TEXT, b"redis does not answer"
         return 200, CONTENT_TYPE, render(workers).encode()
 
 

@@ -13,10 +13,13 @@ from typing import Any
 
 from channels.layers import get_channel_layer
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
 
 from proto.limits.window import Limit
 from proto.rmb.bounds import Bounds
 from relay.ops.control import GROUP
+from relay.ops.redis_client import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, RETRIES, RETRY_PAUSE_S
 from relay.queues import keys, resp
 from relay.queues.address import RedisAddress
 from relay.queues.batch import QueuePolicy
@@ -46,7 +49,13 @@ class Runtime:
         self.config = config
         boot_id = uuid.uuid4().hex[:12]
         address = RedisAddress.parse(config.redis.url)
-        self.redis: Redis = Redis.from_url(config.redis.url, protocol=2, socket_timeout=5.0)
+        self.redis: Redis = Redis.from_url(
+            config.redis.url,
+            protocol=2,
+            socket_timeout=COMMAND_TIMEOUT_S,
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            retry=Retry(ConstantBackoff(RETRY_PAUSE_S), RETRIES),
+        )
         self._source = RegistrySource()
         self.twins = TwinCache(
             self._source,
@@ -66,6 +75,7 @@ class Runtime:
         self.worker.on_leave = lambda: signal.raise_signal(signal.SIGTERM)
         if refused is not None:
             self.worker.metrics.refused_by_server = refused
+        self.worker.gauges = self._gauges
         self.admission = Admission(
             self.worker,
             handshakes_per_ip_per_s=config.relay.handshakes_per_ip_per_s,
@@ -100,6 +110,12 @@ class Runtime:
         await self.twins.close()
         await self._source.close()
         await self.redis.aclose()
+
+    def _gauges(self) -> dict[str, float]:
+        return {
+            "relay_twins_cached": len(self.twins),
+            "relay_history_dropped_total": self._history.dropped,
+        }
 
     async def _progress(self) -> None:
         while True:

@@ -148,6 +148,7 @@ class Upkeep:
             "relay_worker_loop_lag_seconds": self.loop_lag_s,
             "relay_commit_waiting_bytes": worker.commit.waiting_bytes,
             "relay_sessions_full": len(worker.full_sessions),
+            **worker.gauges(),
         }
         fields: dict[str, str | int | float] = {
             "slot": options.slot,

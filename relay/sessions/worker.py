@@ -125,6 +125,7 @@ class Worker:
         self.wall_s = wall_clock
         self.twins = twins
         self.history = history
+        self.gauges: Callable[[], dict[str, float]] = dict  # figures of what is around the worker
         self.recorder = recorder or Recorder()
         self.recording = type(self.recorder) is not Recorder
         self.metrics = Counters()
