@@ -28,7 +28,7 @@ class Sent:
 
 
 def flow_of(ledger: Ledger, sent: Sent) -> Flow:
-    template = Template(7, 1001, 1002, PAYLOAD_SIZE_BYTES, now=1_700_000_000)
+    template = Template(ledger.measurement, 7, 1001, 1002, PAYLOAD_SIZE_BYTES, now=1_700_000_000)
     flow = Flow(ledger, Lane(), template, sent)  # type: ignore[arg-type]
     ledger.flows.append(flow)
     return flow
@@ -42,13 +42,15 @@ def test_each_message_is_an_envelope_of_its_own() -> None:
     envelopes = [Envelope.FromString(body) for body in sent.bodies]
     assert len({envelope.uid for envelope in envelopes}) == 3
     assert all(len(envelope.plain) == PAYLOAD_SIZE_BYTES for envelope in envelopes)
-    assert [HEAD.unpack_from(envelope.plain) for envelope in envelopes] == [(7, 0), (7, 1), (7, 2)]
+    assert [HEAD.unpack_from(envelope.plain) for envelope in envelopes] == [
+        (0, 7, number) for number in range(3)
+    ]
     assert {(e.source.twin, e.destination.twin) for e in envelopes} == {(1001, 1002)}
 
 
 def test_a_payload_too_small_to_be_told_from_an_error_envelope_is_refused() -> None:
     with pytest.raises(ValueError, match="payload_size_bytes"):
-        Template(0, 1, 2, 100, now=0)
+        Template(0, 0, 1, 2, 100, now=0)
 
 
 @pytest.mark.parametrize(

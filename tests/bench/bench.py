@@ -10,14 +10,19 @@ from tests.bench import targets
 from tests.bench.figures import Figure
 from tests.bench.generators import Generators
 from tests.bench.layout import layout
-from tests.bench.measure import Load, Sample, median, median_ratio, side_by_side, throughput
+from tests.bench.measure import (
+    DISTURBED_LIMIT,
+    Load,
+    Sample,
+    median,
+    median_ratio,
+    side_by_side,
+    throughput,
+)
 from tests.bench.targets import RelayOptions, Target
 
 GENERATOR_LIMIT = 0.93
 """A load generator busier than this was the limit, and the row says so."""
-STOLEN_LIMIT = 0.1
-"""Cores' worth of CPU time that went to other virtual machines; above it absolute figures and
-latencies are not to be trusted, and the row says so."""
 QUICK_DIVISOR = 10
 
 
@@ -126,11 +131,9 @@ def remarks(*samples: Sequence[Sample]) -> list[str]:
         busiest = max(sample.generator_busy for sample in group)
         if busiest > GENERATOR_LIMIT:
             found.append(f"{group[0].target}: a load generator was the limit ({busiest:.0%} busy)")
-        stolen = max(sample.stolen for sample in group)
-        if stolen > STOLEN_LIMIT:
-            found.append(
-                f"{group[0].target}: up to {stolen:.2f} cores were taken by other machines"
-            )
+        disturbed = max(sample.disturbed for sample in group)
+        if disturbed > DISTURBED_LIMIT:
+            found.append(f"{group[0].target}: others used up to {disturbed:.2f} cores meanwhile")
         waits = sum(sample.disk_waits for sample in group)
         if waits:
             found.append(f"{group[0].target}: Redis waited for the disk {waits} times")

@@ -57,8 +57,11 @@ class Client(WSListener):
         if at <= 0:
             self._from_relay(bytes(view))
             return
-        flow, number = HEAD.unpack_from(view, at)
-        ledger.flows[flow].arrived(number)
+        measurement, flow, number = HEAD.unpack_from(view, at)
+        if measurement == ledger.measurement:
+            ledger.flows[flow].arrived(number)
+        else:
+            ledger.strays += 1
         if self.arrival is not None and not self.arrival.done():
             self.arrival.set_result(perf_counter_ns())
 

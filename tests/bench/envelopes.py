@@ -10,7 +10,8 @@ import struct
 
 from proto.rmb.types_pb2 import Envelope
 
-HEAD = struct.Struct("<IQ")
+HEAD = struct.Struct("<IIQ")
+"""Measurement, flow, number of the message in its flow."""
 UID_AT = 2
 """The uid is the first field: one byte of tag, one of length (36: as long as a UUID's text)."""
 SMALLEST_PAYLOAD_BYTES = 256
@@ -24,6 +25,7 @@ class Template:
     """One flow's envelope in a buffer that is patched in place.
 
     Args:
+        measurement: number of the measurement: what is left over from an earlier one is a fault.
         flow: number of the flow, written into every payload.
         source: sending twin.
         destination: receiving twin.
@@ -32,7 +34,13 @@ class Template:
     """
 
     def __init__(
-        self, flow: int, source: int, destination: int, payload_size_bytes: int, now: int
+        self,
+        measurement: int,
+        flow: int,
+        source: int,
+        destination: int,
+        payload_size_bytes: int,
+        now: int,
     ) -> None:
         if payload_size_bytes < SMALLEST_PAYLOAD_BYTES:
             raise ValueError(f"payload_size_bytes is below {SMALLEST_PAYLOAD_BYTES}")
@@ -47,22 +55,22 @@ class Template:
         envelope.destination.twin = destination
         envelope.request.command = "bench.echo"
         self.buffer = bytearray(envelope.SerializeToString(deterministic=True))
+        self._measurement = measurement
         self._flow = flow
         self._payload_at = len(self.buffer) - payload_size_bytes
         self._check()
 
     def _check(self) -> None:
         patched = Envelope.FromString(bytes(self.patch(1)))
-        if patched.uid[:12] != f"{1:012x}" or patched.plain[: HEAD.size] != HEAD.pack(
-            self._flow, 1
-        ):
+        head = HEAD.pack(self._measurement, self._flow, 1)
+        if patched.uid[:12] != f"{1:012x}" or patched.plain[: HEAD.size] != head:
             raise RuntimeError("an envelope is not serialized in the order the template relies on")
 
     def patch(self, sequence: int) -> bytearray:
         """Make the buffer the message with this number, and return it."""
         buffer = self.buffer
         buffer[UID_AT : UID_AT + 12] = b"%012x" % sequence
-        HEAD.pack_into(buffer, self._payload_at, self._flow, sequence)
+        HEAD.pack_into(buffer, self._payload_at, self._measurement, self._flow, sequence)
         return buffer
 
 

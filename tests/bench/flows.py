@@ -36,6 +36,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self.flows: list[Flow] = []
+        self.measurement = 0  # counts up with each `end`
+        self.strays = 0  # messages of an earlier measurement
         self.payload_size_bytes = 0
         self.running = False  # False: an arrival is not answered by another send
         self.lanes: dict[str, Lane] = {}
@@ -47,6 +49,11 @@ class Ledger:
         self.payload_size_bytes = payload_size_bytes
         for part in (self.flows, self.lanes, self.notices, self.closes):
             part.clear()
+
+    def end(self) -> None:
+        """The measurement is over: what still arrives of it is a stray of the next one."""
+        self.measurement += 1
+        self.strays = 0
 
     @property
     def received(self) -> int:
@@ -64,6 +71,7 @@ class Ledger:
             "sent": sum(flow.next for flow in flows),
             "received": self.received,
             "lost": self.outstanding,
+            "strays": self.strays,
             "duplicates": sum(flow.duplicates for flow in flows),
             "out_of_order": sum(flow.out_of_order for flow in flows),
         }

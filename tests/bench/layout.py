@@ -73,9 +73,14 @@ def cpu_s(pid: int) -> float:
     return total
 
 
-def stolen_s() -> float:
-    """CPU seconds the hypervisor gave to others while this machine wanted them, over all cores."""
-    return float(getattr(psutil.cpu_times(), "steal", 0.0))
+def busy_s() -> float:
+    """CPU seconds used by all programs of this machine so far, over all cores.
+
+    Included is what the hypervisor gave to other machines while this one wanted it (steal).
+    Interrupts are not: most are the network traffic of whatever is measured.
+    """
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system + getattr(times, "steal", 0.0))
 
 
 def resident_bytes(pid: int) -> int:

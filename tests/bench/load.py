@@ -75,7 +75,8 @@ class Generator:
         return sum(not client.ended for client in self.bare)
 
     async def leave(self, twins: list[int]) -> None:
-        """Close full clients, and return when they are gone."""
+        """End the measurement: close full clients, and return when they are gone."""
+        self.ledger.end()
         leaving = [self.clients.pop(twin) for twin in twins]
         for client in leaving:
             client.close()
@@ -102,7 +103,9 @@ class Generator:
         for index, (source, destination) in enumerate(pairs):
             transport = self.clients[source].transport
             assert transport is not None
-            template = Template(index, source, destination, payload_size_bytes, now)
+            template = Template(
+                ledger.measurement, index, source, destination, payload_size_bytes, now
+            )
             lane = ledger.lanes.setdefault(lanes[index] if lanes else "all", Lane())
             ledger.flows.append(Flow(ledger, lane, template, transport))
         self.senders = [self.clients[source] for source, _ in pairs]

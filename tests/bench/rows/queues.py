@@ -8,7 +8,7 @@ from typing import Any
 from tests.bench.bench import Bench, rate
 from tests.bench.figures import Figure, Row
 from tests.bench.generators import Generators
-from tests.bench.measure import Load, pair_load, throughput
+from tests.bench.measure import FAULTS, Load, pair_load, throughput
 from tests.bench.rows.throughput import FIRST_ROW
 from tests.bench.targets import Target
 
@@ -60,7 +60,7 @@ def wrong(parts: list[dict[str, Any]]) -> int:
     count = 0
     for part in parts:
         for account in part["accounts"]:
-            count += sum(account[name] for name in ("lost", "duplicates", "out_of_order"))
+            count += sum(account[name] for name in FAULTS)
         count += sum(sum(texts.values()) for texts in [*part["notices"], *part["closes"]])
     return count
 
