@@ -95,7 +95,7 @@ class Admission:
             raise _refusal(SessionReason.IP_LIMIT)
         if worker.draining:
             raise _refusal(SessionReason.DRAINED)
-        if len(worker.sessions) >= worker.options.capacity:
+        if worker.connections >= worker.options.capacity:
             raise _refusal(SessionReason.CAPACITY)
         if query is None:
             raise Refusal(400, "missing jwt", SessionReason.UNAUTHORIZED)

@@ -142,7 +142,7 @@ class Upkeep:
         """The heartbeat hash: who this is, how it does, and its counters."""
         worker = self._worker
         options = worker.options
-        sessions = len(worker.sessions)
+        sessions = worker.connections
         gauges = {
             "relay_worker_connections": sessions,
             "relay_worker_loop_lag_seconds": self.loop_lag_s,

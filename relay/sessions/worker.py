@@ -136,6 +136,7 @@ class Worker:
         self.router = Router(self)
         self.upkeep = Upkeep(self)
         self.sessions: set[Session] = set()  # joining, held and ending
+        self.connections = 0  # sessions that are not ending
         self.destinations: dict[keys.SessionKey, Destination] = {}
         self.unconfirmed: dict[Session, None] = {}  # with bytes not known to have arrived
         self.full_sessions: dict[Session, None] = {}  # whose socket takes nothing more
@@ -225,6 +226,7 @@ class Worker:
         session.sender = Sender(self, key, socket, session, meter)
         session.guest = self.domains.isdisjoint(twin.relays)
         self.sessions.add(session)
+        self.connections += 1
         self.metrics.sessions_opened += 1
         session.joining = self.spawn(takeover.join(self, session))
         return session
@@ -234,6 +236,7 @@ class Worker:
         if session.end_reason is not None:
             return
         session.end_reason = reason
+        self.connections -= 1
         session.memory_mode = False
         destination = session.destination
         if destination.session is session:
