@@ -81,9 +81,9 @@ class _Worker:
         self.server.ws_factory.protocol = RelayWebSocketProtocol
         loop = asyncio.get_event_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop.set)
-        self._task = loop.create_task(self._run(loop))
+        self._task = loop.create_task(self._run())
 
-    async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _run(self) -> None:
         await self._lifespan.startup()
         if self._lifespan.should_exit:
             self.exit_code = START_FAILED
@@ -97,7 +97,9 @@ class _Worker:
         if self._on_ready():
             await self._stop.wait()
         for listener, port in zip(self._listeners, ports, strict=True):
-            await port.stopListening().asFuture(loop)
+            # Not stopListening(): it removes the file of a Unix socket, which is the supervisor's.
+            port.stopReading()
+            port.socket.close()
             listener.close()
         await self._lifespan.shutdown()
         self.server.stop()
