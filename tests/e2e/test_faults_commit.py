@@ -98,10 +98,12 @@ async def test_cut_at_the_bytes_of_a_batch(
         cutter = Cutter(proxy)
         one, two = fresh_twins(2)
         async with session(relay.url, one) as sender, session(other.url, two) as receiver:
-            cutter.arm(direction, -1, MARK)
-            await _exchange(sender, receiver, 0)
-            assert cutter.size(direction)
-            size = cutter.size(direction)
+            sizes = []
+            for _ in range(3):  # other replies may share a chunk: the smallest is the batch's own
+                cutter.arm(direction, -1, MARK)
+                await _exchange(sender, receiver, 0)
+                sizes.append(cutter.size(direction))
+            size = min(sizes)
             step = 1 if os.environ.get("RMB_TEST_EVERY_BYTE") else max(1, size // SAMPLE)
             for number, at in enumerate(range(0, size, step), 1):
                 before = cutter.cuts

@@ -42,15 +42,18 @@ async def test_a_half_open_receiver_reconnects_and_misses_nothing(relay: RelayPr
         async with session(relay.url, two) as newcomer:
             second = ledger.receiver(newcomer.key)
             newcomer.on_message = second.take
-            arrived = connection.take_arrived(Direction.TO_CLIENT)
+            # The newcomer is served once the relay has looked at the old connection for the last
+            # time; what its kernel still hears of after that may come twice.
+            await eventually(lambda: second.got)
+            arrived = connection.arrived(Direction.TO_CLIENT)
             taken = [number for number, payload in enumerate(payloads, 1) if payload in arrived]
             assert taken == list(range(1, len(taken) + 1)), "the proxy's bytes are a beginning"
-            assert len(taken) < len(payloads) / 2, "the stall did not bite"
+            assert len(taken) < 10, "the stall did not bite"
             first.got += [(page.number, number) for number in taken]
             await eventually(lambda: not ledger.missing(), timeout_s=20)
             await newcomer.barrier()
-            ledger.check()
-            assert second.got[0] == (page.number, len(taken) + 1)
+            ledger.check(allow_duplicates=True)
+            assert len(ledger.duplicates()) <= 2
 
 
 async def test_a_receiver_reset_with_megabytes_under_way(relay: RelayProcess) -> None:
@@ -71,7 +74,7 @@ async def test_a_receiver_reset_with_megabytes_under_way(relay: RelayProcess) ->
         await sender.barrier()
         page.confirm(page.sent)
         (connection,) = proxy.connections
-        arrived = connection.take_arrived(Direction.TO_CLIENT)
+        arrived = connection.arrived(Direction.TO_CLIENT)
         taken = [number for number, payload in enumerate(payloads) if payload in arrived]
         proxy.reset_all()
         await reset.closed()
@@ -113,7 +116,9 @@ async def test_a_reader_stopped_too_long_is_closed_and_misses_nothing(start_rela
             back.on_message = ledger.receiver(back.key).take
             await eventually(lambda: not ledger.missing(), timeout_s=20)
             await back.barrier()
-            ledger.check()
+            # What the kernels held at the end was not acknowledged then: it may come again.
+            ledger.check(allow_duplicates=True)
+            assert set(ledger.duplicates()) <= set(first.got)
 
 
 async def test_a_reader_that_stops_and_goes_on_keeps_its_session(relay: RelayProcess) -> None:

@@ -24,15 +24,16 @@ def _control(relay: RelayProcess, field: str, value: str | None) -> None:
     relay.redis.run("HINCRBY", "relay:control", "version", 1)
 
 
-async def _window_of(work, seconds_needed: float = 5.0) -> None:
+async def _fresh_window(needed_s: float) -> None:
     """Limits count in windows of the wall clock's minute: start when one has time left."""
     left = 60 - time.time() % 60
-    if left < seconds_needed:
+    if left < needed_s:
         await asyncio.sleep(left + 0.1)
 
 
 async def _refusals(client: RmbClient) -> int:
-    await client.barrier()
+    """Refusals so far. A websocket ping is the barrier: an envelope's would be limited too."""
+    await asyncio.wait_for(await client.websocket.ping(), 5)
     texts = [(await client.receive()).error.message for _ in range(client.inbox.qsize())]
     assert set(texts) <= {LIMIT_TEXT}
     return len(texts)
@@ -43,7 +44,7 @@ async def test_a_limit_is_shared_by_sessions_and_workers(start_server, start_rel
     settings = {"limits.count": "50", "limits.size": "1000000"}
     relays = [start_relay(server, settings=settings) for _ in range(2)]
     one, other, receiver = fresh_twins(3)
-    await _window_of(10)
+    await _fresh_window(10)
     clients = [
         await connect(relays[0].url, one, "a"),
         await connect(relays[0].url, one, "b"),
@@ -55,23 +56,26 @@ async def test_a_limit_is_shared_by_sessions_and_workers(start_server, start_rel
         for client in clients:
             await client.request((receiver.id, None), b"counted")
             refused += await _refusals(client)
-    # The pings of the barriers count as well: 240 messages in all, 50 of them are accepted.
     stored = server.run("XLEN", f"stream:{receiver.id}")
-    assert stored + refused <= 120
-    assert 20 <= stored <= 30, stored
+    assert stored + refused == 120
+    # A worker hears of the others' counts with the reply of its own next batch, so what was
+    # admitted meanwhile comes on top: a few messages, where two separate limits would store 100.
+    assert 50 <= stored <= 60
     async with session(relays[1].url, other) as another:
         await another.request((receiver.id, None), b"own window")
         assert await _refusals(another) == 0
     for client in clients:
         await client.abort()
-    total = sum(relay.counted("relay_messages_total", reason="limit_count") for relay in relays)
-    assert total >= 70
+    await eventually(
+        lambda: relays[0].counted("relay_messages_total", reason="limit_count") == refused,
+        what="the refusals of both workers to be counted",
+    )
 
 
 async def test_one_large_message_is_refused_without_counting(start_relay) -> None:
     relay = start_relay(settings={"limits.count": "5", "limits.size": "10000"})
     one, two = fresh_twins(2)
-    await _window_of(10)
+    await _fresh_window(10)
     async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
         for _ in range(20):
             await sender.request(receiver.key, bytes(10_001))
@@ -138,8 +142,10 @@ async def test_a_kick_is_live_within_a_second_and_hits_one_session(
     (one,) = fresh_twins(1)
     kicked = await connect(relay_pair.url, one, "kicked")
     async with session(relay_pair.url, one, "left alone") as other:
-        epoch, _ = directory(relay_pair.redis)[f"{one.id}:kicked"]
-        _control(relay_pair, f"kick:{one.id}:kicked", f"{epoch}|testing")
+        name = f"{one.id}:kicked"
+        await eventually(lambda: name in directory(relay_pair.redis))
+        epoch, _ = directory(relay_pair.redis)[name]
+        _control(relay_pair, f"kick:{name}", f"{epoch}|testing")
         start = time.monotonic()
         assert (await kicked.closed(LIVE_WITHIN_S + 3))[0] == 4003
         assert time.monotonic() - start < LIVE_WITHIN_S

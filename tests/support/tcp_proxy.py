@@ -1,7 +1,7 @@
 """A TCP proxy that misbehaves on demand: stalls a direction, cuts, resets, delays.
 
 It works on bare sockets, not on streams, so that a stalled direction really stops reading: what
-the peer wrote then sits in the kernels, and `ProxiedConnection.take_arrived` says which bytes had
+the peer wrote then sits in the kernels, and `ProxiedConnection.arrived` says which bytes had
 reached us, that is: which the peer's TCP saw acknowledged.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 CHUNK_BYTES = 64 * 1024
+PEEK_BYTES = 16 * 1024 * 1024  # more than any receive buffer
 LINGER_RESET = struct.pack("ii", 1, 0)  # close() sends RST instead of FIN
 
 
@@ -109,15 +110,17 @@ class ProxiedConnection:
         for task in self.flow_tasks:
             task.cancel()
 
-    def take_arrived(self, direction: Direction) -> bytes:
-        """Take what had reached us but was not passed on, the kernel's buffer included."""
+    def arrived(self, direction: Direction) -> bytes:
+        """What had reached us but was not passed on, the kernel's buffer included.
+
+        It is only looked at: taking it would open the window and let more come.
+        """
         flow = self.flow(direction)
         assert flow.stalled, "only a stalled flow leaves its bytes behind"
-        arrived, flow.held = flow.held, b""
-        with contextlib.suppress(BlockingIOError, ConnectionError):
-            while data := flow.source.recv(CHUNK_BYTES):
-                arrived += data
-        return arrived
+        try:
+            return flow.held + flow.source.recv(PEEK_BYTES, socket.MSG_PEEK)
+        except (BlockingIOError, ConnectionError):
+            return flow.held
 
 
 class TcpProxy:
