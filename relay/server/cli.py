@@ -79,12 +79,8 @@ class _Parser(argparse.ArgumentParser):
         return options
 
 
-def build_parser(entry: str) -> argparse.ArgumentParser:
+def build_parser(entry: str) -> _Parser:
     """The parser of one entry: `runrelay` or `rmb-relay`."""
-    return _build_parser(entry)
-
-
-def _build_parser(entry: str) -> _Parser:
     parser = _Parser(
         prog="manage.py runrelay" if entry == "runrelay" else entry,
         description="Run a relay of the Reliable Message Bus.",
@@ -144,7 +140,7 @@ def parse_options(arguments: Sequence[str], entry: str) -> Options:
     Raises:
         UsageError: An unknown option or a value that cannot be understood.
     """
-    found = _build_parser(entry).parse_or_explain(arguments)
+    found = build_parser(entry).parse_or_explain(arguments)
     overrides: dict[str, str] = {}
     names: dict[str, str] = {}
 

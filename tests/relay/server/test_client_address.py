@@ -59,12 +59,12 @@ async def test_a_trusted_proxy_is_believed(client: tuple[str, int]) -> None:
 
 
 async def test_what_a_client_put_before_the_proxys_entry_is_not_believed() -> None:
-    named, _ = await seen(("127.0.0.1", 5), "10.9.9.9, 203.0.113.9", ("127.0.0.1/32",))
+    named, _ = await seen(("127.0.0.1", 5), "192.0.2.66, 203.0.113.9", ("127.0.0.1/32",))
     assert named == ("203.0.113.9", 0)
 
 
 async def test_the_peer_of_a_unix_socket_is_the_local_proxy() -> None:
-    named, _ = await seen(None, "10.9.9.9, 203.0.113.9")
+    named, _ = await seen(None, "192.0.2.66, 203.0.113.9")
     assert named == ("203.0.113.9", 0)
 
 

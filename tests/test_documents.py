@@ -1,0 +1,45 @@
+"""What people start with: the Makefile's verbs, the links and the options of the documents."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from relay.server import cli
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+VERBS = {
+    *("setup", "run", "demo", "test", "lint", "types", "cover"),
+    *("bench", "fuzz", "docs", "fmt", "proto", "clean"),
+}
+
+
+def test_make_lists_its_verbs() -> None:
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    shown = re.findall(r"^ +make ([a-z-]+)", listed.stdout, re.MULTILINE)
+    assert set(shown) >= VERBS
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    targets = re.findall(r"\]\(([^)]+)\)", document.read_text())
+    files = [target.partition("#")[0] for target in targets if "://" not in target]
+    dead = [name for name in files if name and not (document.parent / name).exists()]
+    assert not dead
+
+
+def test_every_option_is_documented() -> None:
+    page = (ROOT / "docs/operate/options.md").read_text()
+    options = {
+        name
+        for action in cli.build_parser("rmb-relay")._actions
+        for name in action.option_strings
+        if name not in ("-h", "--help")
+    }
+    assert not [name for name in options if f"`{name}" not in page]
+    described = set(re.findall(r"`(--?[a-z][a-z_-]*)", page))
+    assert described <= options
