@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from relay.server import cli
+from tests.support.certificates import make_certificate
 
 PLAIN = ["--domain", "relay.example", "--twins", "registry"]
 
@@ -72,9 +73,7 @@ def test_every_option_of_the_reference() -> None:
 
 
 def test_our_own_options(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    certificate.touch()
-    key.touch()
+    certificate, key = make_certificate(tmp_path)
     config = settled(
         [
             *(*PLAIN, "--processes", "3", "--server", "daphne", "--admin-listen", "none"),
@@ -158,6 +157,14 @@ def test_children_read_the_same_configuration(tmp_path: Path) -> None:
 )
 def test_bad_options_are_refused_by_name(arguments: list[str], text: str) -> None:
     assert text in refusal(arguments)
+
+
+def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
+    certificate, _ = make_certificate(tmp_path)
+    (tmp_path / "other").mkdir()
+    _, key = make_certificate(tmp_path / "other")
+    arguments = [*PLAIN, "--tls-cert", str(certificate), "--tls-key", str(key)]
+    assert "do not fit together" in refusal(arguments)
 
 
 def test_a_bad_environment_is_refused_by_name() -> None:
