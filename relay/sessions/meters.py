@@ -26,7 +26,7 @@ UNLIMITED: Final = Limit()
 class Meter:
     """The limit of one twin, and what it used of it."""
 
-    __slots__ = ("_book", "hit_window", "limit", "limited", "twin", "users", "window")
+    __slots__ = ("_book", "expiring", "hit_window", "limit", "limited", "twin", "users", "window")
 
     def __init__(self, book: MeterBook, twin: int, limit: Limit) -> None:
         self._book = book
@@ -35,6 +35,7 @@ class Meter:
         self.limited = limit != UNLIMITED
         self.window = WindowCount()
         self.users = 0  # connections of the twin
+        self.expiring = -1  # the window whose counter was given its time to live
         self.hit_window = -1  # the window whose first refusal was logged
 
     def count(self, size_bytes: int, now_s: float) -> MessageReason | None:
@@ -103,9 +104,10 @@ class MeterBook:
                     meter.window.settle(window)
 
             log.filling.extras.append((resp.command("INCRBY", name, amount), counted))
-            log.filling.extras.append(
-                (resp.command("EXPIRE", name, 2 * WINDOW_S), lambda reply: None)
-            )
+            if meter.expiring != window:
+                meter.expiring = window
+                expire = resp.command("EXPIRE", name, 2 * WINDOW_S)
+                log.filling.extras.append((expire, lambda reply: None))
 
     def _limit(self, twin: int) -> Limit:
         return self.overrides.get(twin, self.default)

@@ -45,12 +45,14 @@ from relay.twins.source import TwinRecord
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 0.002
+LOOK_S: Final = 0.004
 """How often sockets are looked at for acknowledgements while batches go out."""
 IDLE_LOOK_S: Final = 0.005
 """... and when no batch goes out."""
 SLOW_LOOK_S: Final = 0.1
 """... and a socket that made no progress."""
+READ_AGAIN_S: Final = 1.0
+"""Pause before a stream is read again that could not be read."""
 DRAIN_STEP_S: Final = 0.02
 DESTINATIONS: Final = 100_000
 """Keys remembered; above it those nobody holds are forgotten once a minute."""
@@ -456,8 +458,9 @@ class Worker:
             self.recorder.opened(session)
 
     def stream_unreadable(self, session: Session, error: Exception) -> None:
-        """The stream's key holds something else, or Redis is loading: tried again by the check."""
+        """The stream's key holds something else, or Redis is loading: tried again."""
         log.error("stream of %s cannot be read: %s", session.destination.text, error)
+        self.loop.call_later(READ_AGAIN_S, session.catch_up)
 
     def readable(self, payload: bytes) -> Envelope | None:
         """Parses a stream entry."""
