@@ -25,8 +25,9 @@ from relay.queues.address import RedisAddress
 from relay.queues.batch import QueuePolicy
 from relay.sessions.admission import Admission
 from relay.sessions.history import PROGRESS_INTERVAL_S, SessionHistory
+from relay.sessions.options import SessionBounds, WorkerOptions
 from relay.sessions.reporting import HistoryReporter
-from relay.sessions.worker import SessionBounds, Worker, WorkerOptions
+from relay.sessions.worker import Worker
 from relay.twins.cache import TwinCache
 from relay.twins.registry import RegistrySource
 

@@ -14,20 +14,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from proto.limits.window import Limit
 from proto.rmb import notices
 from proto.rmb.address import from_message
-from proto.rmb.bounds import DEFAULT_BOUNDS, Bounds
 from proto.rmb.reasons import SESSIONS, MessageReason, SessionReason
 from proto.rmb.types_pb2 import Envelope
 from relay.queues import keys, resp
 from relay.queues.address import Connect
-from relay.queues.batch import SHARE_FROM, Batch, Item, QueuePolicy
+from relay.queues.batch import SHARE_FROM, Batch, Item
 from relay.queues.commit import WAITING_BYTES, CommitLog
 from relay.queues.destination import Destination
 from relay.server.socket import RelaySocket
@@ -36,6 +34,7 @@ from relay.sessions.counters import Counters
 from relay.sessions.guests import Guests
 from relay.sessions.hub import Hub
 from relay.sessions.meters import MeterBook
+from relay.sessions.options import History, Twins, WorkerOptions
 from relay.sessions.recorder import Recorder
 from relay.sessions.router import Router
 from relay.sessions.sender import Sender
@@ -56,53 +55,6 @@ READ_AGAIN_S: Final = 1.0
 DRAIN_STEP_S: Final = 0.02
 DESTINATIONS: Final = 100_000
 """Keys remembered; above it those nobody holds are forgotten once a minute."""
-
-
-class Twins(Protocol):
-    """The twin cache, as far as a worker needs it."""
-
-    generation: int
-
-    def get(self, twin: int) -> Any: ...
-
-    async def look_up(self, twin: int) -> TwinRecord | None: ...
-
-    def invalidate(self, ids: Any) -> None: ...
-
-
-class History(Protocol):
-    """The database's record of sessions, as far as a worker needs it; nothing of it waits."""
-
-    def opened(self, session: Session) -> None: ...
-
-    def closed(self, session: Session, reason: SessionReason) -> None: ...
-
-    def progress(self, sessions: Iterable[Session]) -> None: ...
-
-
-class SessionBounds(NamedTuple):
-    """The bounds of one session."""
-
-    session_messages: int = 256
-    session_bytes: int = 1 << 20
-    back_pressure_s: float = 60.0
-    idle_timeout_s: float = 120.0
-
-
-class WorkerOptions(NamedTuple):
-    """What a worker is told when it is made."""
-
-    boot_id: str
-    domains: frozenset[str]
-    slot: str = "0"
-    host: str = ""
-    pid: int = 0
-    capacity: int = 500_000
-    drain_s: float = 5.0
-    queue: QueuePolicy = QueuePolicy()
-    bounds: SessionBounds = SessionBounds()
-    envelope_bounds: Bounds = DEFAULT_BOUNDS
-    limit: Limit = Limit()
 
 
 class Worker:

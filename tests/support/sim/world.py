@@ -15,8 +15,9 @@ from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.types_pb2 import Envelope
 from relay.queues import keys
 from relay.queues.batch import QueuePolicy
+from relay.sessions.options import SessionBounds, WorkerOptions
 from relay.sessions.recorder import Recorder
-from relay.sessions.worker import SessionBounds, Worker, WorkerOptions
+from relay.sessions.worker import Worker
 from relay.twins.cache import MISSING
 from relay.twins.source import TwinRecord
 from tests.support.sim.loop import LimitReached, SimLoop, Simulation

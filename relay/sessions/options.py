@@ -1,0 +1,62 @@
+"""What a worker is told when it is made, and what it needs from around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from proto.limits.window import Limit
+from proto.rmb.bounds import DEFAULT_BOUNDS, Bounds
+from proto.rmb.reasons import SessionReason
+from relay.queues.batch import QueuePolicy
+from relay.twins.source import TwinRecord
+
+if TYPE_CHECKING:
+    from relay.sessions.session import Session
+
+
+class Twins(Protocol):
+    """The twin cache, as far as a worker needs it."""
+
+    generation: int
+
+    def get(self, twin: int) -> Any: ...
+
+    async def look_up(self, twin: int) -> TwinRecord | None: ...
+
+    def invalidate(self, ids: Any) -> None: ...
+
+
+class History(Protocol):
+    """The database's record of sessions, as far as a worker needs it; nothing of it waits."""
+
+    def opened(self, session: Session) -> None: ...
+
+    def closed(self, session: Session, reason: SessionReason) -> None: ...
+
+    def progress(self, sessions: Iterable[Session]) -> None: ...
+
+
+class SessionBounds(NamedTuple):
+    """The bounds of one session."""
+
+    session_messages: int = 256
+    session_bytes: int = 1 << 20
+    back_pressure_s: float = 60.0
+    idle_timeout_s: float = 120.0
+
+
+class WorkerOptions(NamedTuple):
+    """What a worker is told when it is made."""
+
+    boot_id: str
+    domains: frozenset[str]
+    slot: str = "0"
+    host: str = ""
+    pid: int = 0
+    capacity: int = 500_000
+    drain_s: float = 5.0
+    queue: QueuePolicy = QueuePolicy()
+    bounds: SessionBounds = SessionBounds()
+    envelope_bounds: Bounds = DEFAULT_BOUNDS
+    limit: Limit = Limit()
