@@ -21,6 +21,13 @@ from tests.support.relay_process import eventually
 
 PARENT_MODULE = "tests.relay.server.trivial_parent"
 
+# The standard input becomes the terminal of the new session.
+WITH_TERMINAL = f"""
+import fcntl, runpy, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+runpy.run_module({PARENT_MODULE!r}, run_name="__main__")
+"""
+
 
 class Diary:
     """What the children of a test told."""
@@ -213,6 +220,25 @@ async def test_a_stubborn_orphan_ends_after_its_grace(diary: Diary) -> None:
         parent.kill()
     await eventually(lambda: not any(map(exists, pids)))
     assert not diary.entries("stopped")
+
+
+async def test_closing_the_terminal_stops(diary: Diary) -> None:
+    ours, theirs = os.openpty()
+    parent = subprocess.Popen(
+        [sys.executable, "-c", WITH_TERMINAL, str(diary.path), "serve"],
+        env=child_environment(),
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    with parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"ready\n"
+        os.close(ours)
+        assert parent.wait(30) == 0
+    assert len(diary.entries("stopped")) == 2
+    assert len(diary.entries("started")) == 2, "it did not restart them"
 
 
 @pytest.mark.parametrize(
