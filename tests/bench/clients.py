@@ -12,7 +12,7 @@ from time import perf_counter_ns
 from typing import cast
 from urllib.parse import urlsplit
 
-from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 
 from proto.rmb.types_pb2 import Envelope
 from tests.bench.envelopes import HEAD
@@ -21,6 +21,7 @@ from tests.bench.flows import Ledger
 BINARY = WSMsgType.BINARY
 CLOSE = WSMsgType.CLOSE
 HANDSHAKE_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 10.0
 UPGRADE_ANSWER_BYTES = 65_536
 """An answer to the upgrade longer than this is refused."""
 LARGEST_FRAME_BYTES = 16 * 1024 * 1024
@@ -94,10 +95,20 @@ class Client(WSListener):
         self.writable.set()
 
     def close(self) -> None:
-        """Leave in good order."""
+        """Begin to leave in good order; the relay answers with its own close frame."""
         self.expected_close = True
-        if self.transport is not None and not self.transport.is_disconnected:
-            self.transport.send_close()
+        assert self.transport is not None
+        if not self.transport.is_disconnected:
+            self.transport.send_close(WSCloseCode.OK)
+
+    async def gone(self) -> None:
+        """Return when the connection has ended; end it when the relay does not."""
+        assert self.transport is not None
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self.transport.wait_disconnected()
+        except TimeoutError:
+            self._ledger.closes["no answer to a close frame"] += 1
             self.transport.disconnect()
 
 

@@ -81,8 +81,7 @@ class Generator:
         for client in leaving:
             client.close()
         for client in leaving:
-            assert client.transport is not None
-            await client.transport.wait_disconnected()
+            await client.gone()
 
     async def flows(
         self,
