@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from relay.queues import resp
 from relay.queues.address import Connect
 from relay.queues.pipe import RedisPipe
 
 log = logging.getLogger(__name__)
+
+REFUSED_S: Final = 0.2
+"""Pause before everything is subscribed to again on a new connection."""
 
 Listener = Callable[[bytes], None]
 
@@ -108,6 +111,10 @@ class Hub:
         self._confirmed.clear()
 
     def _pushed(self, reply: Any) -> None:
+        if isinstance(reply, Exception):
+            log.warning("redis refused a subscription: %s", reply)
+            self._loop.call_later(REFUSED_S, self.pipe.drop)
+            return
         kind, channel = reply[0], reply[1]
         if kind == b"message":
             for listener in list(self._listeners.get(channel, ())):

@@ -226,12 +226,27 @@ class Sender:
         self, envelope: Envelope | None, reason: MessageReason, detail: str | None = None
     ) -> None:
         """Ends a message undelivered: counted, and for a request the sender is told."""
+        notice = self._refusal(envelope, reason, detail)
+        if notice is not None:
+            self.notify(notice)
+
+    def refuse_stored(self, envelope: Envelope, reason: MessageReason) -> None:
+        """Ends a message of the batch that is being decided.
+
+        Its notice goes before those that wait for the batch: a pong must not pass it.
+        """
+        notice = self._refusal(envelope, reason, None)
+        if notice is not None and not self.ended:
+            self.socket.send_messages([notice])
+
+    def _refusal(
+        self, envelope: Envelope | None, reason: MessageReason, detail: str | None
+    ) -> bytes | None:
         self.session.drops += 1
         self.worker.drop(self, envelope, reason)
-        if envelope is not None:
-            notice = notices.refusal(envelope, reason, self.worker.now_s(), self.key, detail)
-            if notice is not None:
-                self.notify(notice)
+        if envelope is None:
+            return None
+        return notices.refusal(envelope, reason, self.worker.now_s(), self.key, detail)
 
     def _ping(self, payload: bytes, envelope: Envelope) -> None:
         if self._parked:

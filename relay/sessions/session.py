@@ -391,6 +391,13 @@ class Session:
             self.worker.commit.remove(self)
         return True
 
+    def remove_if_same(self, entries: list[Any], content: int) -> None:
+        """Has an entry removed if it is the one whose content this connection had."""
+        for entry_id, fields in entries:
+            payload = _payload(fields)
+            if not content or (payload is not None and hash(payload) == content):
+                self.removals.append((entry_id, content))
+
     def _rewound(self) -> None:
         self.had = None
         self.inflight = deque(sorted(self.inflight))

@@ -16,6 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.rmb.reasons import SessionReason
+from relay.queues import resp
 from relay.queues.pipe import LinkLost
 from relay.sessions import scripts
 
@@ -104,6 +105,8 @@ async def leave(worker: Worker, session: Session) -> None:
         await asyncio.sleep(DRAIN_LOOK_S)
         session.confirm()
     session.inflight.clear()  # what did not arrive stays in the stream
+    while session.had:
+        await _verify(worker, session)
     worker.unconfirmed.pop(session, None)
     if session.epoch:
         await _release(worker, session)
@@ -111,6 +114,24 @@ async def leave(worker: Worker, session: Session) -> None:
     if session.guest:
         worker.guests.left(destination)
     worker.sessions.discard(session)
+
+
+async def _verify(worker: Worker, session: Session) -> None:
+    """Redis changed, and the session ended before it had read its stream again: what it had
+    delivered is removed where it is still the very same entry."""
+    had, session.had = session.had or {}, None
+    acknowledged = session.socket.acknowledged()
+    stream = session.destination.stream
+    try:
+        await worker.until_usable()
+        for entry_id, (content, position) in had.items():
+            if position <= acknowledged:
+                found = await worker.request(resp.command("XRANGE", stream, entry_id, entry_id))
+                session.remove_if_same(found, content)
+    except LinkLost:
+        session.had = {**had, **(session.had or {})}
+    except Exception as error:
+        log.error("stream of %s cannot be read: %s", session.destination.text, error)
 
 
 async def _release(worker: Worker, session: Session) -> None:

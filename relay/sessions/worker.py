@@ -350,7 +350,7 @@ class Worker:
         """A message could not be stored."""
         _, _, sender, envelope = item
         if sender is not None:
-            sender.refuse(envelope, MessageReason.STORAGE_FULL)
+            sender.refuse_stored(envelope, MessageReason.STORAGE_FULL)
         else:
             self.drop(None, envelope, MessageReason.STORAGE_FULL)
 

@@ -115,7 +115,6 @@ class Actions:
         process = self._worker(worker)
         if process.worker is not None and not process.loop.frozen:
             process.loop.call_soon(process.worker.drain)
-            process.alive = process.alive  # it lives on, and takes nobody in any more
             if sum(not self._draining(p) for p in self.world.living) < MAX_WORKERS:
                 self.world.start_worker()
 

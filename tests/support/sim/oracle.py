@@ -34,7 +34,7 @@ class PromiseBroken(AssertionError):
 class Excuse(Enum):
     """Why a message may come twice (delivery model 1.2)."""
 
-    NOT_ACKNOWLEDGED = "not acknowledged at the last look at a dead connection"
+    NOT_ACKNOWLEDGED = "not acknowledged at the last look when it died or was taken over"
     SLOW_HOLDER = "the former holder did not answer a take-over in time"
     WORKER_DIED = "the worker died"
     COMMIT_LOST = "the commit connection died with a batch unanswered"
@@ -183,6 +183,9 @@ class Oracle:
         self.note(f"double of {message.uid}: {excuse.value}")
 
     def _excuse(self, message: Message, first: Arrival, again: Arrival) -> Excuse | None:
+        if again.connection.opened_at < first.connection.opened_at:
+            # What the former connection's kernel still had came after its successor's.
+            first, again = again, first
         former = first.connection
         if any(at >= former.opened_at for at in self._went_back):
             return Excuse.WENT_BACK
@@ -193,15 +196,24 @@ class Oracle:
         if first.position > seen:
             if socket.died_at is not None or former.worker in self._deaths:
                 return Excuse.NOT_ACKNOWLEDGED
-            if self._unanswered_claim(message.to, former.opened_at, again.at):
+            if any(
+                former.opened_at <= at <= max(first.at, again.at)
+                for at, _ in self._claims[message.to][1:]
+            ):
+                return Excuse.NOT_ACKNOWLEDGED
+            if self._unanswered_claim(message.to, former.opened_at, max(first.at, again.at)):
                 return Excuse.SLOW_HOLDER
         if former.worker in self._deaths:
             return Excuse.WORKER_DIED
-        if self._unanswered_claim(message.to, former.opened_at, again.at):
+        if self._unanswered_claim(message.to, former.opened_at, max(first.at, again.at)):
             return Excuse.SLOW_HOLDER
         if any(first.at - 1 <= at <= again.at for at in self._commit_losses[former.worker]):
             return Excuse.COMMIT_LOST
         return None
+
+    def _taken_over(self, key: SessionKey, since: float, until: float) -> bool:
+        """Whether somebody claimed the key from its holder in this time."""
+        return any(since <= at <= until for at, _ in self._claims[key][1:])
 
     def _unanswered_claim(self, key: SessionKey, since: float, until: float) -> bool:
         """Whether a take-over of the key began in this time and its holder was too slow."""

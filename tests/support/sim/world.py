@@ -268,6 +268,11 @@ class World:
     def living(self) -> list[WorkerProcess]:
         return [process for process in self.workers if process.alive]
 
+    @property
+    def taking(self) -> list[WorkerProcess]:
+        """Living workers that take new sessions."""
+        return [p for p in self.living if p.worker is None or not p.worker.draining]
+
     def kill_worker(self, process: WorkerProcess, late_s: float = 0.0) -> None:
         """kill -9; what its kernel still has for Redis is executed `late_s` later than usual."""
         self.faulty = True
@@ -365,8 +370,6 @@ class World:
         if not self.redis.up:
             self.restart_redis()
         self.redis.free_memory()
-        if not self.living:
-            self.start_worker()
         for twin in self.twins:
             twin.client.start_reading()
 
@@ -377,13 +380,15 @@ class World:
             PromiseBroken: a promise of the delivery model does not hold.
         """
         self.heal()
-        self.run_until(self._ready, 30)
         self.run_for(3)
+        if not self.taking:
+            self.start_worker()
+        self.run_until(self._ready, 30)
         readers = {message.to for message in self.oracle.messages.values()}
         readers |= {twin.key for twin in self.twins}
         for key in sorted(readers, key=str):
             if key[0] not in (UNKNOWN_TWIN, GUEST_TWIN, 0):
-                self.connect(self.simulation.rng.choice(self.living), key)
+                self.connect(self.simulation.rng.choice(self.taking), key)
         try:
             self.run_until(self._settled, SETTLE_S)
         except LimitReached:
