@@ -105,6 +105,7 @@ async def leave(worker: Worker, session: Session) -> None:
         await asyncio.sleep(DRAIN_LOOK_S)
         session.confirm()
     session.inflight.clear()  # what did not arrive stays in the stream
+    await worker.until_usable()
     while session.had:
         await _verify(worker, session)
     worker.unconfirmed.pop(session, None)
