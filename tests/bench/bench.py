@@ -12,6 +12,7 @@ from tests.bench.generators import Generators
 from tests.bench.layout import layout
 from tests.bench.measure import (
     DISTURBED_LIMIT,
+    MOST_ROUNDS,
     Load,
     Sample,
     median,
@@ -41,6 +42,11 @@ class Bench:
     seconds: float = 6.0
     quick: bool = False
     options: RelayOptions = field(default_factory=RelayOptions)
+
+    @property
+    def most_rounds(self) -> int:
+        """How long to look for calm rounds, in units of the runs; a quick run does not."""
+        return 1 if self.quick else MOST_ROUNDS
 
     def many(self, count: int) -> int:
         """A number of sessions or repetitions: a tenth of it in a quick run."""
@@ -81,6 +87,7 @@ class Bench:
             [ours, base],
             self.runs,
             lambda target: throughput(target, generators, load, self.seconds),
+            self.most_rounds,
         )
         return mine, theirs
 

@@ -213,17 +213,20 @@ def _added(parts: list[dict[str, int]]) -> dict[str, int]:
 
 
 def side_by_side(
-    targets: Sequence[Target], runs: int, once: Callable[[Target], Sample]
+    targets: Sequence[Target],
+    runs: int,
+    once: Callable[[Target], Sample],
+    most_rounds: int = MOST_ROUNDS,
 ) -> list[list[Sample]]:
     """Alternate the targets; returns one list of `runs` samples per target.
 
     Every other round goes through the targets the other way, so that a machine that slows down or
     speeds up during the bench favours nobody. Rounds in which others used the cores are repeated,
-    `MOST_ROUNDS` times as many at most; the calmest ones are kept. What is chosen by is the CPU
+    `most_rounds` times as many at most; the calmest ones are kept. What is chosen by is the CPU
     time of others alone, never a result.
     """
     rounds: list[dict[int, Sample]] = []
-    while len(rounds) < MOST_ROUNDS * runs:
+    while len(rounds) < most_rounds * runs:
         order = list(enumerate(targets))
         if len(rounds) % 2:
             order.reverse()

@@ -30,6 +30,7 @@ from tests.support.redis_servers import RedisServer, free_port, start_valkey
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
+ENTER_TIMEOUT_S = 5.0
 POLL_S = 0.02
 LOG_TAIL_BYTES = 4_000
 UNREACHED_COUNT = 1_000_000_000
@@ -77,15 +78,22 @@ class Target:
                 if client.exists(b"relay:worker:" + boot)
             }
 
-    def holders(self) -> dict[int, str]:
-        """Which worker (boot id) holds the session of which twin."""
+    def holders(self, twins: Sequence[int]) -> dict[int, str]:
+        """Which worker (boot id) holds the session of which of these twins.
+
+        A session is entered in the directory just after its upgrade, so this waits for it.
+        """
         assert self.redis is not None
+        deadline = time.monotonic() + ENTER_TIMEOUT_S
         with self.redis.client() as client:
-            return {
-                int(key): value.split()[1].decode()
-                for key, value in client.hgetall("relay:sessions").items()
-                if b":" not in key
-            }
+            while True:
+                entries = client.hmget("relay:sessions", [str(twin) for twin in twins])
+                if None not in entries:
+                    workers = [entry.split()[1].decode() for entry in entries]
+                    return dict(zip(twins, workers, strict=True))
+                if time.monotonic() > deadline:
+                    raise TargetError("sessions are not in the relay's directory")
+                time.sleep(POLL_S)
 
 
 @dataclass(frozen=True)
