@@ -338,6 +338,10 @@ class World:
 
     def crash_redis(self, lose: int = 0) -> None:
         self.faulty = True
+        for process in self.living:
+            # Read by Redis and not executed: unanswered, though nothing is on its way any more.
+            if process.worker is not None and not process.worker.commit.idle:
+                self.oracle.commit_connection_lost(process.name)
         self.oracle.redis_crashed(self.redis.crash(lose))
 
     def restart_redis(self, loading_s: float = 0.0) -> None:
