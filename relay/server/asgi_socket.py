@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -37,7 +38,8 @@ class AsgiSocket:
 
     Attributes:
         written: see `RelaySocket`; frames of messages only.
-        last_received: see `RelaySocket`; of messages only, pings stay in the server.
+        last_received: infinite: pings stay in the server, so silence cannot be judged here, and
+            the server's own keep-alive ends dead connections.
         remote: see `RelaySocket`.
     """
 
@@ -58,7 +60,7 @@ class AsgiSocket:
         client = scope.get("client")
         self.remote = shown_client(*client) if client else "unix"
         self.written = 0
-        self.last_received = self._loop.time()
+        self.last_received = math.inf
         self._receiver: Receiver | None = None
         self._outbox: deque[bytes] = deque()
         self._buffered_bytes = 0
@@ -165,7 +167,6 @@ class AsgiSocket:
                 return
             if self._closing or self._receiver is None:
                 continue
-            self.last_received = self._loop.time()
             payload = message.get("bytes")
             if payload is None:
                 self._refuse(CloseCode.UNSUPPORTED_DATA, Refusal.TEXT_FRAME, "binary messages only")
