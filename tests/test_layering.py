@@ -149,7 +149,7 @@ def test_modules_say_what_they_are_for() -> None:
 def test_nothing_names_one_machine() -> None:
     """No absolute path of a developer's machine and no private address in a tracked file.
 
-    Whole networks (10.0.0.0/8) are fine: they are examples.
+    Whole networks and those below 10.0.0.0/8 are fine: they are examples and test data.
     """
     patterns = [
         re.compile(r"/(?:home|Users|root|work)/[\w.-]+/"),

@@ -53,6 +53,7 @@ class FrameProtocol(asyncio.Protocol):
 
     __slots__ = (
         "_close_code",
+        "_close_on_accept",
         "_detail",
         "_discarded_bytes",
         "_early",
@@ -111,6 +112,7 @@ class FrameProtocol(asyncio.Protocol):
         self._scope: dict[str, Any] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._close_code = int(CloseCode.ABNORMAL)
+        self._close_on_accept: tuple[int, str] | None = None
         self._detail: str | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._lingering: socket.socket | None = None
@@ -153,6 +155,8 @@ class FrameProtocol(asyncio.Protocol):
         self._reader = FrameReader(self._limits.max_message_bytes, self._limits.partial)
         self._state = State.OPEN
         self._write(answer)
+        if self._close_on_accept is not None:
+            self.close(*self._close_on_accept)
 
     def refuse(self, answer: bytes) -> None:
         """Send another answer, and end the connection."""
@@ -224,7 +228,7 @@ class FrameProtocol(asyncio.Protocol):
 
     def close(self, code: int, reason: str) -> None:
         if self._state is State.CONNECTING:
-            self.abort()
+            self._close_on_accept = (code, reason)  # a close frame needs a websocket
         elif self._state is State.OPEN:
             self._close_code = code
             self._begin_close(close_frame(close_payload(code, reason)))

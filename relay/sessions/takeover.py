@@ -7,11 +7,15 @@ its socket's kernel buffer drain, has removed what arrived, and only then says `
 it delivered is not delivered again, and what it did not is still in the stream.
 
 The same steps are taken when both are on one worker.
+
+The handshake is answered after the claim (`Opening`): whoever connects because another connection
+of its was answered must not lose the key to that one's belated claim.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +32,8 @@ log = logging.getLogger(__name__)
 
 RELEASE_WAIT_S: Final = 0.5
 """How long a newcomer waits for its predecessor, whatever that one's heartbeat says."""
+CLAIM_WAIT_S: Final = 1.0
+"""How long the answer of a handshake waits for the claim."""
 DRAIN_WAIT_S: Final = 0.2
 """How long an ended session waits for its peer to acknowledge what was written."""
 DRAIN_LOOK_S: Final = 0.001
@@ -35,11 +41,39 @@ AGAIN_S: Final = 0.1
 """Pause before a claim is made again that Redis refused."""
 
 
-async def join(worker: Worker, session: Session) -> None:
+class Opening:
+    """What a handshake and the take-over of its key wait for of each other."""
+
+    def __init__(self) -> None:
+        self._claimed = asyncio.Event()
+        self._answered = asyncio.Event()
+
+    async def claimed(self) -> None:
+        """Waits for the claim, at most `CLAIM_WAIT_S`: Redis may be away."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLAIM_WAIT_S):
+                await self._claimed.wait()
+
+    def claim_made(self) -> None:
+        """The claim was answered: the handshake may be."""
+        self._claimed.set()
+
+    async def answered(self) -> None:
+        """Waits for the answer of the handshake: nothing may be written before it."""
+        await self._answered.wait()
+
+    def answer_made(self) -> None:
+        """The handshake was answered, or given up."""
+        self._answered.set()
+
+
+async def join(worker: Worker, session: Session, opening: Opening | None) -> None:
     """Takes a key over for a newcomer. Returns when the session is live, or has ended."""
     destination = session.destination
     await worker.hub.subscribe(destination.wake, session.news)
     former = await _claim(worker, session)
+    if opening is not None:
+        opening.claim_made()
     if session.end_reason is None:
         predecessor, destination.session = destination.session, session
         if predecessor is not None:
@@ -51,6 +85,8 @@ async def join(worker: Worker, session: Session) -> None:
         session.evicted(session.highest_evict)
     if former:
         await _released(session, former)
+    if opening is not None:
+        await opening.answered()
     if session.end_reason is None:
         session.live = True
         session.catch_up()

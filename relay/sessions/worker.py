@@ -167,12 +167,18 @@ class Worker:
     # --- sessions -----------------------------------------------------------------------------
 
     def open(
-        self, key: keys.SessionKey, socket: RelaySocket, twin: TwinRecord, user_agent: str = ""
+        self,
+        key: keys.SessionKey,
+        socket: RelaySocket,
+        twin: TwinRecord,
+        user_agent: str = "",
+        opening: takeover.Opening | None = None,
     ) -> Session:
         """Takes a signed-in connection in. The take-over of its key begins now; what the client
         sends is routed at once.
 
-        The caller starts the socket with the returned session as its receiver.
+        The caller starts the socket with the returned session as its receiver; with `opening` it
+        may do so, and answer the handshake, later.
         """
         session = Session(self, self.destination(key), socket, user_agent)
         session.opened_at = self.wall_s()
@@ -182,7 +188,7 @@ class Worker:
         self.sessions.add(session)
         self.connections += 1
         self.metrics.sessions_opened += 1
-        session.joining = self.spawn(takeover.join(self, session))
+        session.joining = self.spawn(takeover.join(self, session, opening))
         return session
 
     def end(self, session: Session, reason: SessionReason) -> None:

@@ -80,12 +80,19 @@ def any_relay(request: pytest.FixtureRequest) -> RelayProcess:
 
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
-    """Start Valkeys of the test's own; arguments as `start_valkey` without the folder."""
+    """Start servers of the test's own; arguments as `start_valkey` without the folder.
+
+    `program=start_redis62` makes it the oldest supported server.
+    """
     servers: list[RedisServer] = []
     numbers = itertools.count()
 
-    def start(*args: str, append_fsync: str | None = None) -> RedisServer:
-        server = start_valkey(tmp_path / f"redis{next(numbers)}", *args, append_fsync=append_fsync)
+    def start(
+        *args: str,
+        append_fsync: str | None = None,
+        program: Callable[..., RedisServer] = start_valkey,
+    ) -> RedisServer:
+        server = program(tmp_path / f"redis{next(numbers)}", *args, append_fsync=append_fsync)
         servers.append(server)
         return server
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from tests.support.load import load
+from tests.support.redis_servers import start_redis62, start_valkey
 from tests.support.relay_process import eventually
 from tests.support.rmb_client import connect, session
 from tests.support.world import fresh_twins
@@ -15,9 +18,13 @@ from tests.support.world import fresh_twins
 PAIRS = 4
 
 
-async def test_redis_killed_and_restarted_under_load(start_server, start_relay) -> None:
+BOTH = pytest.mark.parametrize("program", [start_valkey, start_redis62], ids=["valkey", "redis62"])
+
+
+@BOTH
+async def test_redis_killed_and_restarted_under_load(start_server, start_relay, program) -> None:
     """Append-only `always`: every commit survives, and sockets stay open all the while."""
-    server = start_server(append_fsync="always")
+    server = start_server(append_fsync="always", program=program)
     relay = start_relay(server)
     async with load(relay.url) as work:
         work.add_pairs(fresh_twins(2 * PAIRS))
@@ -60,8 +67,9 @@ async def test_redis_paused_for_ten_seconds(start_server, start_relay) -> None:
         assert len(work.ledger.receivers) == PAIRS
 
 
-async def test_out_of_memory_then_freed_by_the_readers(start_server, start_relay) -> None:
-    server = start_server("--maxmemory", "24mb", append_fsync="everysec")
+@BOTH
+async def test_out_of_memory_then_freed_by_the_readers(start_server, start_relay, program) -> None:
+    server = start_server("--maxmemory", "24mb", append_fsync="everysec", program=program)
     relay = start_relay(server)
     twins = fresh_twins(8)
     sender, absent, late = twins[0], twins[1:7], twins[7]
@@ -74,9 +82,9 @@ async def test_out_of_memory_then_freed_by_the_readers(start_server, start_relay
             timeout_s=30,
         )
         await eventually(lambda: relay.get("/ready")[0] == 503, what="/ready to be red")
-        # Signing in works, and the readers make room.
-        async with session(relay.url, late) as client:
-            await client.websocket.ping()
+        # Signing in works (the claim enters the session), and the readers make room.
+        async with session(relay.url, late):
+            await eventually(lambda: server.run("HEXISTS", "relay:sessions", str(late.id)))
         for twin in absent:
             work.add_receiver(twin)
         refused = sum(len(page.refused) for page in work.ledger.senders)
@@ -159,8 +167,11 @@ async def _receive_at(work, url, twin):
     return key
 
 
-async def test_both_connections_of_every_worker_cut_under_load(start_server, start_relay) -> None:
-    server = start_server(append_fsync="everysec")
+@BOTH
+async def test_both_connections_of_every_worker_cut_under_load(
+    start_server, start_relay, program
+) -> None:
+    server = start_server(append_fsync="everysec", program=program)
     relay = start_relay(server, processes=2)
     async with load(relay.url) as work:
         work.add_pairs(fresh_twins(2 * PAIRS))

@@ -8,6 +8,7 @@ a file; `show_new_log` prints what a test added to it, so that a failing test sh
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import os
@@ -20,6 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -242,14 +244,14 @@ class RelayProcess:
         return process.returncode
 
     def kill(self) -> None:
-        """Kill supervisor and workers at once, as a power cut would."""
-        pids = [self.pid, *self.worker_pids().values()]
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        """Kill supervisor, workers and operator site at once, as a power cut would."""
+        supervisor = psutil.Process(self.pid)
+        family = [supervisor, *supervisor.children(recursive=True)]
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         self.stop()
+        psutil.wait_procs(family, timeout=STOP_TIMEOUT_S)
 
     def log(self) -> str:
         """All output so far."""

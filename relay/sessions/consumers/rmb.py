@@ -12,10 +12,12 @@ from typing import Any, Final
 
 from channels.consumer import AsyncConsumer
 
+from proto.rmb.reasons import SessionReason
 from relay.server.asgi_socket import AsgiSocket
 from relay.server.socket import EXTENSION
 from relay.sessions.admission import Refusal
 from relay.sessions.runtime import Runtime, running
+from relay.sessions.takeover import Opening
 
 ANSWER: Final = "websocket.http.response"
 USER_AGENT_CHARS: Final = 200
@@ -41,19 +43,28 @@ class RmbConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             await _refuse(runtime, scope, send, refusal)
             return
         user_agent = _header(scope, b"user-agent")
-        await send({"type": "websocket.accept"})
+        bound = runtime.config.relay.max_message_bytes
+        pumped = None
         if extension is not None:
             socket = extension["socket"]
-            session = runtime.worker.open(admitted.key, socket, admitted.twin, user_agent)
-            socket.start(session)
-            del scope, event, admitted, extension, client, query, user_agent
-            await receive()  # the disconnect
         else:
-            bound = runtime.config.relay.max_message_bytes
-            pumped = AsgiSocket(receive, send, scope, max_message_bytes=bound)
-            session = runtime.worker.open(admitted.key, pumped, admitted.twin, user_agent)
-            pumped.start(session)
+            socket = pumped = AsgiSocket(receive, send, scope, max_message_bytes=bound)
+        opening = Opening()
+        session = runtime.worker.open(admitted.key, socket, admitted.twin, user_agent, opening)
+        try:
+            await opening.claimed()  # or replaced already: then a close frame follows at once
+            await send({"type": "websocket.accept"})
+            socket.start(session)
+        except BaseException:
+            runtime.worker.end(session, SessionReason.CLIENT_CLOSE)
+            raise
+        finally:
+            opening.answer_made()
+        if pumped is not None:
             await pumped.run()
+        else:
+            del scope, event, admitted, extension, client, query, user_agent, opening
+            await receive()  # the disconnect
 
 
 async def _refuse(runtime: Runtime, scope: dict[str, Any], send: Send, refusal: Refusal) -> None:
