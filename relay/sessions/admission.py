@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 BURST_S: Final = 5
 """An address may use so many seconds of its rate at once: clients behind one address redial
 together after a restart."""
-LOOK_UPS: Final = 256
+LOOK_UPS: Final = 1024
 """Twin look-ups before authentication under way at once, in a worker."""
-ADDRESS_LOOK_UPS_PER_S: Final = 20
+ADDRESS_LOOK_UPS_PER_S: Final = 500
 """... and begun per second and address: unknown twins are cheap to name."""
 
 
