@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BATCH_MESSAGES: Final = 4_096
-BATCH_BYTES: Final = 8 << 20
+BATCH_BYTES: Final = 1 << 20
 WAITING_BYTES: Final = 64 << 20
 """Messages a worker holds that are not committed; above it sockets are not read."""
 STORAGE_WAIT_S: Final = 2.0
