@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from tests.support.raw_http import upgrade
-from tests.support.relay_process import RelayProcess, directory, eventually
+from tests.support.relay_process import RelayProcess, directory, eventually, published
 from tests.support.rmb_client import RmbClient, connect, session
 from tests.support.world import fresh_twins
 
@@ -67,7 +67,7 @@ async def test_a_limit_is_shared_by_sessions_and_workers(start_server, start_rel
     for client in clients:
         await client.abort()
     await eventually(
-        lambda: relays[0].counted("relay_messages_total", reason="limit_count") == refused,
+        lambda: published(relays[0], 'relay_messages_total{reason="limit_count"}') == refused,
         what="the refusals of both workers to be counted",
     )
 

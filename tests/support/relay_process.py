@@ -291,7 +291,12 @@ def directory(server: RedisServer) -> dict[str, tuple[int, str]]:
     return found
 
 
-def worker_metrics(fields: Mapping[str, str]) -> dict[str, float]:
-    """The figures of one worker's heartbeat."""
-    figures: dict[str, float] = json.loads(fields.get("metrics", "{}"))
-    return figures
+def published(relay: RelayProcess, series: str) -> float:
+    """Sum of a series over the heartbeats of every worker on the relay's Redis.
+
+    `/metrics` shows one worker for each slot and host: not two relays on one host.
+    """
+    return sum(
+        json.loads(fields.get("metrics", "{}")).get(series, 0.0)
+        for fields in relay.worker_hashes().values()
+    )
