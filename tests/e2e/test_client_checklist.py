@@ -1,6 +1,6 @@
 """What released RMB clients rely on, point by point, on both servers.
 
-The points are those of `docs/protocol/clients.md`; each test names the one it proves.
+Eight points, from how those clients were seen to behave; each test names the one it proves.
 """
 
 from __future__ import annotations
