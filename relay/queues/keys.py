@@ -29,6 +29,16 @@ UNUSED: Final = "relay:unused"
 
 SCHEMA_VERSION: Final = 1
 OUTBOX_SHARDS: Final = 8
+"""Streams the federation outbox is spread over: by destination twin, so that order is kept."""
+
+FEDERATION_ID: Final = "federation:id"
+"""Random, set once: under it partners remember which deliveries of this relay they have."""
+PARTNERS: Final = "federation:relays"
+"""Set of the domains of all partners anything is known of."""
+DEAD_LETTERS: Final = "federation:dead"
+FEDERATION_COUNTERS: Final = "federation:counters"
+REFERENCE_OUTBOX: Final = "relay.federation.stream"
+"""Where the reference relay keeps what it has not delivered to other relays."""
 
 
 def stream(text: str) -> bytes:
@@ -62,5 +72,35 @@ def limit(twin: int, window: int) -> str:
 
 
 def outbox(twin: int) -> str:
-    """The federation stream that messages for `twin` leave through."""
+    """The federation stream that messages for `twin` leave through; takes a shard's number too."""
     return f"federation:out:{twin % OUTBOX_SHARDS}"
+
+
+def lease(shard: int) -> str:
+    """The string that a shard's drainer holds while it reads the shard's stream."""
+    return f"federation:lease:{shard}"
+
+
+def held(account: str) -> str:
+    """The hash with what the outbox holds for one account (`relay.federation.outbox`)."""
+    return f"federation:held:{account}"
+
+
+def partner(domain: str) -> str:
+    """The hash with the state of another relay."""
+    return f"federation:relay:{domain}"
+
+
+def failures(domain: str) -> str:
+    """The sorted set with the times another relay failed at, for its rank."""
+    return f"federation:failures:{domain}"
+
+
+def tries(shard: int, entry_id: str) -> str:
+    """The list with the failed tries of one message of the outbox."""
+    return f"federation:tries:{shard}:{entry_id}"
+
+
+def seen(relay_id: str, minute: int) -> str:
+    """The set of deliveries of another relay that were accepted in one minute of unix time."""
+    return f"federation:seen:{relay_id}:{minute}"

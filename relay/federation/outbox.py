@@ -1,0 +1,87 @@
+"""What the outbox holds for whom: entries, accounts and their bounds.
+
+Messages for other relays wait in the streams ``federation:out:<shard>``. A worker writes them
+inside its group commit, and counts them there with ``HINCRBY`` in the hash ``federation:held:
+<account>``; who settles an entry takes it off again in the script that removes it. The *account*
+is the destination twin's list of relays: for most twins one domain, so that a dead partner fills
+only what waits for it.
+
+One integer holds both counts of a field: messages in the low bits, bytes above them. Adding and
+subtracting packed values works on both at once, and a negative one is the exact opposite of what
+was added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from relay.queues import keys
+
+GROUP: Final = "federation"
+"""The one consumer group of every outbox stream."""
+CONSUMER: Final = "drain"
+"""The one consumer of the group: a lease sees to it that one drainer reads a shard."""
+
+ENVELOPE: Final = "_"
+ORIGIN: Final = "from"
+"""Field: session key of the sender as text; empty where the relay made the message."""
+ACCOUNT: Final = "for"
+"""Field: the account the entry is counted under."""
+DELIVERIES: Final = "n"
+"""Field, optional: how often the entry went through the outbox before it was put back."""
+
+TOTAL: Final = "total"
+"""Field of the hash of an account; all others are numbers of source twins."""
+
+MESSAGE_BITS: Final = 24
+"""Messages one count can hold: 16 million, far above any bound that makes sense."""
+MESSAGE_MASK: Final = (1 << MESSAGE_BITS) - 1
+ACCOUNT_SEPARATOR: Final = "_"
+SOURCE_SHARE: Final = 4
+"""One source twin may use this part of an account."""
+
+
+class Held(NamedTuple):
+    """How much of something the outbox holds."""
+
+    messages: int
+    size_bytes: int
+
+
+class OutboxBounds(NamedTuple):
+    """What the outbox takes for one account; one source twin gets a `SOURCE_SHARE`th of each."""
+
+    max_messages: int = 100_000
+    max_bytes: int = 256 << 20
+
+    def full(self, total: int, source: int) -> bool:
+        """Whether nothing more is taken from a source, as of these packed counts."""
+        return (
+            total & MESSAGE_MASK >= self.max_messages
+            or total >> MESSAGE_BITS >= self.max_bytes
+            or (source & MESSAGE_MASK) * SOURCE_SHARE >= self.max_messages
+            or (source >> MESSAGE_BITS) * SOURCE_SHARE >= self.max_bytes
+        )
+
+
+def account_of(relays: Iterable[str]) -> str:
+    """The account that messages to a twin with these relays are counted under."""
+    return ACCOUNT_SEPARATOR.join(sorted(set(relays)))
+
+
+def held_key(account: str) -> str:
+    """The hash with the counts of an account."""
+    return keys.held(account)
+
+
+def pack(messages: int, size_bytes: int) -> int:
+    """Both counts in one integer, to be added (or, negated, subtracted) as a whole."""
+    return (size_bytes << MESSAGE_BITS) + messages
+
+
+def unpack(packed: int) -> Held:
+    """Reads a stored count. A broken one (below zero) reads as nothing held."""
+    if packed <= 0:
+        return Held(0, 0)
+    return Held(packed & MESSAGE_MASK, packed >> MESSAGE_BITS)

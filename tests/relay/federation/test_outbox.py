@@ -1,0 +1,44 @@
+"""Accounts of the outbox: one integer for two counts, and when it is full."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.federation.outbox import Held, OutboxBounds, account_of, pack, unpack
+
+COUNTS = st.tuples(st.integers(0, 2**22), st.integers(0, 2**36))
+
+
+@given(COUNTS)
+def test_what_was_packed_is_read_again(counts: tuple[int, int]) -> None:
+    assert unpack(pack(*counts)) == counts
+
+
+@given(COUNTS, COUNTS)
+def test_packed_counts_add_up_and_take_off(first: tuple[int, int], second: tuple[int, int]) -> None:
+    together = pack(*first) + pack(*second)
+    assert unpack(together) == (first[0] + second[0], first[1] + second[1])
+    assert together + -pack(*second) == pack(*first)
+
+
+def test_a_broken_count_holds_nothing() -> None:
+    assert unpack(-5) == Held(0, 0)
+
+
+def test_an_account_is_the_set_of_relays_in_one_order() -> None:
+    assert account_of(["b.example", "a.example", "b.example"]) == "a.example_b.example"
+    assert account_of(["a.example"]) == "a.example"
+
+
+def test_an_account_is_full_at_its_bounds() -> None:
+    bounds = OutboxBounds(100, 1000)
+    assert not bounds.full(pack(99, 999), pack(24, 249))
+    assert bounds.full(pack(100, 0), 0)
+    assert bounds.full(pack(0, 1000), 0)
+
+
+def test_a_source_is_full_at_a_quarter() -> None:
+    bounds = OutboxBounds(100, 1000)
+    assert bounds.full(pack(25, 0), pack(25, 0))
+    assert bounds.full(pack(1, 250), pack(1, 250))
