@@ -36,6 +36,7 @@ FILE_VARIABLE = "RMB_CONFIG"
 DEFAULT_FILE = "rmb.toml"
 PREFIX = "RMB_"
 SECRET_KEY_FILE = "secret_key"
+SCHEMES = ("http", "https")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,6 +138,64 @@ class SubstrateConfig:
     """The chain."""
 
     urls: tuple[str, ...] = option(("wss://tfchain.grid.tf:443",), "Nodes, tried in turn.")
+    catchup_threshold: int = option(
+        600,
+        "Blocks the follower replays after it was away; behind by more, it calls all twins stale.",
+        minimum=0,
+        maximum=100_000,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FederationConfig:
+    """Messages to and from other relays."""
+
+    scheme: str = option(
+        "https", "How other relays are reached; http is for test networks.", choices=SCHEMES
+    )
+    allow_private: bool = option(
+        False, "Send to relays on loopback and private addresses as well: for test networks."
+    )
+    ca_file: str = option("", "Certificates relays are verified by; empty is those of the system.")
+    ranker_period_s: int = option(
+        3600, "A relay's failures count so long when relays of a twin are put in order.", minimum=1
+    )
+    max_messages: int = option(
+        100_000, "Messages that may wait for one domain; a quarter of it from one twin.", minimum=4
+    )
+    max_bytes: int = option(
+        256 * MIB,
+        "Bytes that may wait for one domain; a quarter of it from one twin.",
+        minimum=4096,
+    )
+    timeout_s: float = option(
+        3.0, "Time one delivery to a relay may take.", minimum=0.1, maximum=60
+    )
+    connect_timeout_s: float = option(
+        2.0, "Time connecting to a relay may take.", minimum=0.1, maximum=60
+    )
+    batch: bool = option(
+        True, "Offer relays of this kind to send many messages at once, and do so where offered."
+    )
+    requests_per_ip_per_s: int = option(
+        2000, "Deliveries each second from one address; 0 is any.", minimum=0
+    )
+    verify_processes: int = option(
+        1,
+        "Processes of a worker that check signatures of what comes in; 0 checks in the worker.",
+        minimum=0,
+        maximum=64,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CeleryConfig:
+    """Background work: federation and the chain."""
+
+    embedded: bool = option(True, "An embedded relay runs its background workers itself.")
+    federation_threads: int = option(
+        8, "Threads of the embedded federation worker.", minimum=1, maximum=64
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -214,6 +273,8 @@ class Config:
     database: DatabaseConfig = dataclasses.field(default_factory=DatabaseConfig)
     twins: TwinsConfig = dataclasses.field(default_factory=TwinsConfig)
     substrate: SubstrateConfig = dataclasses.field(default_factory=SubstrateConfig)
+    federation: FederationConfig = dataclasses.field(default_factory=FederationConfig)
+    celery: CeleryConfig = dataclasses.field(default_factory=CeleryConfig)
     queue: QueueConfig = dataclasses.field(default_factory=QueueConfig)
     limits: LimitsConfig = dataclasses.field(default_factory=LimitsConfig)
     metrics: MetricsConfig = dataclasses.field(default_factory=MetricsConfig)
@@ -244,6 +305,8 @@ SECTIONS: Mapping[str, type[Any]] = {
     "database": DatabaseConfig,
     "twins": TwinsConfig,
     "substrate": SubstrateConfig,
+    "federation": FederationConfig,
+    "celery": CeleryConfig,
     "queue": QueueConfig,
     "limits": LimitsConfig,
     "metrics": MetricsConfig,
@@ -383,6 +446,11 @@ def _validate(config: Config) -> None:
         raise ConfigError("limits.count and limits.size: both or neither must be set")
     if urlsplit(config.redis.url).scheme not in ("redis", "rediss", "unix"):
         raise ConfigError("redis.url: must begin with redis://, rediss:// or unix://")
+    if not config.substrate.urls or any(
+        urlsplit(url).scheme not in ("ws", "wss") or not urlsplit(url).hostname
+        for url in config.substrate.urls
+    ):
+        raise ConfigError("substrate.urls: each must be ws://host or wss://host")
     schemes = ("", "sqlite", "postgres", "postgresql")
     if urlsplit(config.database.url).scheme not in schemes:
         raise ConfigError("database.url: must begin with sqlite:// or postgres://")

@@ -46,8 +46,6 @@ class Options:
     """Configuration values by dotted key."""
     option_names: Mapping[str, str]
     """The option each key came from, for error texts."""
-    notes: tuple[str, ...] = ()
-    """What the operator should know about options that change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +104,10 @@ def build_parser(entry: str) -> _Parser:
     add("--limit", **many, metavar="COUNT SIZE", help="messages and bytes of a twin per minute")
     add("-w", "--workers", metavar="N", help="capacity = workers x users per worker")
     add("-u", "--user-per-worker", metavar="N", help="see --workers")
-    add("-p", "--ranker-period", "--ranker_period", metavar="SECONDS", help="used by federation")
-    add("--catchup-threshold", metavar="BLOCKS", help="used with --twins tfchain")
+    add(
+        "-p", "--ranker-period", "--ranker_period", metavar="SECONDS", help="failures count so long"
+    )
+    add("--catchup-threshold", metavar="BLOCKS", help="blocks replayed at most")
     add("-d", "--debug", action="count", default=0, help="more log lines")
     return parser
 
@@ -124,14 +124,14 @@ _PLAIN_KEYS: Final = {
     "tls_key": "relay.tls_key",
     "workers": "relay.workers",
     "user_per_worker": "relay.user_per_worker",
+    "ranker_period": "federation.ranker_period_s",
+    "catchup_threshold": "substrate.catchup_threshold",
 }
 _LIST_KEYS: Final = {
     "domain": "relay.domains",
     "substrate": "substrate.urls",
     "trusted_proxy": "relay.trusted_proxies",
 }
-_UNUSED: Final = {"ranker_period": "federation", "catchup_threshold": "the chain"}
-"""Options of the reference whose subject is not in this release, checked all the same."""
 
 
 def parse_options(arguments: Sequence[str], entry: str) -> Options:
@@ -166,16 +166,7 @@ def parse_options(arguments: Sequence[str], entry: str) -> Options:
         count, size = _limit(found.limit)
         put("limits.count", "limit", count)
         put("limits.size", "limit", size)
-    notes = []
-    for name, subject in _UNUSED.items():
-        if (value := getattr(found, name)) is not None:
-            option = f"--{name.replace('_', '-')}"
-            if not (value.isascii() and value.isdigit()):
-                raise UsageError(f"{option}: must be a whole number, not {value!r}")
-            notes.append(
-                f"{option} is accepted but has no effect: {subject} is not in this release"
-            )
-    return Options(entry, found.embedded, overrides, names, tuple(notes))
+    return Options(entry, found.embedded, overrides, names)
 
 
 def _limit(values: Sequence[str]) -> tuple[str, str]:
@@ -235,12 +226,6 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
     for domain in config.relay.domains:
         if RELAY_SEPARATOR in domain:
             raise UsageError(f"--domain {domain}: no twin can list a name that holds an underscore")
-    if config.twins.source == "tfchain":
-        chosen = "" if "twins.source" in origins else ", which is the default here,"
-        raise UsageError(
-            f"--twins tfchain{chosen} is not possible: the chain source is not in this release. "
-            "Use --twins registry and add twins with manage.py rmb_twin or in the operator site"
-        )
     if options.embedded and "redis.url" in origins:
         raise UsageError(
             f"--embedded brings its own Redis, but one is named as well ({origins['redis.url']})"

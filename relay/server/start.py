@@ -77,7 +77,6 @@ class Run:
     def __init__(self, settled: Settled) -> None:
         self._config = settled.config
         self._embedded = settled.options.embedded
-        self._notes = settled.options.notes
         self._began = time.monotonic()
         self._supervisor = Supervisor()
         self._relay_listeners: list[socket.socket] = []
@@ -106,7 +105,6 @@ class Run:
                 admin=[bound_address(each) for each in self._admin_listeners],
                 prepared=prepared,
                 open_files=open_files_text,
-                notes=self._notes,
             )
             print(summary.text(), flush=True)
             await self._start_processes()

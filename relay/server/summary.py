@@ -32,7 +32,6 @@ class Summary:
     admin: Sequence[ListenAddress]
     prepared: Mapping[str, Any]
     open_files: str
-    notes: Sequence[str]
 
     def text(self) -> str:
         """The lines printed before the workers start."""
@@ -85,7 +84,7 @@ class Summary:
 
     def _notes(self) -> list[str]:
         relay = self.config.relay
-        notes = list(self.notes)
+        notes: list[str] = []
         limit = current_limit()
         if limit is not None:
             possible = max(limit - SPARE_FILES, 0) * relay.processes
