@@ -1,0 +1,198 @@
+"""The batch form: many envelopes in one POST between two relays of this kind.
+
+Body of the request: the sending relay's id, then one record per message,
+
+    uvarint n, n bytes           id of the relay, once
+    uvarint n, n bytes           id of the delivery, `<shard>-<entry id>`
+    1 byte                       flags; bit 0: it may have been accepted before
+    uvarint n, n bytes           the envelope, untouched
+
+Body of the answer: one status per message, in order, as 16 bits with the high byte first. They are
+the statuses the single form would have answered with, and 208 for what was accepted before.
+
+A uvarint holds 7 bits a byte, the low ones first; the high bit says that more follow.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from proto.federation.errors import BatchBound, BatchError, BatchTruncated
+
+PATH: Final = "/federation/v1/batch"
+OFFER_HEADER: Final = "RMB-Federation"
+"""In every answer of ours to a federation POST."""
+OFFER: Final = "batch=1"
+RELAY_HEADER: Final = "RMB-Relay"
+"""In every request: the first domain of the relay that sends it."""
+DELIVERY_HEADER: Final = "RMB-Delivery"
+"""In requests of the single form: `<relay id>/<delivery id>`, then `;retry` for what may have been
+accepted before."""
+RETRY_SUFFIX: Final = ";retry"
+
+MAX_MESSAGES: Final = 512
+"""In one batch: the answer then comes within milliseconds, and a loss of it repeats little."""
+MAX_BODY_BYTES: Final = 4 << 20
+"""Of one batch. A message that does not fit goes by the single form."""
+MAX_ID_BYTES: Final = 64
+"""Of a relay's or delivery's id; ours have 32 and at most 43."""
+MAX_UVARINT_BYTES: Final = 5
+RECORD_OVERHEAD_BYTES: Final = 1 + MAX_ID_BYTES + 1 + MAX_UVARINT_BYTES
+"""The most that a record has beside its envelope."""
+
+ACCEPTED: Final = 202
+HAD_ALREADY: Final = 208
+
+_RETRY: Final = 1
+_SHORT: Final = tuple(bytes((n,)) for n in range(128))
+
+
+class Record(NamedTuple):
+    """One message of a batch.
+
+    Attributes:
+        id: of the delivery, unique for the sending relay.
+        retry: it may have been accepted before: the receiver looks before it takes it.
+        envelope: its bytes.
+    """
+
+    id: bytes
+    retry: bool
+    envelope: bytes
+
+
+def encode(relay_id: bytes, records: Sequence[Record]) -> bytes:
+    """Writes the body of a batch.
+
+    Raises:
+        BatchBound: an id, the number of records or the whole is above its bound.
+    """
+    if len(records) > MAX_MESSAGES:
+        raise BatchBound("messages", len(records), MAX_MESSAGES)
+    _check("relay id", len(relay_id), MAX_ID_BYTES)
+    parts = [_SHORT[len(relay_id)], relay_id]
+    append = parts.append
+    for record_id, retry, envelope in records:
+        _check("delivery id", len(record_id), MAX_ID_BYTES)
+        append(_SHORT[len(record_id)])
+        append(record_id)
+        append(b"\x01" if retry else b"\x00")
+        append(uvarint(len(envelope)))
+        append(envelope)
+    body = b"".join(parts)
+    if len(body) > MAX_BODY_BYTES:
+        raise BatchBound("bytes", len(body), MAX_BODY_BYTES)
+    return body
+
+
+def decode(body: bytes) -> tuple[bytes, list[Record]]:
+    """Reads the body of a batch.
+
+    Returns:
+        The id of the relay and the messages in order.
+
+    Raises:
+        BatchError: it is none, with what is wrong as its text.
+    """
+    end = len(body)
+    if end > MAX_BODY_BYTES:
+        raise BatchBound("bytes", end, MAX_BODY_BYTES)
+    relay_id, at = _short_field(body, 0, "relay id")
+    records: list[Record] = []
+    while at < end:
+        if len(records) == MAX_MESSAGES:
+            raise BatchBound("messages", MAX_MESSAGES + 1, MAX_MESSAGES)
+        record_id, at = _short_field(body, at, "delivery id")
+        if at >= end:
+            raise BatchTruncated("flags")
+        # Flags of later releases are let through: only the lowest bit has a meaning here.
+        retry = body[at] & _RETRY != 0
+        size, at = _read_uvarint(body, at + 1, "envelope length")
+        until = at + size
+        if until > end:
+            raise BatchTruncated("envelope")
+        records.append(Record(record_id, retry, body[at:until]))
+        at = until
+    return relay_id, records
+
+
+def encode_answer(statuses: Sequence[int]) -> bytes:
+    """Writes the body of the answer: one status per message, in the order of the batch."""
+    return struct.pack(f">{len(statuses)}H", *statuses)
+
+
+def decode_answer(body: bytes, messages: int) -> tuple[int, ...]:
+    """Reads the body of an answer.
+
+    Args:
+        body: the bytes.
+        messages: how many there were in the batch.
+
+    Raises:
+        BatchError: it has not one status per message.
+    """
+    if len(body) != 2 * messages:
+        raise BatchError(f"answer has {len(body)} bytes for {messages} messages")
+    return struct.unpack(f">{messages}H", body)
+
+
+def delivery_header(relay_id: str, delivery_id: str, retry: bool) -> str:
+    """Value of the header that names one delivery of the single form."""
+    return f"{relay_id}/{delivery_id}{RETRY_SUFFIX if retry else ''}"
+
+
+def parse_delivery_header(value: str) -> tuple[str, str, bool] | None:
+    """Relay id, delivery id and retry flag; None for a value that is none of ours."""
+    name = value.removesuffix(RETRY_SUFFIX)
+    relay_id, slash, delivery_id = name.partition("/")
+    if not (slash and relay_id and delivery_id and name.isascii() and "/" not in delivery_id):
+        return None
+    if len(relay_id) > MAX_ID_BYTES or len(delivery_id) > MAX_ID_BYTES:
+        return None
+    return relay_id, delivery_id, name != value
+
+
+def uvarint(number: int) -> bytes:
+    """Writes a number of at most `MAX_UVARINT_BYTES`."""
+    if number < 128:
+        return _SHORT[number]
+    parts = bytearray()
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+def _read_uvarint(body: bytes, at: int, field: str) -> tuple[int, int]:
+    number = shift = 0
+    for position in range(at, at + MAX_UVARINT_BYTES):
+        if position >= len(body):
+            raise BatchTruncated(field)
+        byte = body[position]
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, position + 1
+        shift += 7
+    raise BatchError(f"batch {field} has more than {MAX_UVARINT_BYTES} bytes")
+
+
+def _short_field(body: bytes, at: int, field: str) -> tuple[bytes, int]:
+    """Reads an id: its length is one byte, as the bound is below 128."""
+    if at >= len(body):
+        raise BatchTruncated(field)
+    size = body[at]
+    if size == 0:
+        raise BatchError(f"batch {field} is empty")
+    _check(field, size, MAX_ID_BYTES)
+    until = at + 1 + size
+    if until > len(body):
+        raise BatchTruncated(field)
+    return body[at + 1 : until], until
+
+
+def _check(field: str, size: int, bound: int) -> None:
+    if size > bound:
+        raise BatchBound(field, size, bound)
