@@ -55,19 +55,25 @@ class OutboxBounds(NamedTuple):
     max_messages: int = 100_000
     max_bytes: int = 256 << 20
 
-    def full(self, total: int, source: int) -> bool:
-        """Whether nothing more is taken from a source, as of these packed counts."""
-        return (
-            total & MESSAGE_MASK >= self.max_messages
-            or total >> MESSAGE_BITS >= self.max_bytes
-            or (source & MESSAGE_MASK) * SOURCE_SHARE >= self.max_messages
-            or (source >> MESSAGE_BITS) * SOURCE_SHARE >= self.max_bytes
-        )
+    def full(self, total: int) -> bool:
+        """Whether an account takes nothing more, by its packed count."""
+        return total & MESSAGE_MASK >= self.max_messages or total >> MESSAGE_BITS >= self.max_bytes
+
+    def share_full(self, packed: int) -> bool:
+        """Whether an account takes nothing more from a source, by that source's packed count."""
+        return (packed & MESSAGE_MASK) * SOURCE_SHARE >= self.max_messages or (
+            packed >> MESSAGE_BITS
+        ) * SOURCE_SHARE >= self.max_bytes
 
 
 def account_of(relays: Iterable[str]) -> str:
     """The account that messages to a twin with these relays are counted under."""
     return ACCOUNT_SEPARATOR.join(sorted(set(relays)))
+
+
+def source_of(origin: str) -> str:
+    """The field a message is counted under, by its `ORIGIN`: its source twin, 0 for relays."""
+    return origin.partition(":")[0] or "0"
 
 
 def held_key(account: str) -> str:

@@ -10,6 +10,7 @@ from relay.queues.destination import Destination
 
 if TYPE_CHECKING:
     from proto.rmb.types_pb2 import Envelope
+    from relay.federation.accounts import Charge
     from relay.sessions.sender import Sender
     from relay.sessions.session import Removal, Session
 
@@ -29,6 +30,7 @@ class Batch:
 
     __slots__ = (
         "absent",
+        "charge",
         "commands",
         "done",
         "encoded_at",
@@ -44,6 +46,7 @@ class Batch:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.outgoing: list[tuple[bytes, Handler]] = []  # commands for the federation outbox
+        self.charge: Charge | None = None  # what `outgoing` adds to the accounts of the outbox
         self.extras: list[tuple[bytes, Handler]] = []  # further commands of the same MULTI
         self.removals: list[tuple[Session, list[Removal]]] = []
         self.absent: dict[Destination, dict[int, int]] = {}  # not held here -> messages by source
@@ -115,6 +118,8 @@ def encode(
     for payload, handler in batch.outgoing:
         append(payload)
         handlers.append(handler)
+    if batch.charge is not None:
+        batch.charge.encode(append, handlers)
     for payload, handler in batch.extras:
         append(payload)
         handlers.append(handler)

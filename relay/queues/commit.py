@@ -142,11 +142,24 @@ class CommitLog:
         self.schedule()
         return self.filling
 
-    def add_outgoing(self, payload: bytes, handler: Handler) -> Batch:
+    def add_outgoing(self, payload: bytes, handler: Handler, size_bytes: int = 0) -> Batch:
         """Like `add_extra`, for messages that leave for another relay: they wait for memory."""
-        self.filling.outgoing.append((payload, handler))
+        batch = self.filling
+        batch.outgoing.append((payload, handler))
+        batch.size_bytes += size_bytes
+        self.waiting_bytes += size_bytes
         self.schedule()
-        return self.filling
+        return batch
+
+    def close_full(self) -> None:
+        """Begins another batch where the one that fills is at a bound with outgoing messages.
+
+        Not done by `add_outgoing` itself, so that what must be in one MULTI can be kept together.
+        """
+        batch = self.filling
+        if batch.size_bytes >= BATCH_BYTES or len(batch.outgoing) >= BATCH_MESSAGES:
+            self._ready.append(batch)
+            self.filling = Batch()
 
     def remove(self, session: Session) -> None:
         """The session has entries to remove: they go out with the next batch."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from proto.limits.window import Limit
 from proto.rmb.bounds import DEFAULT_BOUNDS, Bounds
 from proto.rmb.reasons import SessionReason
+from relay.federation.outbox import OutboxBounds
 from relay.queues.batch import QueuePolicy
 from relay.twins.source import TwinRecord
 
@@ -57,6 +58,7 @@ class WorkerOptions(NamedTuple):
     capacity: int = 500_000
     drain_s: float = 5.0
     queue: QueuePolicy = QueuePolicy()
+    outbox: OutboxBounds = OutboxBounds()
     bounds: SessionBounds = SessionBounds()
     envelope_bounds: Bounds = DEFAULT_BOUNDS
     limit: Limit = Limit()

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from proto.rmb.reasons import MessageReason
 from proto.rmb.routing import Facts, Route, Step, Twin, route
 from proto.rmb.types_pb2 import Envelope
+from relay.federation.accounts import Account, Accounts, Charge
+from relay.federation.outbox import account_of
 from relay.queues import keys, resp
 from relay.queues.destination import Destination
 from relay.twins.cache import MISSING, TwinLookupError
@@ -33,6 +35,10 @@ class Router:
         self._worker = worker
         self.generation = 0  # decisions remembered under another number are made again
         self.banned: dict[int, str] = {}  # twin -> the operator's reason
+        self.start_drainer: Callable[[int], None] = lambda shard: None  # of a shard without one
+        self._accounts = Accounts(worker.options.outbox)
+        self._twin_accounts: dict[int, Account] = {}  # destination twin -> its account
+        self._accounts_generation = -1
         self._looks: dict[int, list[Callable[[], None]]] = {}  # twin -> who waits for its look-up
         self._failed: set[int] = set()  # twins whose look-up failed, while that is told
 
@@ -114,25 +120,51 @@ class Router:
         self, destination: Destination, payload: bytes, sender: Sender | None, envelope: Envelope
     ) -> Batch | None:
         """Hands a message to the outbox for other relays, inside the group commit."""
-        if self._worker.upkeep.outbox_full(destination.key[0]):
+        worker = self._worker
+        commit = worker.commit
+        twin = destination.key[0]
+        source, origin = (0, "") if sender is None else (sender.key[0], keys.key_text(sender.key))
+        account = self._account(twin)
+        if not account.takes(source):
+            account.look(worker.loop.time(), commit.submit)
             if sender is not None:
                 sender.refuse(envelope, MessageReason.OUTBOX_FULL)
             else:
-                self._worker.drop(None, envelope, MessageReason.OUTBOX_FULL)
+                worker.drop(None, envelope, MessageReason.OUTBOX_FULL)
             return None
-        name = keys.outbox(destination.key[0])
-        origin = "" if sender is None else keys.key_text(sender.key)
 
         def stored(reply: Any) -> None:
             if isinstance(reply, Exception):
-                self._worker.refused((destination, payload, sender, envelope))
+                worker.refused((destination, payload, sender, envelope))
             else:
-                self._worker.metrics.federated += 1
-                self._worker.recorder.federated(sender, envelope)
+                worker.metrics.federated += 1
+                worker.recorder.federated(sender, envelope)
 
-        return self._worker.commit.add_outgoing(
-            resp.command("XADD", name, "*", "_", payload, "from", origin), stored
+        if sender is not None:
+            commit.close_full()
+        size_bytes = len(payload)
+        command = resp.command(
+            "XADD", keys.outbox(twin), "*", "_", payload, "from", origin, "for", account.text
         )
+        batch = commit.add_outgoing(command, stored, size_bytes)
+        if batch.charge is None:
+            batch.charge = Charge(self.start_drainer)
+        batch.charge.add(account, source, twin % keys.OUTBOX_SHARDS, size_bytes)
+        return batch
+
+    def _account(self, twin: int) -> Account:
+        """The account of a destination twin; one of no relays where the twin is not known now."""
+        if self._accounts_generation != self.generation:
+            self._accounts_generation = self.generation
+            self._twin_accounts.clear()
+        account = self._twin_accounts.get(twin)
+        if account is None:
+            record = self._worker.twins.get(twin)
+            relays = () if record is MISSING or record is None else record.relays
+            account = self._accounts.get(account_of(relays))
+            if relays:
+                self._twin_accounts[twin] = account
+        return account
 
     def send_notice(self, destination: Destination, notice: bytes) -> None:
         """Brings a notice to a sender wherever it is: to its socket here, else by its stream."""

@@ -18,6 +18,8 @@ from redis.backoff import ConstantBackoff
 
 from proto.limits.window import Limit
 from proto.rmb.bounds import Bounds
+from relay.federation.outbox import OutboxBounds
+from relay.federation.wake import Starter
 from relay.ops.control import GROUP
 from relay.ops.redis_client import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, RETRIES, RETRY_PAUSE_S
 from relay.queues import keys, resp
@@ -77,6 +79,8 @@ class Runtime:
         if refused is not None:
             self.worker.metrics.refused_by_server = refused
         self.worker.gauges = self._gauges
+        self._starter = Starter()
+        self.worker.router.start_drainer = self._starter.wake
         self.admission = Admission(
             self.worker,
             handshakes_per_ip_per_s=config.relay.handshakes_per_ip_per_s,
@@ -107,6 +111,7 @@ class Runtime:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.worker.stop()
+        await asyncio.to_thread(self._starter.stop)
         await asyncio.to_thread(self._history.stop)
         await self.twins.close()
         await self._source.close()
@@ -116,6 +121,7 @@ class Runtime:
         return {
             "relay_twins_cached": len(self.twins),
             "relay_history_dropped_total": self._history.dropped,
+            "federation_start_failures_total": self._starter.failures,
         }
 
     async def _progress(self) -> None:
@@ -169,6 +175,7 @@ def worker_options(config: Any, boot_id: str, slot: int | str) -> WorkerOptions:
             queue.retention_s,
             queue.overflow == "drop_oldest",
         ),
+        outbox=OutboxBounds(config.federation.max_messages, config.federation.max_bytes),
         bounds=SessionBounds(
             relay.session_messages,
             relay.session_bytes,

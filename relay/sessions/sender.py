@@ -161,7 +161,8 @@ class Sender:
             else:
                 self.refuse(envelope, refusal)
         elif step is Step.FEDERATE:
-            self._batch = router.federate(destination, payload, self, envelope)
+            # A refused message is in no batch: a pong then waits for those before it.
+            self._batch = router.federate(destination, payload, self, envelope) or self._batch
         elif step is Step.REFUSE:
             assert decision.reason is not None
             self.refuse(envelope, decision.reason)

@@ -42,7 +42,6 @@ SWEEP_LEASE: Final = "relay:sweep"
 LINKS: Final = "relay:links"
 """Hash: boot id -> ``<run id> <client id>`` of its commit connection. It outlives the heartbeat,
 so that whoever finds a worker dead can end the connection that may still hold a batch of it."""
-OUTBOX_MESSAGES: Final = 100_000
 COMMIT_TTL_S: Final = 86_400
 
 
@@ -56,7 +55,6 @@ class Upkeep:
         self.redis_policy = ""  # Redis' maxmemory-policy, once known
         self._ring: list[Session] = []  # whom the check visits in this round
         self._others: set[str] = set()  # workers seen alive
-        self._outboxes = [0] * keys.OUTBOX_SHARDS  # their lengths, as last seen
         self._beats = 0
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -82,10 +80,6 @@ class Upkeep:
                 self._ask("HDEL", LINKS, boot_id),
                 return_exceptions=True,
             )
-
-    def outbox_full(self, twin: int) -> bool:
-        """Whether the outbox of a twin's shard takes no more."""
-        return self._outboxes[twin % keys.OUTBOX_SHARDS] >= OUTBOX_MESSAGES
 
     def refresh(self) -> None:
         """News may have been missed: has the versions compared now."""
@@ -195,14 +189,12 @@ class Upkeep:
             )
 
     async def _versions(self) -> None:
-        control, twins, guests, *outboxes = await asyncio.gather(
+        control, twins, guests = await asyncio.gather(
             self._ask("HGET", keys.CONTROL, "version"),
             self._ask("GET", keys.TWINS_VERSION),
             self._ask("GET", keys.GUESTS_VERSION),
-            *(self._ask("XLEN", keys.outbox(shard)) for shard in range(keys.OUTBOX_SHARDS)),
         )
         self._worker.guests.version_seen(guests)
-        self._outboxes = outboxes
         self.control.twins_version(twins)
         await self.control.version_seen(control)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.federation.outbox import Held, OutboxBounds, account_of, pack, unpack
+from relay.federation.outbox import Held, OutboxBounds, account_of, pack, source_of, unpack
 
 COUNTS = st.tuples(st.integers(0, 2**22), st.integers(0, 2**36))
 
@@ -33,12 +33,18 @@ def test_an_account_is_the_set_of_relays_in_one_order() -> None:
 
 def test_an_account_is_full_at_its_bounds() -> None:
     bounds = OutboxBounds(100, 1000)
-    assert not bounds.full(pack(99, 999), pack(24, 249))
-    assert bounds.full(pack(100, 0), 0)
-    assert bounds.full(pack(0, 1000), 0)
+    assert not bounds.full(pack(99, 999))
+    assert bounds.full(pack(100, 0))
+    assert bounds.full(pack(0, 1000))
 
 
 def test_a_source_is_full_at_a_quarter() -> None:
     bounds = OutboxBounds(100, 1000)
-    assert bounds.full(pack(25, 0), pack(25, 0))
-    assert bounds.full(pack(1, 250), pack(1, 250))
+    assert not bounds.share_full(pack(24, 249))
+    assert bounds.share_full(pack(25, 0))
+    assert bounds.share_full(pack(0, 250))
+
+
+def test_the_source_of_an_entry_is_the_twin_of_its_sender() -> None:
+    assert source_of("7") == source_of("7:") == source_of("7:a:b") == "7"
+    assert source_of("") == "0"

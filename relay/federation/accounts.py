@@ -1,0 +1,132 @@
+"""How full the outbox is, as one worker knows it, and what its batches add to that.
+
+A batch adds up what it puts into the outbox: one ``HINCRBY`` for each account and for each source
+twin of it, one ``EXISTS`` for the lease of each shard. The replies are the counts over all
+workers, so a bound is overrun by at most what is on its way in one batch of each. An account that
+is full gets no more messages and so no more replies: it is asked for, at most each `LOOK_S`,
+while somebody is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from relay.federation.outbox import TOTAL, OutboxBounds, held_key, pack
+from relay.queues import keys, resp
+
+LOOK_S: Final = 0.1
+ACCOUNTS: Final = 10_000
+"""Accounts remembered; above it all are forgotten, which costs one batch of overshoot each."""
+
+Ask = Callable[[bytes, Callable[[Any], None]], None]
+
+
+class Account:
+    """One list of relays, and who has used up their part of it."""
+
+    __slots__ = ("_bounds", "_look_at", "full", "full_sources", "key", "text")
+
+    def __init__(self, text: str, bounds: OutboxBounds) -> None:
+        self.text = text
+        self.key = held_key(text)
+        self.full = False
+        self.full_sources: set[int] = set()  # a handful: each holds a quarter
+        self._bounds = bounds
+        self._look_at = 0.0  # time from which a full account may be asked for again
+
+    def takes(self, source: int) -> bool:
+        """Whether it takes one more message of a source twin, as of the last reply."""
+        return not self.full and source not in self.full_sources
+
+    def total_seen(self, reply: Any) -> None:
+        """The packed count of everything held for this account."""
+        if type(reply) is int:
+            self.full = self._bounds.full(reply)
+
+    def source_seen(self, source: int, reply: Any) -> None:
+        """The packed count of what one source has in it."""
+        if type(reply) is not int:
+            return
+        if self._bounds.share_full(reply):
+            self.full_sources.add(source)
+        else:
+            self.full_sources.discard(source)
+
+    def look(self, now: float, ask: Ask) -> None:
+        """Asks whether there is room again."""
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_S
+        sources = list(self.full_sources)
+
+        def answered(reply: Any) -> None:
+            if isinstance(reply, list):
+                total, *counts = [int(value or 0) for value in reply]
+                self.total_seen(total)
+                for source, count in zip(sources, counts, strict=True):
+                    self.source_seen(source, count)
+
+        ask(resp.command("HMGET", self.key, TOTAL, *sources), answered)
+
+
+class Accounts:
+    """All accounts of a worker."""
+
+    def __init__(self, bounds: OutboxBounds) -> None:
+        self.bounds = bounds
+        self._accounts: dict[str, Account] = {}
+
+    def get(self, text: str) -> Account:
+        """The account of that name (see `outbox.account_of`)."""
+        account = self._accounts.get(text)
+        if account is None:
+            if len(self._accounts) >= ACCOUNTS:
+                self._accounts.clear()
+            account = self._accounts[text] = Account(text, self.bounds)
+        return account
+
+
+class Charge:
+    """What one batch adds to accounts, and the shards it writes to."""
+
+    __slots__ = ("_accounts", "_on_idle", "_shards")
+
+    def __init__(self, on_idle: Callable[[int], None]) -> None:
+        """
+        Args:
+            on_idle: called with a shard nobody drains.
+        """
+        self._accounts: dict[Account, dict[int, int]] = {}  # packed counts by source twin
+        self._shards: set[int] = set()
+        self._on_idle = on_idle
+
+    def add(self, account: Account, source: int, shard: int, size_bytes: int) -> None:
+        """Counts one message."""
+        sources = self._accounts.get(account)
+        if sources is None:
+            sources = self._accounts[account] = {}
+        sources[source] = sources.get(source, 0) + pack(1, size_bytes)
+        self._shards.add(shard)
+
+    def encode(
+        self, append: Callable[[bytes], None], handlers: list[Callable[[Any], None]]
+    ) -> None:
+        """Writes the commands into a MULTI, and who gets their replies into `handlers`."""
+        for account, sources in self._accounts.items():
+            total = sum(sources.values())
+            append(resp.command("HINCRBY", account.key, TOTAL, total))
+            handlers.append(account.total_seen)
+            for source, packed in sources.items():
+                append(resp.command("HINCRBY", account.key, source, packed))
+                handlers.append(partial(account.source_seen, source))
+        for shard in self._shards:
+            append(resp.command("EXISTS", keys.lease(shard)))
+            handlers.append(partial(self._lease_seen, shard))
+
+    def _lease_seen(self, shard: int, reply: Any) -> None:
+        # Without a reply (the batch was found applied later) it may be idle: a start too many is
+        # found out by the lease.
+        if reply == 0 or reply is None:
+            self._on_idle(shard)
