@@ -39,7 +39,9 @@ class BoundError(ChainFormatError):
     """
 
     def __init__(self, field: str, size: int, bound: int, unit: str = "bytes") -> None:
-        has = f"has {size} {unit}" if unit else f"is {size}"
+        # A compact number can have 160 digits, which nobody reads.
+        shown = f"{size}" if size < 2**136 else f"about 2^{size.bit_length()}"
+        has = f"has {shown} {unit}" if unit else f"is {shown}"
         super().__init__(f"{field} {has}, at most {bound} is allowed")
         self.field = field
         self.size = size

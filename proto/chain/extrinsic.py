@@ -237,8 +237,10 @@ def _extra(era: bytes, nonce: int, tip: int) -> bytes:
         raise BoundError("nonce", nonce, MAX_NONCE, "")
     if tip > MAX_BALANCE:
         raise BoundError("tip", tip, MAX_BALANCE, "")
-    if len(era) != (1 if era == IMMORTAL else 2):
-        raise ScaleError("era", "must be one zero byte or two bytes")
+    if era != IMMORTAL and (len(era) != 2 or era.startswith(IMMORTAL)):
+        raise ScaleError(
+            "era", "must be one zero byte, or two bytes of which the first is not zero"
+        )
     return era + scale.compact("nonce", nonce) + scale.compact("tip", tip)
 
 

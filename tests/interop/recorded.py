@@ -17,3 +17,9 @@ def recorded(name: str) -> list[dict[str, Any]]:
     content = json.loads((_VECTORS / f"rmb_{name}.json").read_text(encoding="utf-8"))
     entries: list[dict[str, Any]] = content[name]
     return entries
+
+
+def recorded_chain() -> dict[str, Any]:
+    """All of `vectors/tfchain.json`: bytes of a local chain that ran the real tfchain runtime."""
+    content: dict[str, Any] = json.loads((_VECTORS / "tfchain.json").read_text(encoding="utf-8"))
+    return content

@@ -1,0 +1,1 @@
+"""The chain that twins live on, reached through its nodes."""
