@@ -36,6 +36,7 @@ INSTALLED_APPS = [
     "relay.twins",
     "relay.limits",
     "relay.sessions",
+    "relay.federation",
     "relay.ops",
 ]
 
@@ -143,6 +144,13 @@ UNFOLD = {
                 "items": [
                     _item("Twins", "group", "relay_twins", "twin"),
                     _item("Limits and bans", "speed", "relay_limits", "twinlimit"),
+                ],
+            },
+            {
+                "title": "Federation",
+                "items": [
+                    _item("Relays", "lan", "relay_federation", "relaynode"),
+                    _item("Dead letters", "unsubscribe", "relay_federation", "deadletter"),
                 ],
             },
             {

@@ -27,6 +27,8 @@ BAN_PREFIX: Final = "ban:"
 LIMIT_PREFIX: Final = "limit:"
 KICK_PREFIX: Final = "kick:"
 DRAIN_PREFIX: Final = "drain:"
+RELAY_PREFIX: Final = "relay:"
+"""Of another relay, by its domain: what `relay.federation.services` publishes."""
 
 GROUP: Final = "relay.workers"
 CHANGED: Final = {"type": "control.changed"}

@@ -69,6 +69,7 @@ def prepare(*, embedded: bool) -> Prepared:
         RedisRefusedError: Redis cannot be used.
     """
     # Models exist only once Django is set up.
+    from relay.federation import services as federation
     from relay.limits import services as limits
     from relay.twins import services
     from relay.twins.models import Twin
@@ -89,6 +90,7 @@ def prepare(*, embedded: bool) -> Prepared:
             services.announce(None)
             with contextlib.suppress(ControlError):  # logged; the workers wait for Redis too
                 limits.publish_all()
+                federation.publish_all()
         prepared.twins = Twin.objects.count()
     except DatabaseError as error:
         raise RefusedError(f"database {prepared.database}: {error}") from None

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
 
 from relay.queues import keys
 from tests.support.redis_servers import RedisServer
@@ -63,3 +65,19 @@ def add_worker(site_redis: RedisServer) -> AddWorker:
         return boot_id
 
     return add
+
+
+@pytest.fixture
+def admin_client(client: Client) -> Client:
+    """Signed in as an owner. Without a password: hashing one takes longer than the test."""
+    client.force_login(User.objects.create_superuser("admin"))
+    return client
+
+
+@pytest.fixture
+def viewer(client: Client) -> Client:
+    """Signed in with the right to look, and no other."""
+    user = User.objects.create_user("viewer", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
+    client.force_login(user)
+    return client

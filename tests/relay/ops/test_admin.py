@@ -7,7 +7,7 @@ from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
@@ -57,22 +57,6 @@ def add_row(twin: int = 7, sid: str | None = None, epoch: int = 5) -> Session:
         messages_in=4242,
         user_agent="client/9",
     )
-
-
-@pytest.fixture
-def admin_client(client: Client) -> Client:
-    """Signed in as an owner. Without a password: hashing one takes longer than the test."""
-    client.force_login(User.objects.create_superuser("admin"))
-    return client
-
-
-@pytest.fixture
-def viewer(client: Client) -> Client:
-    """Signed in with the right to look, and no other."""
-    user = User.objects.create_user("viewer", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
-    client.force_login(user)
-    return client
 
 
 def test_signing_in(client: Client, site_redis: RedisServer) -> None:

@@ -1,0 +1,87 @@
+"""Messages that failed for good: kept a day, at most `MAX_LETTERS`, and sent again on demand.
+
+A drainer that gives a message up moves it here in the script that settles its outbox entry, with
+the reason and the tries it had. `relay.federation.letters` lists them for operators.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from relay.federation import outbox
+from relay.ops.redis_client import text
+from relay.queues import keys
+
+MAX_LETTERS: Final = 10_000
+KEPT_S: Final = 86_400
+
+WHY: Final = "why"
+"""Field: the reason, one of `proto.rmb.reasons`."""
+SHARD: Final = "shard"
+"""Field: number of the outbox's shard the message was in."""
+ENTRY: Final = "entry"
+"""Field: its id there."""
+TRIES: Final = "tries"
+"""Field: the failed tries, a JSON list."""
+
+
+def requeue(client: Redis, entry: str) -> str | None:
+    """Send a dead letter again, as the newest message of its shard.
+
+    It is counted as held again, whatever the bounds of its account: an operator asked for it.
+    The beat starts its shard if nobody drains it.
+
+    Args:
+        client: replies as bytes.
+        entry: of the dead letters' stream.
+
+    Returns:
+        Its new id in the outbox; None where there is no such letter.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    streams = [keys.outbox(shard) for shard in range(keys.OUTBOX_SHARDS)]
+    try:
+        reply = client.eval(
+            _script(),
+            1 + len(streams),
+            keys.DEAD_LETTERS,
+            *streams,
+            entry,
+            keys.held(""),
+            outbox.MESSAGE_BITS,
+        )
+    except ResponseError as error:
+        if "Invalid stream ID" in str(error):
+            return None
+        raise
+    return text(reply) if reply else None
+
+
+def delete(client: Redis, entry: str) -> bool:
+    """Remove a dead letter; whether it was there.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    return bool(client.xdel(keys.DEAD_LETTERS, entry))
+
+
+def expire(client: Redis, now: float) -> int:
+    """Remove what is older than a day; returns how many.
+
+    Args:
+        now: unix seconds.
+    """
+    return int(client.xtrim(keys.DEAD_LETTERS, minid=f"{int((now - KEPT_S) * 1000)}"))
+
+
+@cache
+def _script() -> str:
+    return Path(__file__).with_name("lua").joinpath("requeue.lua").read_text()

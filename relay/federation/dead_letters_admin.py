@@ -1,0 +1,153 @@
+"""Dead letters and waiting messages in the admin: their headers and tries, never their payloads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.defaultfilters import filesizeformat
+from django.urls import URLPattern, path
+from django.utils.html import format_html
+from django.utils.timesince import timesince, timeuntil
+from redis import Redis
+from redis.exceptions import RedisError
+from unfold.admin import ModelAdmin
+
+from relay.federation import dead_letters, letters
+from relay.federation.letters import Letter, Try
+from relay.federation.models import DeadLetter
+from relay.ops import live_page
+from relay.ops.redis_client import client
+from relay.queues import keys
+from relay.sessions.models import moment
+
+logger = logging.getLogger(__name__)
+
+DEAD_HEADERS = (
+    "died", "why", "from", "to", "message", "uid", "size", "relays", "last try", "", "",
+)  # fmt: skip
+PENDING_HEADERS = (
+    "waits", "from", "to", "message", "uid", "size", "expires", "relays", "shard", "tries",
+)  # fmt: skip
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(ModelAdmin):  # type: ignore[misc]
+    """The list of dead letters, and beside it what waits in the outbox."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def get_urls(self) -> list[URLPattern]:
+        pending = path(
+            "pending/",
+            self.admin_site.admin_view(self.pending_view),
+            name="relay_federation_deadletter_pending",
+        )
+        letters = path(
+            "",
+            self.admin_site.admin_view(self.changelist_view),
+            name="relay_federation_deadletter_changelist",
+        )
+        return [letters, pending]  # a letter has no page of its own
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method == "POST":
+            return self._act(request)
+        found: list[Letter] = []
+        try:
+            found = letters.dead(client())
+            note = f"the latest {len(found)} of {client().xlen(keys.DEAD_LETTERS)}"
+        except RedisError as error:
+            note = f"Redis does not answer: {error}"
+        rows = self._dead_rows(
+            found, self.has_change_permission(request), self.has_delete_permission(request)
+        )
+        table = live_page.LiveTable("Dead letters", DEAD_HEADERS, rows, note)
+        return live_page.render(self, request, table)
+
+    def pending_view(self, request: HttpRequest) -> HttpResponse:
+        """The oldest messages of the outbox."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        found: list[Letter] = []
+        try:
+            found = letters.pending(client())
+            note = f"the oldest {len(found)} messages that wait for other relays"
+        except RedisError as error:
+            note = f"Redis does not answer: {error}"
+        table = live_page.LiveTable("Outbox", PENDING_HEADERS, _pending_rows(found), note)
+        return live_page.render(self, request, table)
+
+    def _act(self, request: HttpRequest) -> HttpResponse:
+        actions: dict[str, tuple[bool, str, Callable[[Redis, str], object]]] = {
+            "requeue": (self.has_change_permission(request), "sent again", dead_letters.requeue),
+            "delete": (self.has_delete_permission(request), "deleted", dead_letters.delete),
+        }
+        for name, (allowed, done, act) in actions.items():
+            entry = request.POST.get(name, "")
+            if not _is_entry(entry):
+                continue
+            if not allowed:
+                raise PermissionDenied
+            try:
+                if act(client(), entry):
+                    logger.info("operator %s: dead letter %s %s", request.user, entry, done)
+                    messages.success(request, f"The message is {done}")
+                else:
+                    messages.error(request, "This dead letter is gone already")
+            except RedisError as error:
+                messages.error(request, f"Redis does not answer: {error}")
+        return HttpResponseRedirect(request.get_full_path())
+
+    def _dead_rows(
+        self, found: list[Letter], may_requeue: bool, may_delete: bool
+    ) -> Iterator[tuple[Any, ...]]:
+        for each in found:
+            last = each.tries[-1] if each.tries else None
+            yield (
+                f"{timesince(moment(each.at))} ago",
+                each.why,
+                *_what(each),
+                each.account,
+                f"{_told(last)} ({len(each.tries)} in all)" if last else "",
+                live_page.button("Requeue", "requeue", each.entry) if may_requeue else "",
+                live_page.button("Delete", "delete", each.entry) if may_delete else "",
+            )
+
+
+def _pending_rows(found: list[Letter]) -> Iterator[tuple[Any, ...]]:
+    for each in found:
+        yield (
+            timesince(moment(each.at)),
+            *_what(each),
+            timeuntil(moment(each.deadline)) if 0 < each.deadline < 1 << 33 else "",
+            each.account,
+            each.shard,
+            format_html("<br>".join("{}" for _ in each.tries), *map(_told, each.tries))
+            if each.tries
+            else "",
+        )
+
+
+def _what(each: Letter) -> tuple[Any, ...]:
+    """The columns both tables have."""
+    named = " ".join(filter(None, (each.kind, each.command, each.tags and f"[{each.tags}]")))
+    return each.source, each.destination, named, each.uid, filesizeformat(each.size_bytes)
+
+
+def _told(attempt: Try) -> str:
+    ago = timesince(moment(attempt.at))
+    return f"{attempt.relay}: {attempt.answer}, {attempt.ms:.0f} ms, {ago} ago"
+
+
+def _is_entry(text: str) -> bool:
+    return len(text) <= 40 and text.replace("-", "", 1).isdecimal()

@@ -1,0 +1,76 @@
+"""What an operator decided about other relays. Written by `relay.federation.services` only.
+
+How a relay does (rank, back-off, traffic) is not in these rows: it is in Redis, where drainers and
+workers keep it, and `relay.federation.live` reads it for the pages.
+"""
+
+from __future__ import annotations
+
+from django.core.exceptions import ValidationError
+from django.db import models
+
+MAX_DOMAIN_CHARS = 260  # a name of 253 characters and a port
+MAX_NOTE_CHARS = 2000
+
+# What cannot be part of `host:port`; the underscore joins the relays of a twin.
+_FORBIDDEN = frozenset("_/?#@\\")
+
+
+def check_domain(domain: str) -> None:
+    """Whether a text can be the domain of a relay at all.
+
+    Raises:
+        ValidationError: it cannot.
+    """
+    bad = not domain or len(domain) > MAX_DOMAIN_CHARS or not domain.isprintable()
+    if bad or any(each.isspace() or each in _FORBIDDEN for each in domain):
+        raise ValidationError("domain: must be host or host:port, without scheme and path")
+
+
+class RelayNode(models.Model):
+    """Another relay, by the domain that twins list."""
+
+    domain = models.CharField(
+        primary_key=True, max_length=MAX_DOMAIN_CHARS, validators=[check_domain]
+    )
+    trusted = models.BooleanField(
+        default=False,
+        help_text="What it sends is not checked for the signature of its source twin.",
+    )
+    paused = models.BooleanField(
+        default=False,
+        help_text="Nothing is sent to it; what waits for it waits on, until it expires.",
+    )
+    blocked = models.BooleanField(
+        default=False, help_text="Nothing is sent to it and nothing is accepted from it."
+    )
+    note = models.TextField(
+        max_length=MAX_NOTE_CHARS, blank=True, default="", help_text="For operators."
+    )
+    updated = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("domain",)
+        verbose_name = "relay"
+
+    def __str__(self) -> str:
+        return self.domain
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What is decided, as drainers and workers read it."""
+        return tuple(name for name in ("trusted", "paused", "blocked") if getattr(self, name))
+
+
+class DeadLetter(models.Model):
+    """A message that failed for good. Its page reads Redis; no row is ever stored."""
+
+    entry = models.CharField(max_length=40, primary_key=True)
+
+    class Meta:
+        managed = False
+        default_permissions = ("view", "change", "delete")
+        verbose_name = "dead letter"
+
+    def __str__(self) -> str:
+        return f"dead letter {self.entry}"
