@@ -32,6 +32,9 @@ from relay.server.handshake import http_answer
 from relay.server.limits import ServerLimits
 from relay.server.socket import Receiver
 
+FULL_READ_BYTES: Final = 256_000
+"""A read of that size leaves more in the kernel. uvloop reads up to 32 such pieces in one turn of
+the loop, which may take seconds; others are let in after each."""
 LINGER_LOOK_S: Final = 0.02  # between two looks at the kernel queue of a discarded connection
 
 
@@ -242,6 +245,9 @@ class FrameProtocol(asyncio.Protocol):
     # --- asyncio.Protocol ------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        if len(data) >= FULL_READ_BYTES:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
         receiver = self._receiver
         if receiver is None:
             self._data_unwanted(data)
@@ -293,6 +299,11 @@ class FrameProtocol(asyncio.Protocol):
             self.close(CloseCode.SERVICE_RESTART, "restart")
 
     # --- inner workings --------------------------------------------------------------------------
+
+    def _read_on(self) -> None:
+        """Others had their turn."""
+        if not (self._reading_paused or self._early or self._transport.is_closing()):
+            self._transport.resume_reading()
 
     def _write(self, data: bytes) -> None:
         self.written += len(data)

@@ -365,6 +365,40 @@ def test_paused_reading_holds_messages_back(run: Run) -> None:
     run(main())
 
 
+def test_who_sends_much_is_read_once_a_turn(run: Run) -> None:
+    """Others have their turn between two reads of megabytes that are waiting."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        turn = 0
+        turns_of_reads: list[int] = []
+
+        def next_turn() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(next_turn)
+
+        async with running(EchoApp(echo=False)) as server:
+            _reader, writer, recorded = await raw_websocket(server)
+            recorded.messages_received = (  # type: ignore[method-assign]
+                lambda messages: turns_of_reads.append(turn)
+            )
+            recorded.socket.pause_reading()
+            message = frame(b"m" * 1000)
+            while not writer.transport.get_write_buffer_size():  # the kernel takes more
+                writer.write(message * 500)
+                await asyncio.sleep(0)
+            next_turn()
+            recorded.socket.resume_reading()
+            await writer.drain()
+            assert len(turns_of_reads) > 2
+            assert len(set(turns_of_reads)) == len(turns_of_reads)
+            writer.transport.abort()
+            await recorded.ended.wait()
+
+    run(main())
+
+
 def test_server_shutdown_closes_with_1012(run: Run) -> None:
     async def main() -> None:
         async with running() as server:
