@@ -1,8 +1,9 @@
 """The promises of the delivery model, checked from outside.
 
-The oracle sees what clients send and what reaches their TCP, every atomic write of SimRedis and
-every write a crash forgets, what the workers report through the recorder hook, and each fault when
-it is injected. It knows nothing of how a worker works.
+The oracle sees what clients send and what reaches their TCP, every atomic write of Redis and every
+write a crash forgets, what the workers report through the recorder hook, and each fault when it is
+injected. It knows nothing of how a worker works, and not whether the world is a simulated one or
+consists of real processes.
 
 Checked as it happens: order, doubles, pongs as barriers. Checked at the end (`check_all`), after
 every fault was healed and every key was read empty: nothing stored is lost, every message a living
@@ -15,16 +16,38 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
-from typing import Any
+from typing import Protocol
 
 from proto.rmb.address import SessionKey, from_message, parse
 from proto.rmb.types_pb2 import Envelope
-from tests.support.sim.loop import Simulation
 
 RELEASE_WAIT_S = 0.5
 """How long a newcomer waits for the former holder (delivery model, take-over)."""
 ROUND_TRIP_S = 0.05
-"""Allowance for what passes over the simulated links during that wait."""
+"""Allowance for what passes over the links during that wait; simulated ones."""
+
+
+class Clock(Protocol):
+    """What the oracle needs of a world: its time in seconds."""
+
+    @property
+    def now(self) -> float: ...
+
+
+class Client(Protocol):
+    """What the oracle needs of a connection's client."""
+
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def reading(self) -> bool: ...
+    @property
+    def ended(self) -> bool:
+        """Whether the relay's end of the connection is over."""
+
+    @property
+    def acknowledged_position(self) -> float:
+        """Arrivals up to this position were certainly acknowledged at the relay's last look."""
 
 
 class PromiseBroken(AssertionError):
@@ -49,7 +72,7 @@ class Connection:
     key: SessionKey | None  # None: a writer outside the workers
     worker: str
     opened_at: float
-    client: Any = None
+    client: Client | None = None  # None: a writer outside the workers
     sent: int = 0
     pings: int = 0
     answered_pings: int = 0
@@ -60,7 +83,7 @@ class Connection:
 class Arrival:
     connection: Connection
     at: float
-    position: int  # end of its frame in the relay's stream to that connection
+    position: float  # how far the relay's stream to that connection had got, see `Client`
 
 
 @dataclass(slots=True, eq=False)
@@ -89,8 +112,9 @@ class Message:
 class Oracle:
     """Everything that was promised, and whether it was kept."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self.simulation = simulation
+    def __init__(self, clock: Clock, round_trip_s: float = ROUND_TRIP_S) -> None:
+        self.clock = clock
+        self.round_trip_s = round_trip_s
         self.messages: dict[str, Message] = {}
         self.connections: list[Connection] = []
         self.highest: dict[tuple[Connection, SessionKey], Message] = {}
@@ -105,12 +129,12 @@ class Oracle:
         self._pings: dict[str, tuple[Connection, int, int]] = {}
 
     def note(self, text: str) -> None:
-        self.history.append(f"{self.simulation.now:10.4f} {text}")
+        self.history.append(f"{self.clock.now:10.4f} {text}")
 
     # What clients do
 
     def opened(self, key: SessionKey | None, worker: str) -> Connection:
-        connection = Connection(len(self.connections), key, worker, self.simulation.now)
+        connection = Connection(len(self.connections), key, worker, self.clock.now)
         self.connections.append(connection)
         self.note(f"connection {connection.number} of {key} at {worker}")
         return connection
@@ -142,7 +166,10 @@ class Oracle:
 
     # What reaches a client's TCP
 
-    def arrived(self, connection: Connection, payload: bytes, position: int) -> None:
+    def arrived(
+        self, connection: Connection, payload: bytes, position: float, at: float | None = None
+    ) -> None:
+        """A message is in the client's kernel; `at` is when, for worlds that tell later."""
         envelope = Envelope.FromString(payload)
         self.note(f"arrive {envelope.uid} at connection {connection.number}")
         if envelope.HasField("pong"):
@@ -157,7 +184,7 @@ class Oracle:
             raise PromiseBroken(f"connection {connection.number} got what nobody sent")
         if message.to != connection.key:
             raise PromiseBroken(f"{message} came to {connection.key}")
-        arrival = Arrival(connection, self.simulation.now, position)
+        arrival = Arrival(connection, self.clock.now if at is None else at, position)
         if message.arrivals:
             self._judge_double(message, message.arrivals[-1], arrival)
         else:
@@ -191,15 +218,12 @@ class Oracle:
             return Excuse.WENT_BACK
         if former is again.connection:
             return None
-        socket = former.client.socket
-        seen = socket.acknowledged_bytes if socket.was_reset else socket.last_look
-        if first.position > seen:
-            if socket.died_at is not None or former.worker in self._deaths:
+        client = former.client
+        assert client is not None, "only clients receive"
+        if first.position > client.acknowledged_position:
+            if client.ended or former.worker in self._deaths:
                 return Excuse.NOT_ACKNOWLEDGED
-            if any(
-                former.opened_at <= at <= max(first.at, again.at)
-                for at, _ in self._claims[message.to][1:]
-            ):
+            if self._taken_over(message.to, former.opened_at, max(first.at, again.at)):
                 return Excuse.NOT_ACKNOWLEDGED
             if self._unanswered_claim(message.to, former.opened_at, max(first.at, again.at)):
                 return Excuse.SLOW_HOLDER
@@ -221,7 +245,7 @@ class Oracle:
         for (_, former), (at, _) in pairwise(claims):
             if since <= at <= until:
                 released = self._releases.get((key, former), float("inf"))
-                if released > at + RELEASE_WAIT_S - ROUND_TRIP_S:
+                if released > at + RELEASE_WAIT_S - self.round_trip_s:
                     return True
         return False
 
@@ -259,7 +283,7 @@ class Oracle:
         found = []
         for argv in unit:
             if argv[0].upper() == b"XADD":
-                uid = Envelope.FromString(argv[-1] if argv[-2] == b"_" else argv[4]).uid
+                uid = Envelope.FromString(argv[argv.index(b"_", 3) + 1]).uid
                 message = self.messages.get(uid)
                 if message is None:
                     continue  # a notice of the relay
@@ -278,10 +302,10 @@ class Oracle:
             self.note(f"evict {int(epoch)} for {key}")
             claims = self._claims[key]  # type: ignore[index]
             if not claims or claims[-1][1] != int(epoch):
-                claims.append((self.simulation.now, int(epoch)))
+                claims.append((self.clock.now, int(epoch)))
         elif word == b"released":
             self.note(f"released {int(epoch)} for {key}")
-            self._releases.setdefault((key, int(epoch)), self.simulation.now)  # type: ignore[arg-type]
+            self._releases.setdefault((key, int(epoch)), self.clock.now)  # type: ignore[arg-type]
 
     # What workers report (the recorder hook)
 
@@ -298,22 +322,26 @@ class Oracle:
             return
         message = self.messages.get(envelope.uid)
         if message is not None and not envelope.HasField("error"):
-            message.dropped.append(reason)
-            self.note(f"drop {message.uid}: {reason}")
+            self.dropped(message, reason)
+
+    def dropped(self, message: Message, reason: str) -> None:
+        """A message ends undelivered; called by worlds that have only the error to its sender."""
+        message.dropped.append(reason)
+        self.note(f"drop {message.uid}: {reason}")
 
     # What is done to the world
 
     def worker_died(self, worker: str) -> None:
-        self._deaths[worker] = self.simulation.now
+        self._deaths[worker] = self.clock.now
         self.note(f"killed {worker}")
 
     def commit_connection_lost(self, worker: str) -> None:
-        self._commit_losses[worker].append(self.simulation.now)
+        self._commit_losses[worker].append(self.clock.now)
         self.note(f"the commit connection of {worker} ended")
 
     def redis_crashed(self, lost: int) -> None:
         if lost:
-            self._went_back.append(self.simulation.now)
+            self._went_back.append(self.clock.now)
         self.note(f"redis crashed and forgot {lost} writes")
 
     # At the end

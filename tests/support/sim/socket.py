@@ -294,6 +294,15 @@ class SimClient:
     def alive(self) -> bool:
         return self.close_code is None and not self.was_reset and not self.path_broken
 
+    @property
+    def ended(self) -> bool:
+        return self.socket.died_at is not None
+
+    @property
+    def acknowledged_position(self) -> int:
+        socket = self.socket
+        return socket.acknowledged_bytes if socket.was_reset else socket.last_look
+
     def latency(self) -> float:
         low, high = self.latency_s
         return low + (high - low) * self.simulation.rng.random() ** 2
