@@ -1,13 +1,14 @@
 """The figures of all workers as one Prometheus text (format 0.0.4).
 
-Every series gets the labels `worker` (the slot: stable over restarts, unlike the boot id) and
-`host`. Of two heartbeats for one slot, a dead worker's and its successor's, the newer counts.
+Every series of a worker gets the labels `worker` (the slot: stable over restarts, unlike the boot
+id) and `host`. Of two heartbeats for one slot, a dead worker's and its successor's, the newer
+counts. What workers share, such as the outbox of federation, has no such labels.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from relay.ops.metric_names import BY_NAME, escape, family, series
 from relay.ops.workers import WorkerState
@@ -20,24 +21,33 @@ SERIES = re.compile(
 )
 
 
-def render(workers: Iterable[WorkerState]) -> str:
+def render(workers: Iterable[WorkerState], *shared: Mapping[str, float]) -> str:
     """Write the text.
 
     Args:
         workers: as `relay.ops.workers.list_workers` returns them.
+        shared: series that belong to no worker, and their values.
     """
     families: dict[str, list[str]] = {}
     for worker in _newest(workers):
-        for name, value in {**_own_figures(worker), **worker.metrics}.items():
-            found = SERIES.fullmatch(name)
-            if found is None:
-                continue
-            labels = [f'worker="{escape(worker.slot)}"', f'host="{escape(worker.host)}"']
-            if found["labels"]:
-                labels.append(found["labels"].rstrip(","))
-            line = f"{found['name']}{{{','.join(labels)}}} {_value(value)}"
-            families.setdefault(family(found["name"]), []).append(line)
+        labels = [f'worker="{escape(worker.slot)}"', f'host="{escape(worker.host)}"']
+        _add(families, {**_own_figures(worker), **worker.metrics}, labels)
+    for figures in shared:
+        _add(families, figures, [])
     return "".join(_lines(name, families[name]) for name in _declared_first(families))
+
+
+def _add(
+    families: dict[str, list[str]], figures: Mapping[str, float], more_labels: list[str]
+) -> None:
+    for name, value in figures.items():
+        found = SERIES.fullmatch(name)
+        if found is None:
+            continue
+        labels = [*more_labels, *([found["labels"].rstrip(",")] if found["labels"] else [])]
+        inside = f"{{{','.join(labels)}}}" if labels else ""
+        line = f"{found['name']}{inside} {_value(value)}"
+        families.setdefault(family(found["name"]), []).append(line)
 
 
 def _newest(workers: Iterable[WorkerState]) -> list[WorkerState]:

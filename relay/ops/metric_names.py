@@ -2,8 +2,8 @@
 
 A worker publishes its figures as JSON in its heartbeat, `{series: number}` where a series is what
 `series` returns; `relay.ops.exposition` adds the worker's labels and writes the Prometheus text.
-Names up to and including the evictions are those of the reference relay (rmb-rs 1.5), for which
-dashboards exist.
+Names up to and including the evictions, and those of federated messages, are those of the reference
+relay (rmb-rs 1.5), for which dashboards exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HISTOGRAM_SUFFIXES: Final = ("_bucket", "_sum", "_count")
 
 
 class Metric(NamedTuple):
-    """One metric; `labels` are those a worker sets itself."""
+    """One metric; `labels` are those a series has besides those of its worker."""
 
     name: str
     kind: Kind
@@ -47,6 +47,14 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_redis_reconnects_total", "counter", "Connections to Redis made again."),
     Metric("relay_redis_went_back_total", "counter", "Times Redis was seen to have lost writes."),
     Metric("relay_check_found_total", "counter", "Messages only the periodic check found."),
+    # Federation, from Redis: what all workers and drainers did together.
+    Metric("federation_message_success", "counter", "Messages another relay took.", ("relay",)),
+    Metric("federation_message_error", "counter", "Failed tries at another relay.", ("relay",)),
+    Metric("federation_delivery_seconds", "histogram", "Time from the outbox to the other relay."),
+    Metric("federation_outbox_messages", "gauge", "Messages for other relays.", ("shard",)),
+    Metric("federation_outbox_oldest_seconds", "gauge", "Age of the oldest of them.", ("shard",)),
+    Metric("federation_backoff_seconds", "gauge", "Time a relay is left alone.", ("relay",)),
+    Metric("federation_dead_letters", "gauge", "Messages for other relays that failed for good."),
     # The process.
     Metric("relay_twins_cached", "gauge", "Twins in the worker's memory."),
     Metric("relay_worker_loop_lag_seconds", "gauge", "Delay of the worker's event loop."),

@@ -7,6 +7,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from redis.exceptions import RedisError
 
+from relay.federation import figures
 from relay.ops import exposition, health
 from relay.ops.redis_client import client
 from relay.ops.workers import list_workers
@@ -35,9 +36,9 @@ def ready(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The figures of all workers."""
+    """The figures of all workers and of federation."""
     try:
-        text = exposition.render(list_workers(client()))
+        text = exposition.render(list_workers(client()), figures.read(client()))
     except RedisError as error:
         return HttpResponse(f"redis: {error}\n", status=503, content_type="text/plain")
     return HttpResponse(text, content_type=exposition.CONTENT_TYPE)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from channels.routing import URLRouter
 from redis.exceptions import RedisError
 
+from relay.federation import figures
 from relay.ops.exposition import CONTENT_TYPE, render
 from relay.ops.health import STATE_REASONS
 from relay.ops.workers import list_workers_async
@@ -101,9 +102,10 @@ class RelayApp:
         assert self._runtime is not None
         try:
             workers = await list_workers_async(self._runtime.redis)
+            federation = await figures.read_async(self._runtime.redis)
         except RedisError:
             return 503, TEXT, b"redis does not answer"
-        return 200, CONTENT_TYPE, render(workers).encode()
+        return 200, CONTENT_TYPE, render(workers, federation).encode()
 
 
 def create_app(

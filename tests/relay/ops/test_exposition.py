@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +36,19 @@ def test_names_are_unique_and_well_formed() -> None:
     assert len(names) == len(set(names))
     assert all(re.fullmatch(r"(relay|federation|events)_[a-z_]+", name) for name in names)
     assert all(metric.help.endswith(".") for metric in METRICS)
+
+
+def test_the_page_tells_of_each_metric() -> None:
+    page = (Path(__file__).parents[3] / "docs/operate/metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)`(?: \*)? \| (\w+) \| ([^|]*) \| ([^|]*) \|$", page, re.MULTILINE)
+    assert [(name, kind, labels.strip(), text) for name, kind, labels, text in rows] == [
+        (metric.name, metric.kind, ", ".join(metric.labels), metric.help) for metric in METRICS
+    ]
+
+
+def test_what_no_worker_owns_has_no_label_of_one() -> None:
+    text = exposition.render([worker("0", {})], {"federation_dead_letters": 3, "bad name": 1})
+    assert "\nfederation_dead_letters 3\n" in text
 
 
 def test_every_worker_has_its_own_series() -> None:

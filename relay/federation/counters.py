@@ -1,0 +1,66 @@
+"""What drainers count: once a second each adds what it has to the hash `federation:counters`.
+
+A field is `<name>|<label>`: the relay for deliveries and failures, the upper bound for the
+histogram of latencies, which holds each message in one bucket only. `relay.federation.figures`
+makes metrics of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+SUCCESS: Final = "success"
+"""Messages a relay took."""
+ERROR: Final = "error"
+"""Tries a relay did not answer with success."""
+LATENCY: Final = "latency"
+"""Messages by the time from the outbox to the answer of the relay that took them."""
+LATENCY_SUM_MS: Final = "sum_ms"
+"""Label of the sum of all latencies."""
+
+SEPARATOR: Final = "|"
+
+LATENCY_BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0,
+                           600.0)  # fmt: skip
+"""Upper bounds of the buckets but for the last, which takes the rest: back-off and retention can
+hold a message for an hour."""
+LATENCY_LABELS: Final = (*(f"{bound_s:g}" for bound_s in LATENCY_BOUNDS_S), "+Inf")
+
+
+def field(name: str, label: str) -> str:
+    """The field of the hash."""
+    return f"{name}{SEPARATOR}{label}"
+
+
+class Tally:
+    """What one drainer has counted and not yet stored."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def delivered(self, relay: str, latency_s: float, messages: int = 1) -> None:
+        """A relay took messages that came to the outbox so long ago."""
+        self._add(field(SUCCESS, relay), messages)
+        label = LATENCY_LABELS[bisect_left(LATENCY_BOUNDS_S, latency_s)]
+        self._add(field(LATENCY, label), messages)
+        self._add(field(LATENCY, LATENCY_SUM_MS), round(max(0.0, latency_s) * 1000) * messages)
+
+    def failed(self, relay: str) -> None:
+        """A relay refused a message, or did not answer."""
+        self._add(field(ERROR, relay), 1)
+
+    def take(self) -> dict[str, int]:
+        """Everything since the last call, to be added by `HINCRBY`."""
+        counts, self._counts = self._counts, {}
+        return counts
+
+    def put_back(self, counts: dict[str, int]) -> None:
+        """What was taken and could not be stored."""
+        for name, count in counts.items():
+            self._add(name, count)
+
+    def _add(self, name: str, count: int) -> None:
+        self._counts[name] = self._counts.get(name, 0) + count
