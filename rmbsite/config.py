@@ -192,9 +192,11 @@ class FederationConfig:
 class CeleryConfig:
     """Background work: federation and the chain."""
 
-    embedded: bool = option(True, "An embedded relay runs its background workers itself.")
+    embedded: bool = option(
+        True, "runrelay keeps Celery workers as children; off where they are started beside it."
+    )
     federation_threads: int = option(
-        8, "Threads of the embedded federation worker.", minimum=1, maximum=64
+        8, "Threads of the child that delivers to other relays.", minimum=1, maximum=64
     )
 
 

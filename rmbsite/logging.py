@@ -10,7 +10,11 @@ from typing import Any
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 # Loggers that print request lines or, on debug, whole frames and commands.
-QUIET = ("uvicorn.access", "uvicorn.error", "daphne", "django.channels.server", "websockets")
+QUIET = (
+    *("uvicorn.access", "uvicorn.error", "daphne", "django.channels.server", "websockets"),
+    # Two lines for every task, and tasks are started every few seconds.
+    *("celery", "kombu"),
+)
 
 
 def settings_of(level: str) -> dict[str, Any]:

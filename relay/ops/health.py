@@ -9,6 +9,7 @@ from django.db import connection
 from redis import Redis
 from redis.exceptions import RedisError
 
+from relay.ops import background
 from relay.ops.redis_client import client
 from relay.ops.workers import WorkerState, list_workers
 
@@ -20,10 +21,15 @@ STATE_REASONS: Final = {
 
 
 class Health(NamedTuple):
-    """The verdict and why: no reasons, no complaint."""
+    """The verdict and why: no reasons, no complaint.
+
+    Attributes:
+        degraded: what does not work while sessions do; no reason to send clients elsewhere.
+    """
 
     reasons: tuple[str, ...]
     workers: int = 0
+    degraded: tuple[str, ...] = ()
 
     @property
     def ready(self) -> bool:
@@ -33,15 +39,17 @@ class Health(NamedTuple):
 def readiness() -> Health:
     """Look at the database, Redis and the workers."""
     reasons = [*_database_reasons()]
+    degraded: list[str] = []
     workers: list[WorkerState] = []
     try:
         connection_to_redis = client()
         workers = list_workers(connection_to_redis)
         reasons += _redis_reasons(connection_to_redis)
         reasons += _worker_reasons(workers)
+        degraded += _background_complaints(connection_to_redis)
     except RedisError as error:
         reasons.append(f"redis: {error}")
-    return Health(tuple(reasons), len(workers))
+    return Health(tuple(reasons), len(workers), tuple(degraded))
 
 
 def _database_reasons() -> list[str]:
@@ -56,6 +64,13 @@ def _database_reasons() -> list[str]:
 def _redis_reasons(connection_to_redis: Redis) -> list[str]:
     policy = connection_to_redis.info("memory").get("maxmemory_policy", NOEVICTION)
     return [] if policy == NOEVICTION else [STATE_REASONS["redis_policy"]]
+
+
+def _background_complaints(connection_to_redis: Redis) -> list[str]:
+    return [
+        f"no Celery worker takes tasks from queue {queue}"
+        for queue in background.queues_without_worker(connection_to_redis)
+    ]
 
 
 def _worker_reasons(workers: list[WorkerState]) -> list[str]:

@@ -23,11 +23,12 @@ def live(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def ready(request: HttpRequest) -> JsonResponse:
-    """Everything a relay needs is there; 503 and the reasons otherwise."""
+    """Everything sessions need is there; 503 and the reasons otherwise."""
     verdict = health.readiness()
     body = {
         "status": "ready" if verdict.ready else "not ready",
         "reasons": verdict.reasons,
+        "degraded": verdict.degraded,
         "workers": verdict.workers,
     }
     return JsonResponse(body, status=200 if verdict.ready else 503)

@@ -33,6 +33,9 @@ class ChildSpec:
     inherited_fds: Sequence[int] = ()
     stop_grace_s: float = 10.0
     """From SIGTERM to SIGKILL."""
+    vital: bool = True
+    """Whether the relay is nothing without it: it gives up when such a child cannot even start.
+    The others are tried again, and a rolling restart may stop them before it starts them anew."""
 
 
 class Child:

@@ -1,9 +1,11 @@
 """Starts a relay out of settled options and runs it until it is stopped.
 
     listeners -> (embedded: lock, bundled server) -> prepare -> summary -> workers and site -> ready
+      -> background work
 
-Listeners come first: a port in use should be told before anything was changed. Whatever ends the
-run, the supervisor stops every child on the way out.
+Listeners come first: a port in use should be told before anything was changed. Background work
+comes last: a relay serves its clients without it, and messages for elsewhere wait. Whatever ends
+the run, the supervisor stops every child on the way out.
 """
 
 from __future__ import annotations
@@ -37,6 +39,10 @@ LOGGING_MODULE: Final = "rmbsite.logging"
 WORKER_MODULE: Final = "relay.server.worker_main"
 SERVER_MODULE: Final = "relay.server.valkey_main"
 PREPARE_MODULE: Final = "relay.server.prepare"
+CELERY_MODULE: Final = "relay.server.celery_main"
+
+CHAIN_THREADS: Final = 4
+"""The follower takes one for good, an import another; the rest is for the watches."""
 
 STOP_MARGIN_S: Final = 15.0
 """From the end of a drain to SIGKILL."""
@@ -115,6 +121,8 @@ class Run:
                     embedded.write_private(runtime, summary.runtime())
                     cleanup.callback(runtime.unlink, missing_ok=True)
                     print(summary.next_steps(), flush=True)
+                if self._config.celery.embedded:
+                    await self._start_background()
             await self._supervisor.stopped()
             print("stopping", flush=True)
             # From now on nobody accepts: clients go elsewhere instead of waiting in the backlog.
@@ -216,6 +224,22 @@ class Run:
             )
             starting.append(self._supervisor.keep(site))
         await asyncio.gather(*starting)
+
+    async def _start_background(self) -> None:
+        def celery(queues: str, threads: int, *more: str) -> ChildSpec:
+            return ChildSpec(
+                name=f"Celery ({queues})",
+                module=CELERY_MODULE,
+                arguments=("--queues", queues, "--threads", str(threads), *more),
+                inherited_fds=self._held_fds,
+                stop_grace_s=STOP_MARGIN_S,
+                vital=False,
+            )
+
+        await asyncio.gather(
+            self._supervisor.keep(celery("federation", self._config.celery.federation_threads)),
+            self._supervisor.keep(celery("chain,default", CHAIN_THREADS, "--beat")),
+        )
 
 
 def _listen_arguments(fds: list[int]) -> list[str]:

@@ -45,6 +45,7 @@ class Summary:
             f"redis     {self.prepared['redis']}",
             f"database  {self.prepared['database']}",
             f"twins     {self.config.twins.source}, {self.prepared['twins']} known",
+            f"celery    {self._background()}",
             f"limits    {self._limits()}; {self.open_files}",
         ]
         lines += [f"note      {note}" for note in self._notes()]
@@ -81,6 +82,11 @@ class Summary:
         per_twin = f"{limits.count} messages, {limits.size} bytes per twin and minute"
         capacity = relay.workers * relay.user_per_worker
         return f"{per_twin if limits.count else 'none per twin'}, capacity {capacity} sessions"
+
+    def _background(self) -> str:
+        if self.config.celery.embedded:
+            return "two workers of its own (federation; chain, default and the schedule)"
+        return "none of its own: federation and the chain wait for `celery -A rmbsite worker`"
 
     def _notes(self) -> list[str]:
         relay = self.config.relay

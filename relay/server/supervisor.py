@@ -9,7 +9,8 @@
 
 A child that ends by itself is started again after a pause that doubles with each failure in a
 row. SIGHUP replaces the workers one after another: the new one is ready before its predecessor is
-asked to leave, so there is always somebody who accepts. A second SIGTERM or SIGINT does not wait
+asked to leave, so there is always somebody who accepts. What is not vital is stopped and started
+anew after them. A second SIGTERM or SIGINT does not wait
 for drains.
 """
 
@@ -50,6 +51,7 @@ class Kept:
         self.ready = asyncio.Event()
         """Set while the present child is ready."""
         self._was_ready = False
+        self._renewing = False
         self._retired = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"keep {spec.name}")
 
@@ -57,7 +59,7 @@ class Kept:
         """Wait for the first readiness.
 
         Raises:
-            StartError: The child ended without having been ready.
+            StartError: A vital child ended without having been ready.
         """
         ready = asyncio.create_task(self.ready.wait())
         try:
@@ -83,6 +85,12 @@ class Kept:
         with contextlib.suppress(StartError):
             await self._task
 
+    async def renew(self) -> None:
+        """Stop the child; its successor starts at once."""
+        if self.child is not None:
+            self._renewing = True
+            await self.child.stop()
+
     def kill(self) -> None:
         """Do not wait for a retirement under way."""
         if self.child is not None:
@@ -102,7 +110,11 @@ class Kept:
             self.ready.clear()
             if self._retired.is_set():
                 return
-            if not self._was_ready:
+            if self._renewing:
+                self._renewing = False
+                failures = 0
+                continue
+            if self.spec.vital and not self._was_ready:
                 raise StartError(f"{self.spec.name} {describe_end(code)} before it was ready")
             failures = 1 if loop.time() - began >= STEADY_AFTER_S else failures + 1
             pause_s = RESTART.delay_s(failures, random.random)
@@ -141,7 +153,7 @@ class Supervisor:
         """Start a child, wait until it is ready and keep it running.
 
         Raises:
-            StartError: It ended before it was ready.
+            StartError: It is vital and ended before it was ready.
         """
         kept = Kept(spec)
         self._others.append(kept)
@@ -217,6 +229,7 @@ class Supervisor:
             for slot, old in sorted(self._workers.items()):
                 if self.stopping or not await self._replace(slot, old):
                     return
+            await asyncio.gather(*(each.renew() for each in self._others if not each.spec.vital))
             logger.info("rolling restart done")
             if not self._roll_again:
                 return

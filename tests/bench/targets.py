@@ -152,6 +152,7 @@ def relay(cores: frozenset[int], options: RelayOptions, twins: Sequence[int]) ->
             "RMB_LIMITS__COUNT": str(UNREACHED_COUNT),
             "RMB_LIMITS__SIZE": str(UNREACHED_SIZE_BYTES),
             "RMB_TWINS__SOURCE": "registry",
+            "RMB_CELERY__EMBEDDED": "0",
             **options.environment,
         }
         if options.command:

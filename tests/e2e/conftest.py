@@ -7,7 +7,9 @@ configures starts its own with `start_relay`.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 
 from tests.support.redis_servers import RedisServer, start_valkey
 from tests.support.relay_process import RelayProcess, make_data_folder
+from tests.support.started import Started
 
 StartRelay = Callable[..., RelayProcess]
 
@@ -126,3 +129,22 @@ def start_relay(
     for relay in relays:
         relay.show_new_log()
         relay.stop()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
+    """Start relays in the test's folder; whatever of them still runs is ended after it."""
+    relays: list[Started] = []
+
+    def starter(*arguments: str, **options: Any) -> Started:
+        relays.append(Started(tmp_path, *arguments, **options))
+        return relays[-1]
+
+    yield starter
+    for relay in relays:
+        print(relay.output())
+        if relay.process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                relay.stop()
+        relay.process.kill()
+        relay.process.wait()

@@ -10,10 +10,8 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,133 +21,9 @@ from websockets.asyncio.client import connect, unix_connect
 
 from tests.support.certificates import make_certificate
 from tests.support.redis_servers import RedisServer, free_port, start_redis62
-from tests.support.relay_process import ROOT, command_environment, eventually, run_command
+from tests.support.relay_process import ROOT, eventually, run_command
+from tests.support.started import START_TIMEOUT_S, STOP_TIMEOUT_S, embedded, exists, get, plain
 from tests.support.world import fresh_twins
-
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 40.0
-
-
-class Started:
-    """A relay started from a command line; its output goes to a file."""
-
-    def __init__(self, folder: Path, *arguments: str, module: bool = False, **settings: str):
-        self.folder = folder
-        self.data_dir = folder / "data"
-        self._log_path = folder / "out.log"
-        program = ["-m", "relay.server.cli"] if module else [str(ROOT / "manage.py"), "runrelay"]
-        environment = command_environment(folder, settings)
-        environment["PYTHONPATH"] = str(ROOT)
-        self.since = self._log_path.stat().st_size if self._log_path.exists() else 0
-        with self._log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, *program, *arguments],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def output(self) -> str:
-        """What this start wrote so far."""
-        return self._log_path.read_bytes()[self.since :].decode()
-
-    async def ready(self) -> Started:
-        """Wait for the line that says so."""
-
-        def said() -> bool:
-            assert self.process.poll() is None, self.output()
-            return "ready after" in self.output()
-
-        await eventually(said, START_TIMEOUT_S, "ready")
-        if "--embedded" in self.process.args:  # type: ignore[operator]
-            await eventually((self.data_dir / "runtime.json").exists)
-        return self
-
-    def runtime(self) -> dict[str, Any]:
-        """What an embedded relay tells other programs."""
-        found: dict[str, Any] = json.loads((self.data_dir / "runtime.json").read_text())
-        return found
-
-    def descendants(self) -> list[int]:
-        """Every process below this one."""
-        return descendants(self.process.pid)
-
-    def stop(self) -> int:
-        """Ask it to stop; returns the exit code. Nobody may have to be killed for it."""
-        self.process.terminate()
-        code = self.process.wait(STOP_TIMEOUT_S)
-        assert "was killed" not in self.output()
-        return code
-
-
-def descendants(pid: int) -> list[int]:
-    """Process ids below `pid`."""
-    found = []
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, children.read_text().split()):
-            found += [child, *descendants(child)]
-    return found
-
-
-def exists(pid: int) -> bool:
-    """Whether a process runs; one that ended and was not reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
-    """Start relays in the test's folder; whatever of them still runs is ended after it."""
-    relays: list[Started] = []
-
-    def starter(*arguments: str, **options: Any) -> Started:
-        relays.append(Started(tmp_path, *arguments, **options))
-        return relays[-1]
-
-    yield starter
-    for relay in relays:
-        print(relay.output())
-        if relay.process.poll() is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                relay.stop()
-        relay.process.kill()
-        relay.process.wait()
-
-
-def embedded(*more: str) -> list[str]:
-    """Arguments of an embedded start on free ports."""
-    return [
-        "--embedded",
-        *("--listen", f"127.0.0.1:{free_port()}"),
-        *("--admin-listen", f"127.0.0.1:{free_port()}"),
-        *more,
-    ]
-
-
-def plain(redis_url: str, *more: str) -> list[str]:
-    """Arguments of a bare start on free ports."""
-    return [
-        *("--domain", "localhost", "--twins", "registry", "--redis", redis_url),
-        *("--listen", f"127.0.0.1:{free_port()}", "--admin-listen", "none"),
-        *more,
-    ]
-
-
-async def get(url: str) -> tuple[int, bytes]:
-    """Status and body of an HTTP answer."""
-    host, _, port = url.partition("://")[2].partition("/")[0].rpartition(":")
-    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    path = "/" + url.partition("://")[2].partition("/")[2]
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-    answer = await reader.read()
-    writer.close()
-    await writer.wait_closed()
-    return int(answer.split(b" ", 2)[1]), answer.partition(b"\r\n\r\n")[2]
 
 
 async def test_an_embedded_start_needs_nothing_and_leaves_nothing(start: Any) -> None:

@@ -50,9 +50,9 @@ def test_a_bad_setting_is_one_line_and_code_2(tmp_path: Path) -> None:
 def test_settings_import_nothing_heavy(tmp_path: Path) -> None:
     """A relay worker sets Django up: it must not pay for Spark, the chain client or Twisted."""
     script = (
-        "import django, sys; django.setup();"
-        "print(sorted({'pyspark', 'substrateinterface', 'twisted', 'daphne', 'ninja', 'celery'}"
-        " & set(sys.modules)))"
+        "import django, sys; django.setup(); import relay.sessions.app;"
+        "print(sorted({'pyspark', 'substrateinterface', 'scalecodec', 'twisted', 'daphne', 'ninja',"
+        " 'celery', 'kombu', 'aiohttp'} & set(sys.modules)))"
     )
     environment = {
         **os.environ,

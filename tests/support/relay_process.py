@@ -110,6 +110,8 @@ class RelayProcess:
             "redis.url": self.redis_url,
             # Tests open hundreds of connections at once from one address.
             "relay.handshakes_per_ip_per_s": "0",
+            # Two processes more for each relay: tests of federation and the chain turn it on.
+            "celery.embedded": "0",
             **(settings or {}),
         }
         self._arguments = [

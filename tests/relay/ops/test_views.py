@@ -22,10 +22,13 @@ def test_live_needs_nothing(client: Client, no_redis: None) -> None:
 def test_ready_with_a_worker(client: Client, add_worker: AddWorker) -> None:
     add_worker("a")
     answer = client.get("/ready")
-    assert (answer.status_code, answer.json()) == (
-        200,
-        {"status": "ready", "reasons": [], "workers": 1},
-    )
+    assert answer.status_code == 200
+    body = answer.json()
+    assert (body["status"], body["reasons"], body["workers"]) == ("ready", [], 1)
+    assert body["degraded"] == [
+        f"no Celery worker takes tasks from queue {queue}"
+        for queue in ("federation", "chain", "default")
+    ]
 
 
 def test_ready_says_what_is_missing(

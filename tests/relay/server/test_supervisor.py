@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import signal
@@ -116,6 +117,28 @@ async def test_a_child_that_fails_at_the_start_is_told(diary: Diary) -> None:
         async with supervisor.handling_signals():
             await supervisor.start_workers(1, diary.worker("fail"))
     assert len(diary.entries("failed")) == 1, "it is not tried again"
+
+
+async def test_a_child_that_is_not_vital_is_tried_again(diary: Diary) -> None:
+    supervisor = Supervisor()
+    spec = dataclasses.replace(diary.worker("fail")(0), vital=False)
+    async with supervisor.handling_signals():
+        keeping = asyncio.create_task(supervisor.keep(spec))
+        await eventually(lambda: len(diary.entries("failed")) == 2)
+        assert not keeping.done()
+        supervisor.stop()
+        await keeping
+
+
+async def test_a_rolling_restart_renews_what_is_not_vital(diary: Diary) -> None:
+    supervisor = Supervisor()
+    async with supervisor.handling_signals():
+        await supervisor.keep(diary.worker()(7))
+        await supervisor.keep(dataclasses.replace(diary.worker()(8), vital=False))
+        await supervisor.start_workers(1, diary.worker())
+        supervisor.restart_workers()
+        await eventually(lambda: len(diary.entries("started")) == 5)
+        assert [name for name, _ in diary.entries("stopped")] == ["0", "8"]
 
 
 async def test_a_stop_does_not_wait_for_a_start(diary: Diary) -> None:

@@ -1,0 +1,108 @@
+"""Background work as the relay sees it: starting a task, ending one in time, seeing who does it.
+
+The tasks' bodies are plain functions; the application that runs them (Celery) belongs to the site
+and is named by a string, like Django's settings. It is imported at the first start of a task: relay
+workers call `start` from a thread.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterable
+from typing import Any, Final
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from relay.ops.redis_client import client
+
+logger = logging.getLogger(__name__)
+
+APPLICATION: Final = "rmbsite.celery"
+KEY_PREFIX: Final = "relay:celery:"
+"""In front of every key of the message broker, which is the relay's own Redis."""
+
+FEDERATION: Final = "federation"
+CHAIN: Final = "chain"
+DEFAULT: Final = "default"
+QUEUES: Final = (FEDERATION, CHAIN, DEFAULT)
+
+MAX_WAITING: Final = 1000
+"""Tasks that may wait in one queue. Every start is repeated by the schedule, so while no worker
+runs they would only pile up."""
+
+EXPIRES_S: Final = 60.0
+"""A start that nobody took for so long has been repeated since."""
+
+HEARTBEAT_S: Final = 5.0
+HEARTBEAT_LIFE_S: Final = 20
+
+stopping: Final = threading.Event()
+"""Set when this process's Celery worker is asked to stop; tasks that last look at it."""
+
+_heart_lock: Final = threading.Lock()
+_heart: list[threading.Thread] = []
+
+
+def start(task: str, *arguments: Any, expires_s: float = EXPIRES_S) -> bool:
+    """Have a task run by some Celery worker, soon. Blocks for one round trip or two.
+
+    Returns:
+        Whether it was handed over; if not, because Redis does not answer or too many wait, the
+        reason is logged and the schedule comes back to it.
+    """
+    app = importlib.import_module(APPLICATION).app
+    queue = app.amqp.router.route({}, task)["queue"].name
+    try:
+        waiting = int(client().llen(f"{KEY_PREFIX}{queue}"))
+        if waiting >= MAX_WAITING:
+            logger.error("%d tasks wait in queue %s: does its Celery worker run?", waiting, queue)
+            return False
+        app.send_task(task, arguments, expires=expires_s, retry=False)
+    except Exception as error:  # the transport lets errors of several libraries through
+        logger.warning("%s could not be started: %s", task, error)
+        return False
+    return True
+
+
+def begin_heartbeat(queues: Iterable[str]) -> None:
+    """Say from now on, in Redis, that this process takes tasks from `queues`; said once."""
+    with _heart_lock:
+        if not _heart:
+            thread = threading.Thread(
+                target=_beat, args=(tuple(queues),), name="heartbeat", daemon=True
+            )
+            _heart.append(thread)
+            thread.start()
+
+
+def queues_without_worker(connection: Redis) -> list[str]:
+    """Queues nobody takes tasks from.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    alive = connection.mget([_alive(queue) for queue in QUEUES])
+    return [queue for queue, found in zip(QUEUES, alive, strict=True) if found is None]
+
+
+def _beat(queues: tuple[str, ...]) -> None:
+    value = f"{socket.gethostname()} {os.getpid()}"
+    while True:
+        try:
+            with client().pipeline(transaction=False) as pipe:
+                for queue in queues:
+                    pipe.set(_alive(queue), value, ex=HEARTBEAT_LIFE_S)
+                pipe.execute()
+        except RedisError as error:
+            logger.debug("no heartbeat: %s", error)  # everybody else says it louder
+        if stopping.wait(HEARTBEAT_S):
+            return
+
+
+def _alive(queue: str) -> str:
+    return f"relay:background:{queue}"

@@ -1,0 +1,91 @@
+"""One Celery worker as a child of the relay.
+
+Started by the supervisor like the other children; does what `celery -A rmbsite worker` does, with
+the schedule in a thread of its own where `--beat` says so. SIGTERM tells the tasks to come to an
+end and waits for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import Any, Final
+
+import django
+
+from relay.server.lifeline import tell_ready, watch_parent
+
+APPLICATION: Final = "rmbsite.celery"
+"""Named by a string like Django's settings: the relay does not import the site."""
+
+ORPHAN_GRACE_S: Final = 15.0
+"""An orphan that takes longer to end its tasks is ended, whatever it does."""
+
+logger = logging.getLogger("relay.celery")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one Celery worker until SIGTERM or until the parent is gone."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--queues", required=True, help="separated by commas")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--beat", action="store_true", help="run the schedule as well")
+    parser.add_argument("--lifeline-fd", type=int, required=True)
+    parser.add_argument("--ready-fd", type=int, required=True)
+    options = parser.parse_args(arguments)
+    watch_parent(options.lifeline_fd, grace_s=ORPHAN_GRACE_S)
+    # Not at the top: the lifeline is watched from the first moment.
+    from celery import signals
+    from celery.platforms import SecurityWarning
+
+    # It warns of root because pickled tasks would run as root; ours are JSON and nothing else.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
+    django.setup()
+    app = importlib.import_module(APPLICATION).app
+    ready_fd = options.ready_fd
+
+    def ready(**_: Any) -> None:
+        nonlocal ready_fd
+        if ready_fd >= 0:  # said once, not after every reconnect
+            tell_ready(ready_fd)
+            ready_fd = -1
+
+    signals.worker_ready.connect(ready, weak=False)
+    # Nobody asks it anything and there are no other workers to talk to: our supervisor watches it.
+    app.conf.worker_enable_remote_control = False
+    worker = app.Worker(
+        hostname=f"{options.queues.replace(',', '-')}@%h",
+        queues=options.queues,
+        concurrency=options.threads,
+        quiet=True,
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    )
+    if options.beat:
+        threading.Thread(target=_run_schedule, args=(app,), name="schedule", daemon=True).start()
+    worker.start()
+    return int(worker.exitcode or 0)
+
+
+def _run_schedule(app: Any) -> None:
+    from celery import beat
+
+    try:
+        schedule = beat.Service(app, scheduler_cls=app.conf.beat_scheduler)
+        schedule.start(embedded_process=True)
+    except Exception:
+        # Work that stopped would not be begun again, and nobody would notice.
+        logger.exception("the schedule ended; so does this worker, to be started again")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""Background work with real Celery workers: run, killed, without Redis, stopped, orphaned."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.ops import background
+from relay.server.child import Child, ChildSpec
+from relay.server.supervisor import Supervisor
+from rmbsite import broker
+from rmbsite.celery import app
+from tests.support.celery_child import MARKS
+from tests.support.redis_servers import RedisServer, start_valkey
+from tests.support.relay_process import eventually
+from tests.support.started import exists
+
+READY_S = 30.0
+RECONNECT_S = 20.0
+
+
+def marks(server: RedisServer) -> list[str]:
+    """What the tasks left."""
+    return [mark.decode() for mark in server.run("LRANGE", MARKS, 0, -1)]
+
+
+Keep = Callable[..., AbstractAsyncContextManager[Supervisor]]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Any:
+    own = start_valkey(tmp_path / "redis", append_fsync="always")
+    yield own
+    own.remove()
+
+
+@pytest.fixture
+def spec(server: RedisServer, tmp_path: Path) -> Callable[..., ChildSpec]:
+    def make(queues: str, *more: str, stop_grace_s: float = 10.0) -> ChildSpec:
+        return ChildSpec(
+            f"Celery ({queues})",
+            "tests.support.celery_child",
+            ("--queues", queues, "--threads", "2", *more),
+            environment={
+                "RMB_REDIS__URL": server.unix_url,
+                "RMB_DATA__DIR": str(tmp_path / "data"),
+                "RMB_TWINS__SOURCE": "registry",
+            },
+            stop_grace_s=stop_grace_s,
+            vital=False,
+        )
+
+    return make
+
+
+@contextlib.asynccontextmanager
+async def kept(*specs: ChildSpec) -> AsyncIterator[Supervisor]:
+    """Children under a supervisor of their own."""
+    supervisor = Supervisor()
+    async with supervisor.handling_signals(), asyncio.timeout(120):
+        await asyncio.gather(*(supervisor.keep(each) for each in specs))
+        yield supervisor
+
+
+@pytest.fixture
+def send(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Hand a task to the workers of `server`, whatever broker this process is set up for."""
+    settings = broker.settings_of(server.unix_url)
+
+    def start(task: str, *arguments: Any) -> None:
+        with app.connection_for_write(settings["broker_url"]) as connection:
+            connection.transport_options = settings["broker_transport_options"]
+            app.send_task(task, arguments, connection=connection)
+
+    return start
+
+
+async def test_tasks_run_and_the_schedule_starts_them(
+    server: RedisServer, spec: Any, send: Any
+) -> None:
+    async with kept(spec("federation"), spec("chain,default", "--beat")):
+        send("test.note", "hello")
+        await eventually(lambda: "hello" in marks(server), READY_S)
+        await eventually(lambda: marks(server).count("beat") >= 3, READY_S)
+        with server.client() as client:
+            assert background.queues_without_worker(client) == []
+    stray = [key for key in server.run("KEYS", "*") if not key.startswith((b"relay:", b"test:"))]
+    assert not stray, "everything of the broker is under the relay's own names"
+
+
+async def test_a_killed_worker_is_started_again(
+    server: RedisServer, spec: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with kept(spec("chain,default", "--beat")) as supervisor:
+        await eventually(lambda: "beat" in marks(server), READY_S)
+        (child,) = [each.child for each in supervisor._others]
+        os.kill(child.pid, signal.SIGKILL)
+        await child.wait()
+        server.run("DEL", MARKS)
+        # Not one task sent now: Redis may hand it to the connection that just died, and it is lost.
+        await eventually(lambda: "beat" in marks(server), READY_S)
+    assert "was ended by SIGKILL; starting it again" in caplog.text
+
+
+async def test_redis_restarts(server: RedisServer, spec: Any, send: Any) -> None:
+    async with kept(spec("default", "--beat")):
+        await eventually(lambda: "beat" in marks(server), READY_S)
+        server.kill()
+        server.restart()
+        server.run("DEL", MARKS)
+        await eventually(lambda: "beat" in marks(server), RECONNECT_S, "the schedule goes on")
+        server.stop()
+        server.restart()
+        send("test.note", "again")
+        await eventually(lambda: "again" in marks(server), RECONNECT_S, "tasks are taken")
+
+
+async def test_a_stop_ends_long_tasks_in_time(server: RedisServer, spec: Any, send: Any) -> None:
+    async with kept(spec("default", "--beat")):
+        send("test.linger", 60)
+        await eventually(lambda: any("linger" in mark for mark in marks(server)), READY_S)
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+    assert "ended" in marks(server)
+    send("test.note", "later")
+    async with kept(spec("default")):
+        await eventually(lambda: "later" in marks(server), READY_S)
+
+
+async def test_a_stop_while_redis_is_away(server: RedisServer, spec: Any) -> None:
+    async with kept(spec("default", "--beat")) as supervisor:
+        (child,) = [each.child for each in supervisor._others]
+        server.stop()
+        began = time.monotonic()
+    assert time.monotonic() - began < 9
+    assert child is not None and not exists(child.pid)
+
+
+async def test_an_orphan_ends(server: RedisServer, spec: Any, send: Any) -> None:
+    child = await Child.spawn(spec("default", "--beat"))
+    await asyncio.wait_for(child.ready.wait(), READY_S)
+    send("test.linger", 60)
+    await eventually(lambda: any("linger" in mark for mark in marks(server)), READY_S)
+    os.close(child._lifeline_fd)  # as the end of the parent does
+    child._lifeline_fd = -1
+    assert await asyncio.wait_for(child.wait(), 5) == 0
+    assert "ended" in marks(server)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://localhost:6379", "redis://localhost:6379/0"),
+        ("redis://user:a%2Fb@[::1]:7/3", "redis://user:a%2Fb@[::1]:7/3"),
+        ("redis://:secret@host", "redis://:secret@host:6379/0"),
+        ("unix:///run/a b.sock?db=2", "redis+socket:///run/a%20b.sock?virtual_host=2"),
+    ],
+)
+def test_every_form_of_redis_url_names_the_broker(url: str, shown: str) -> None:
+    assert broker.settings_of(url)["broker_url"] == shown
+
+
+def test_tls_to_the_broker_is_verified() -> None:
+    import ssl
+
+    settings = broker.settings_of("rediss://host:1/0?ssl_ca_certs=ca.pem")
+    assert settings["broker_use_ssl"] == {
+        "ssl_cert_reqs": ssl.CERT_REQUIRED,
+        "ssl_ca_certs": "ca.pem",
+    }
