@@ -85,6 +85,7 @@ class TwinCache:
         self._flights: dict[int, asyncio.Future[TwinRecord | None]] = {}
         self._wanted: dict[int, asyncio.Future[TwinRecord | None]] = {}
         self._fetches: set[asyncio.Task[None]] = set()
+        self._patience: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._held)
@@ -142,6 +143,8 @@ class TwinCache:
 
     async def close(self) -> None:
         """End the fetches under way; those who wait for one get `TwinLookupError`."""
+        if self._patience is not None:
+            self._patience.cancel()
         fetches = list(self._fetches)
         for fetch in fetches:
             fetch.cancel()
@@ -171,30 +174,47 @@ class TwinCache:
         flight = loop.create_future()
         flight.add_done_callback(_retrieve)
         self._flights[twin] = self._wanted[twin] = flight
-        if len(self._fetches) < bounds.MAX_PARALLEL_FETCHES:
+        if not self._fetches:
             # The task begins in the next turn of the loop: all misses of this turn join it.
-            task = loop.create_task(self._fetch_wanted())
-            self._fetches.add(task)
-            task.add_done_callback(self._fetches.discard)
+            self._begin_fetch()
+        elif self._patience is None:
+            # The fetch under way takes those that gather meanwhile with it when it is done; if it
+            # is slow, another one does.
+            self._patience = loop.call_later(bounds.GATHER_S, self._lose_patience)
         return flight
 
+    def _begin_fetch(self) -> None:
+        self._fetches.add(asyncio.get_running_loop().create_task(self._fetch_wanted()))
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        if self._wanted and len(self._fetches) < bounds.MAX_PARALLEL_FETCHES:
+            self._begin_fetch()
+
     async def _fetch_wanted(self) -> None:
-        while self._wanted:
-            batch = dict(itertools.islice(self._wanted.items(), bounds.MAX_FETCH))
-            for twin in batch:
-                del self._wanted[twin]
-            try:
-                found = await self._fetch(list(batch))
-            except asyncio.CancelledError:
-                self._fail(batch, "the twin cache was closed")
-                raise
-            except TwinSourceError as error:
-                self._use_stale(batch, str(error))
-            except Exception:
-                logger.exception("twin look-up failed")
-                self._use_stale(batch, "internal error")
-            else:
-                self._land(batch, found)
+        try:
+            while self._wanted:
+                await self._fetch_batch()
+        finally:
+            # Not by a callback: a miss before it ran would wait for a fetch that is over.
+            self._fetches.discard(asyncio.current_task())  # type: ignore[arg-type]
+
+    async def _fetch_batch(self) -> None:
+        batch = dict(itertools.islice(self._wanted.items(), bounds.MAX_FETCH))
+        for twin in batch:
+            del self._wanted[twin]
+        try:
+            found = await self._fetch(list(batch))
+        except asyncio.CancelledError:
+            self._fail(batch, "the twin cache was closed")
+            raise
+        except TwinSourceError as error:
+            self._use_stale(batch, str(error))
+        except Exception:
+            logger.exception("twin look-up failed")
+            self._use_stale(batch, "internal error")
+        else:
+            self._land(batch, found)
 
     async def _fetch(self, ids: list[int]) -> dict[int, TwinRecord]:
         shared = SharedRead({}, None)

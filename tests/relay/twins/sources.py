@@ -44,6 +44,13 @@ class ScriptedSource:
             raise TwinSourceError("away")
         return answer
 
+    async def asked_times(self, count: int) -> None:
+        """Wait for so many fetches."""
+        async with asyncio.timeout(10):
+            while len(self.fetches) < count:
+                self.asked.clear()
+                await self.asked.wait()
+
     async def highest_id(self) -> int:
         if self.away:
             raise TwinSourceError("away")
