@@ -228,7 +228,7 @@ class CommitLog:
         )
         self._unanswered = batch
         self.sent_at = self._loop.time()
-        self.pipe.submit(payload, self._answered, 1 + batch.commands)
+        self.pipe.submit(payload, self._answered, 1 + batch.commands, at_once=True)
 
     def _write_alone(self, batch: Batch) -> None:
         """Sends what frees memory outside the MULTI, where it is not refused with the rest."""

@@ -45,6 +45,8 @@ class _Link(asyncio.Protocol):
         self.reader = hiredis.Reader()
         self.waiting: deque[list[Any]] = deque()  # [replies to skip, callback, first error]
         self.transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._gathered: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -74,6 +76,22 @@ class _Link(asyncio.Protocol):
                 continue
             waiting.popleft()
             head[1](head[2] if head[2] is not None else reply)
+
+    def write(self, payload: bytes, at_once: bool) -> None:
+        """Writes commands in the order of the calls, at the end of this turn of the loop."""
+        gathered = self._gathered
+        gathered.append(payload)
+        if at_once:
+            self._flush()
+        elif len(gathered) == 1:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        gathered = self._gathered
+        if gathered and self.transport is not None:
+            payload = gathered[0] if len(gathered) == 1 else b"".join(gathered)
+            gathered.clear()
+            self.transport.write(payload)
 
     def connection_lost(self, exc: Exception | None) -> None:
         waiting, self.waiting = self.waiting, deque()
@@ -135,27 +153,33 @@ class RedisPipe:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def submit(self, payload: bytes, callback: Callback, skip: int = 0) -> None:
+    def submit(
+        self, payload: bytes, callback: Callback, skip: int = 0, *, at_once: bool = False
+    ) -> None:
         """Writes a request.
+
+        What one turn of the loop submits goes out in one system call at its end: a rush of
+        log-ins makes four small requests for each.
 
         Args:
             payload: one or more encoded commands.
             callback: called once, with the last reply, with the first error among the skipped
                 ones, or with `LinkLost`.
             skip: how many replies come before the one that counts.
+            at_once: do not wait for the end of the turn; what was submitted before goes first.
         """
         link = self._link
         if link is None or link.transport is None:
             callback(LinkLost("there is no connection to redis"))
             return
         link.waiting.append([skip, callback, None])
-        link.transport.write(payload)
+        link.write(payload, at_once)
 
     def send(self, payload: bytes) -> None:
         """Writes commands whose replies come as pushes (SUBSCRIBE and its like)."""
         link = self._link
         if link is not None and link.transport is not None:
-            link.transport.write(payload)
+            link.write(payload, at_once=False)
 
     async def call(self, *arguments: resp.Argument) -> Any:
         """Sends one command and awaits its reply.

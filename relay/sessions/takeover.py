@@ -15,7 +15,6 @@ of its was answered must not lose the key to that one's belated claim.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,9 +49,9 @@ class Opening:
 
     async def claimed(self) -> None:
         """Waits for the claim, at most `CLAIM_WAIT_S`: Redis may be away."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLAIM_WAIT_S):
-                await self._claimed.wait()
+        patience = asyncio.get_running_loop().call_later(CLAIM_WAIT_S, self._claimed.set)
+        await self._claimed.wait()
+        patience.cancel()
 
     def claim_made(self) -> None:
         """The claim was answered: the handshake may be."""
