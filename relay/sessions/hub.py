@@ -95,7 +95,11 @@ class Hub:
                 self.pipe.send(resp.command(word, *channels))
 
     async def _up(self) -> None:
-        """Nothing is in doubt here: what was missed is read from the streams."""
+        """Nothing is in doubt here: what was missed is read from the streams.
+
+        While Redis loads it refuses everything: better this than every subscription.
+        """
+        await self.pipe.call("PING")
 
     def _usable(self) -> None:
         self._news.clear()

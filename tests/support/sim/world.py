@@ -387,7 +387,7 @@ class World:
         self.run_for(3)
         if not self.taking:
             self.start_worker()
-        self.run_until(self._ready, 30)
+        self.run_until(self._ready, SETTLE_S)  # Redis may still be loading
         readers = {message.to for message in self.oracle.messages.values()}
         readers |= {twin.key for twin in self.twins}
         for key in sorted(readers, key=str):
