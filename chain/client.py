@@ -1,0 +1,347 @@
+"""One node of the chain: heads, blocks, twins, events and transactions as plain values.
+
+Everything is read as raw storage and decoded by `proto.chain`, so that a relay text or an
+encryption key is exactly the bytes that are on the chain. Only the events of a block and the
+numbers of calls need the runtime's metadata, which `chain.runtime` reads through
+substrate-interface on first use; look-ups never import it.
+
+A node belongs to one thread at a time, and to nobody after a `NodeError` that broke its connection
+(`usable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from chain import bounds
+from chain.errors import NodeError
+from chain.rpc import Connection
+from proto.chain import headers, scale, storage, twin
+from proto.chain.bounds import HASH_BYTES, MAX_EVENTS_BYTES
+from proto.chain.errors import ChainFormatError
+from proto.chain.events import TwinChange
+from proto.chain.headers import Header, from_hex, to_hex
+from proto.chain.twin import Twin
+
+if TYPE_CHECKING:
+    from chain.runtime import Runtimes
+
+MAX_TWIN_BYTES = 16 * 1024 * 1024
+"""A storage value; a twin with 10,000 entities of the longest kind."""
+
+_T = TypeVar("_T")
+
+
+class Head(NamedTuple):
+    """A block: its height and its hash."""
+
+    height: int
+    hash: bytes
+
+
+class Twins(NamedTuple):
+    """What a look-up of several twins found."""
+
+    head: Head
+    """The block they were read at: older answers must not replace newer ones."""
+
+    found: dict[int, Twin]
+    """Those that exist at that block."""
+
+
+class Page(NamedTuple):
+    """A part of all twins, in the order of their storage keys."""
+
+    head: Head
+    twins: tuple[Twin, ...]
+    next_key: bytes
+    """What to begin the next page with."""
+
+
+class Node:
+    """One node, over one connection."""
+
+    def __init__(
+        self, url: str, runtimes: Runtimes | None = None, timeout_s: float = bounds.CALL_S
+    ) -> None:
+        """Connects.
+
+        Args:
+            url: ws:// or wss://.
+            runtimes: metadata kept from earlier connections; only for reading events and writing.
+            timeout_s: for connecting and the calls after it, until the next `limit`.
+
+        Raises:
+            NodeError: it cannot be reached.
+        """
+        self.connection = Connection(url, timeout_s)
+        self._runtimes = runtimes
+        self._last_head: Head | None = None
+        self._heads: str | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self.connection.url
+
+    @property
+    def usable(self) -> bool:
+        """Whether its connection still is."""
+        return self.connection.usable
+
+    def limit(self, timeout_s: float) -> None:
+        """Set how long all calls from now on may take together."""
+        self.connection.limit(timeout_s)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    # Blocks
+
+    def best(self) -> Header:
+        """The header of the newest block, final or not.
+
+        Raises:
+            NodeError: no such answer.
+        """
+        header = self.header(None)
+        if header is None:
+            raise NodeError(f"{self.url}: has no best block")
+        return header
+
+    def header(self, block_hash: bytes | None) -> Header | None:
+        """The header of a block, None if the node has no such block.
+
+        Args:
+            block_hash: which; None for the newest.
+
+        Raises:
+            NodeError: no such answer.
+        """
+        return self.headers([block_hash])[0]
+
+    def headers(self, hashes: Sequence[bytes | None]) -> list[Header | None]:
+        """The headers of several blocks.
+
+        Raises:
+            NodeError: an answer is missing or wrong.
+        """
+        asked: list[list[str]] = [[to_hex(each)] if each is not None else [] for each in hashes]
+        answers = self._call_many([("chain_getHeader", params) for params in asked])
+        found: list[Header | None] = []
+        for block_hash, answer in zip(hashes, answers, strict=True):
+            header = None if answer is None else self._read(headers.from_json, answer)
+            # Some stand-ins answer with another block instead of none.
+            if header is not None and block_hash is not None and header.hash() != block_hash:
+                header = None
+            found.append(header)
+        return found
+
+    def block_hashes(self, heights: Iterable[int]) -> list[bytes | None]:
+        """The hashes of the blocks at some heights; None where there is none yet.
+
+        Raises:
+            NodeError: an answer is missing or wrong.
+        """
+        answers = self._call_many([("chain_getBlockHash", [height]) for height in heights])
+        return [None if answer is None else self._hash(answer) for answer in answers]
+
+    def finalized(self) -> bytes:
+        """The hash of the newest final block.
+
+        Raises:
+            NodeError: no such answer.
+        """
+        return self._hash(self._call("chain_getFinalizedHead"))
+
+    def subscribe_heads(self) -> None:
+        """Have best heads announced; the present one comes at once.
+
+        Raises:
+            NodeError: it refused.
+        """
+        self._heads = self.connection.subscribe("chain_subscribeNewHeads")
+
+    def next_head(self, timeout_s: float) -> Header | None:
+        """The next announced head, None when there is none in time.
+
+        Raises:
+            NodeError: the connection broke.
+        """
+        assert self._heads is not None, "subscribe_heads comes first"
+        announced = self.connection.notification(self._heads, timeout_s)
+        return None if announced is None else self._read(headers.from_json, announced)
+
+    # Twins
+
+    def twins(self, ids: Iterable[int], at: bytes | None = None) -> Twins:
+        """Several twins, all read at one block.
+
+        Args:
+            ids: which.
+            at: hash of the block; None for the newest.
+
+        Raises:
+            NodeError: no such answer, or a twin that does not decode.
+        """
+        keys = [storage.twin_key(each) for each in dict.fromkeys(ids)]
+        head, values = self._values(keys, at)
+        found = [self._read(twin.decode, value) for value in values.values()]
+        return Twins(head, {each.id: each for each in found})
+
+    def twin_id_of(self, account: bytes, at: bytes | None = None) -> tuple[Head, int | None]:
+        """The id of an account's twin, and the block that says so.
+
+        Raises:
+            NodeError: no such answer.
+        """
+        key = storage.twin_id_key(account)
+        head, values = self._values([key], at)
+        return head, self._read(_u32, values[key]) if key in values else None
+
+    def last_twin_id(self) -> int:
+        """The id that was given last, 0 when there is no twin.
+
+        Raises:
+            NodeError: no such answer.
+        """
+        _, values = self._values([storage.LAST_TWIN_ID], None)
+        return self._read(_u32, values.get(storage.LAST_TWIN_ID, bytes(4)))
+
+    def page(self, start_key: bytes | None = None, size: int = bounds.PAGE_TWINS) -> Page | None:
+        """Some of all twins, at the newest block; None after the last.
+
+        Args:
+            start_key: `next_key` of the page before; None to begin.
+            size: how many at most.
+
+        Raises:
+            NodeError: no such answer, or a twin that does not decode.
+        """
+        head = self._head_of(None)
+        at = to_hex(head.hash)
+        # An empty start key is none: nodes give the keys after it.
+        start = to_hex(start_key) if start_key else None
+        answer = self._call("state_getKeysPaged", to_hex(storage.TWINS), size, start, at)
+        if not isinstance(answer, list) or len(answer) > size:
+            raise NodeError(f"{self.url}: not a list of at most {size} keys")
+        if not answer:
+            return None
+        keys = [self._read(_key, each) for each in answer]
+        if sorted(set(keys)) != keys or (start_key and keys[0] <= start_key):
+            raise NodeError(f"{self.url}: storage keys out of order")
+        _, values = self._values(keys, head.hash)
+        twins = tuple(self._read(twin.decode, value) for value in values.values())
+        return Page(head, twins, keys[-1])
+
+    # Events and transactions
+
+    def changes(self, blocks: Sequence[Header]) -> list[tuple[TwinChange, ...]]:
+        """The changes of twins in some blocks, in the order of `blocks`.
+
+        Raises:
+            StateDiscardedError: the node no longer has one of them.
+            BlockUnreadableError: the events of one do not decode.
+            NodeError: an answer is missing or wrong.
+        """
+        from chain.events import twin_changes
+
+        calls: list[tuple[str, Sequence[Any]]] = []
+        for block in blocks:
+            # A block is written by the runtime its parent left behind.
+            calls.append(("state_getRuntimeVersion", [to_hex(block.parent_hash)]))
+            calls.append(("state_getStorage", [to_hex(storage.EVENTS), to_hex(block.hash())]))
+        answers = self._call_many(calls)
+        changes = []
+        for block, version, value in zip(blocks, answers[::2], answers[1::2], strict=True):
+            raw = b"" if value is None else self._bytes(value, MAX_EVENTS_BYTES)
+            runtime = self.runtimes.get(self.connection, version, block.parent_hash)
+            changes.append(twin_changes(raw, runtime) if raw else ())
+        return changes
+
+    @property
+    def runtimes(self) -> Runtimes:
+        """The metadata of the chain's runtimes."""
+        if self._runtimes is None:
+            from chain.runtime import Runtimes
+
+            self._runtimes = Runtimes()
+        return self._runtimes
+
+    # Reading answers
+
+    def _values(self, keys: Sequence[bytes], at: bytes | None) -> tuple[Head, dict[bytes, bytes]]:
+        """Raw storage values, all of one block, and that block."""
+        if not keys:
+            return self._head_of(at), {}
+        values: dict[bytes, bytes] = {}
+        for first in range(0, len(keys), bounds.PAGE_TWINS):
+            chunk = keys[first : first + bounds.PAGE_TWINS]
+            params: list[Any] = [[to_hex(key) for key in chunk]]
+            answer = self._call(
+                "state_queryStorageAt", *params, *([to_hex(at)] if at is not None else [])
+            )
+            block_hash, changes = self._change_set(answer, set(chunk))
+            if at is not None and block_hash != at:
+                raise NodeError(f"{self.url}: read another block than it was asked to")
+            at = block_hash
+            values |= changes
+        return self._head_of(at), values
+
+    def _change_set(self, answer: Any, asked: set[bytes]) -> tuple[bytes, dict[bytes, bytes]]:
+        try:
+            (block,) = answer
+            block_hash, changes = block["block"], [(key, value) for key, value in block["changes"]]
+        except (TypeError, KeyError, ValueError):
+            raise NodeError(f"{self.url}: not the storage values of one block") from None
+        values: dict[bytes, bytes] = {}
+        for hex_key, hex_value in changes:
+            key = self._read(_key, hex_key)
+            if key not in asked:
+                raise NodeError(f"{self.url}: a storage value nobody asked for")
+            if hex_value is not None:
+                values[key] = self._bytes(hex_value, MAX_TWIN_BYTES)
+        return self._hash(block_hash), values
+
+    def _head_of(self, block_hash: bytes | None) -> Head:
+        """A block with its height; asks only when it is not the one asked last."""
+        if block_hash is None or self._last_head is None or self._last_head.hash != block_hash:
+            header = self.header(block_hash)
+            if header is None:
+                raise NodeError(f"{self.url}: does not know the block it has just read")
+            self._last_head = Head(header.number, header.hash())
+        return self._last_head
+
+    def _call(self, method: str, *params: Any) -> Any:
+        return self.connection.call(method, params)
+
+    def _call_many(self, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
+        return self.connection.call_many(calls)
+
+    def _hash(self, answer: Any) -> bytes:
+        value = self._bytes(answer, HASH_BYTES)
+        if len(value) != HASH_BYTES:
+            raise NodeError(f"{self.url}: a hash of {len(value)} bytes")
+        return value
+
+    def _bytes(self, answer: Any, max_bytes: int) -> bytes:
+        return self._read(lambda text: from_hex("answer", text, max_bytes), answer)
+
+    def _read(self, reader: Callable[[Any], _T], value: Any) -> _T:
+        try:
+            return reader(value)
+        except ChainFormatError as error:
+            raise NodeError(f"{self.url}: {error}") from error
+
+
+def _u32(value: bytes) -> int:
+    reader = scale.Reader(value)
+    number = reader.u32("number")
+    reader.finish("number")
+    return number
+
+
+def _key(value: Any) -> bytes:
+    return from_hex("key", value, 1024)

@@ -1,0 +1,81 @@
+"""What the events of a block say: changes of twins, and how a transaction ended.
+
+`proto.chain.events` reads a twin from a record, byte for byte; the metadata only tells where the
+records begin, as nobody else knows how long a foreign event is. Most blocks need not even that: a
+block without a twin event has its number nowhere in its bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from chain.errors import BlockUnreadableError
+from chain.runtime import Runtime
+from proto.chain import events
+from proto.chain.errors import ChainFormatError
+from proto.chain.events import TwinChange
+from proto.chain.storage import PALLET
+
+_SUCCESS: Final = ("System", "ExtrinsicSuccess")
+_FAILURE: Final = ("System", "ExtrinsicFailed")
+
+
+def twin_changes(value: bytes, runtime: Runtime) -> tuple[TwinChange, ...]:
+    """The twins that were made or changed in a block, in order.
+
+    Args:
+        value: of System.Events at the block.
+        runtime: of the block's parent.
+
+    Raises:
+        BlockUnreadableError: the events do not decode.
+    """
+    stored = runtime.event_index(PALLET, events.TWIN_STORED)
+    updated = runtime.event_index(PALLET, events.TWIN_UPDATED)
+    if not any(index is not None and index in value for index in (stored, updated)):
+        return ()
+    try:
+        changes = [
+            events.read_twin_record(value, record.offset, stored, updated)
+            for record in runtime.records(value)
+            if record.pallet == PALLET and record.name in (events.TWIN_STORED, events.TWIN_UPDATED)
+        ]
+    except ChainFormatError as error:
+        raise BlockUnreadableError(f"events of a block: {error}") from error
+    return tuple(change for change in changes if change is not None)
+
+
+def failure(value: bytes, runtime: Runtime, extrinsic: int) -> str | None:
+    """The name of the error a transaction ended with, None if it succeeded.
+
+    Args:
+        value: of System.Events at its block.
+        runtime: of the block's parent.
+        extrinsic: its number in the block.
+
+    Raises:
+        BlockUnreadableError: the events do not decode, or do not tell how it ended.
+    """
+    for record in runtime.records(value):
+        if record.extrinsic == extrinsic:
+            if (record.pallet, record.name) == _SUCCESS:
+                return None
+            if (record.pallet, record.name) == _FAILURE:
+                return _error_name(record.attributes, runtime)
+    raise BlockUnreadableError(f"events of a block: nothing of how transaction {extrinsic} ended")
+
+
+def _error_name(attributes: Any, runtime: Runtime) -> str:
+    """`TwinNotExists` of a module, `BadOrigin` or `Token.FundsUnavailable` of the system."""
+    error = attributes.get("dispatch_error") if isinstance(attributes, dict) else attributes
+    match error:
+        case {"Module": {"index": int(pallet), "error": str(number)}}:
+            # Four bytes, of which modules use the first.
+            return runtime.error_name(pallet, int(number[2:4], 16))
+        case {"Module": {"index": int(pallet), "error": int(number)}}:
+            return runtime.error_name(pallet, number)
+        case {**kinds} if len(kinds) == 1:
+            ((kind, detail),) = kinds.items()
+            return f"{kind}.{detail}" if isinstance(detail, str) and detail else str(kind)
+        case _:
+            return str(error)

@@ -1,0 +1,340 @@
+"""Follows the chain's best heads and tells what changes in twins.
+
+One `run` lasts until it is told to stop. It connects to a node, subscribes, and makes each head
+that is announced its *tip*:
+
+1. The *branch* from the tip to the head is found by going back through parents: mostly the head
+   itself; more when heads were skipped or the connection was lost; from an earlier block on when
+   the tip turned out to be on a fork that was left.
+2. Twins that changed on a fork are read again at the new head, as their change is taken back.
+3. The events of the branch are fetched, some blocks at a time, and told in the order of blocks.
+
+Where this cannot be done everything is marked stale and the head becomes the tip at once
+(*flush and jump*): no tip is known yet, more blocks were missed than the threshold, the node has
+discarded the state of a block in between, the fork began before the blocks remembered, or the
+events of a block cannot be decoded. The flush comes after the subscription is live, so no change
+falls in between.
+
+When a node fails, stalls or ends the connection, the next one has its turn, after 1, 2, 4 and then
+6 seconds as long as none works.
+
+What keeps old answers from replacing newer ones: everything told has a height, and so has every
+look-up (`Twins.head`). A `Sink` keeps the height with each twin and follows three rules, written at
+its methods.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final, NamedTuple, Protocol
+
+from chain import bounds
+from chain.client import Head, Node, Twins
+from chain.errors import BlockUnreadableError, NodeError, NodeSilentError, StateDiscardedError
+from chain.rpc import check_urls
+from proto.chain.events import TwinChange
+from proto.chain.headers import Header
+from proto.chain.twin import Twin
+
+logger = logging.getLogger(__name__)
+
+_POLL_S: Final = 0.25
+"""How soon a follower that waits for a head notices that it shall stop."""
+
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 6.0
+_MOST_DOUBLINGS: Final = 8
+_HEADERS_AT_ONCE: Final = 200
+
+
+class Sink(Protocol):
+    """What the follower tells; called from its thread, in the order of the chain.
+
+    What a sink raises ends `run`.
+    """
+
+    def twin_changed(self, twin: Twin, height: int) -> None:
+        """A twin was made or changed.
+
+        Keep it, and `height` with it, unless what is kept is not stale and has a greater height.
+        A look-up replaces what is kept and not stale only if its height is greater: so the answer
+        to one that was under way is not kept.
+        """
+
+    def twin_reverted(self, twin_id: int, twin: Twin | None, height: int) -> None:
+        """A change was taken back; this is the twin now, None if there is none.
+
+        Keep it whatever is kept.
+        """
+
+    def flush(self, height: int) -> None:
+        """Changes may have been missed: mark all twins stale, whatever their heights.
+
+        A stale twin is replaced by any look-up read at `height` or above.
+        """
+
+    def at(self, head: Head) -> None:
+        """Everything up to this block has been told: where the next `Follower` may start."""
+
+
+class Port(Protocol):
+    """A node, as the follower uses it; see `chain.client.Node`."""
+
+    def limit(self, timeout_s: float) -> None: ...
+    def subscribe_heads(self) -> None: ...
+    def next_head(self, timeout_s: float) -> Header | None: ...
+    def headers(self, hashes: Sequence[bytes | None]) -> list[Header | None]: ...
+    def block_hashes(self, heights: Iterable[int]) -> list[bytes | None]: ...
+    def changes(self, blocks: Sequence[Header]) -> list[tuple[TwinChange, ...]]: ...
+    def twins(self, ids: Iterable[int], at: bytes | None = None) -> Twins: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How the follower is doing, for health and metrics."""
+
+    url: str = ""
+    """The node it is connected to; empty while there is none."""
+
+    tip: Head | None = None
+    """The last block told of."""
+
+    head_height: int = 0
+    """The highest head announced; above the tip while catching up."""
+
+    head_at: float | None = None
+    """When the last head was announced, on the follower's clock."""
+
+    last_error: str = ""
+    connections: int = 0
+    blocks: int = 0
+    changes: int = 0
+    flushes: int = 0
+    forks: int = 0
+
+
+class _Block(NamedTuple):
+    height: int
+    hash: bytes
+    changed: frozenset[int]
+
+
+class Follower:
+    """Tells a sink of every change of a twin.
+
+    Attributes:
+        progress: replaced as a whole, so any thread may read it.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        sink: Sink,
+        *,
+        start: Head | None = None,
+        catchup_threshold: int = bounds.CATCHUP_THRESHOLD,
+        stall_s: float = bounds.STALL_S,
+        connect: Callable[[str], Port] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            urls: addresses of the nodes, the preferred one first.
+            sink: told of everything.
+            start: what an earlier run told `Sink.at` last; None flushes and begins at the head.
+            catchup_threshold: how many missed blocks are read one by one.
+            stall_s: no head for this long, and the next node has its turn.
+            connect: opens a node; None for a real one.
+            clock: seconds, monotonic.
+
+        Raises:
+            ValueError: an address that is none.
+        """
+        self._urls = deque(check_urls(urls))
+        self._sink = sink
+        self._threshold = catchup_threshold
+        self._stall_s = stall_s
+        self._connect = connect or _node_opener()
+        self._clock = clock
+        # The newest block told of is the last. After a restart it stands alone: a fork that began
+        # before it is one whose beginning is not known.
+        self._recent: deque[_Block] = deque(maxlen=bounds.RECENT_BLOCKS)
+        # Greatest height told of, left forks included. What is told later must not have a smaller
+        # one, or a sink would take it for old.
+        self._highest = 0
+        if start is not None:
+            self._push(start, frozenset())
+        self.progress = Progress(tip=start)
+
+    def run(self, stop: threading.Event) -> None:
+        """Follow until `stop` is set; returns soon after, at the latest when a call has ended."""
+        failures = 0
+        while not stop.wait(self._pause_s(failures)):
+            heard_at = self.progress.head_at
+            try:
+                self._follow(self._urls[0], stop)
+            except NodeError as error:
+                logger.info("chain node left: %s", error)
+                self._note(url="", last_error=str(error))
+                self._urls.rotate(-1)
+                failures = 1 if self.progress.head_at != heard_at else failures + 1
+        self._note(url="")
+
+    def _pause_s(self, failures: int) -> float:
+        """None between one node and the next; a growing one after each round through all."""
+        rounds, place = divmod(failures, len(self._urls))
+        if place or not rounds:
+            return 0.0
+        return min(_FIRST_PAUSE_S * float(2 ** min(rounds - 1, _MOST_DOUBLINGS)), _LONGEST_PAUSE_S)
+
+    def _follow(self, url: str, stop: threading.Event) -> None:
+        node = self._connect(url)
+        try:
+            node.subscribe_heads()
+            self._note(url=url, connections=self.progress.connections + 1)
+            silent_since = self._clock()
+            while not stop.is_set():
+                head = self._next_head(node)
+                if head is not None:
+                    self._note(head_height=head.number, head_at=self._clock())
+                    node.limit(bounds.CALL_S)
+                    self._take(node, head, stop)
+                    silent_since = self._clock()
+                elif self._clock() - silent_since >= self._stall_s:
+                    raise NodeSilentError(f"{url}: no new block for {self._stall_s:.0f} s")
+        finally:
+            node.close()
+
+    def _next_head(self, node: Port) -> Header | None:
+        """The newest of the heads that wait; those before it are back-filled."""
+        head = node.next_head(_POLL_S)
+        for _ in range(bounds.MAX_KEPT_NOTIFICATIONS):
+            newer = node.next_head(0) if head is not None else None
+            if newer is None:
+                break
+            head = newer
+        return head
+
+    # Making a head the tip
+
+    def _take(self, node: Port, head: Header, stop: threading.Event) -> None:
+        known = {block.hash for block in self._recent}
+        if head.hash() in known:
+            # The tip, or a block before it: then the node lags behind the one we had.
+            return
+        if not self._recent:
+            return self._jump(head, "no earlier block is known")
+        tip = self._recent[-1]
+        missed = head.number - tip.height
+        if missed > self._threshold:
+            return self._jump(head, f"{missed} blocks were missed")
+        try:
+            branch = self._branch(node, head, known)
+            if branch is not None:
+                return self._tell_branch(node, branch, stop)
+        except (StateDiscardedError, BlockUnreadableError) as error:
+            return self._jump(head, str(error))
+        # Perhaps the node only lags behind the one we had: that shows when it is past the tip.
+        if missed > 0 or -missed > bounds.RECENT_BLOCKS:
+            self._jump(head, f"block {head.number} does not follow from block {tip.height}")
+
+    def _branch(self, node: Port, head: Header, known: set[bytes]) -> list[Header] | None:
+        """The blocks from behind a known one to `head`; None when no known one is found."""
+        lowest = self._recent[0].height
+        branch = [head]
+        while branch[-1].parent_hash not in known:
+            if branch[-1].number - 1 <= lowest:
+                return None
+            branch += self._ancestors(node, branch[-1])
+        branch.reverse()
+        return branch
+
+    def _ancestors(self, node: Port, block: Header) -> list[Header]:
+        """Some blocks before `block`, each the parent of the one before; at least one."""
+        down_to = min(block.number - 1, self._recent[-1].height)
+        heights = range(block.number - 1, down_to - 1, -1)[:_HEADERS_AT_ONCE]
+        hashes = [each for each in node.block_hashes(heights) if each is not None]
+        if not hashes or hashes[0] != block.parent_hash:
+            # The node has left this branch meanwhile, but still has its blocks.
+            hashes = [block.parent_hash]
+        ancestors: list[Header] = []
+        for header in node.headers(hashes):
+            child = ancestors[-1] if ancestors else block
+            if header is None or header.hash() != child.parent_hash:
+                break
+            if header.number != child.number - 1:
+                raise NodeError(f"block {header.number} is the parent of block {child.number}")
+            ancestors.append(header)
+        if not ancestors:
+            raise NodeError(f"the node does not have the parent of block {block.number}")
+        return ancestors
+
+    def _tell_branch(self, node: Port, branch: list[Header], stop: threading.Event) -> None:
+        self._leave_fork(node, branch)
+        blocks = iter(branch)
+        while (batch := list(islice(blocks, bounds.CATCH_UP_BLOCKS))) and not stop.is_set():
+            node.limit(bounds.CALL_S)
+            for block, changes in zip(batch, node.changes(batch), strict=True):
+                self._highest = max(self._highest, block.number)
+                for change in changes:
+                    self._sink.twin_changed(change.twin, self._highest)
+                head = Head(block.number, block.hash())
+                self._push(head, frozenset(change.twin.id for change in changes))
+                self._note(
+                    tip=head,
+                    blocks=self.progress.blocks + 1,
+                    changes=self.progress.changes + len(changes),
+                )
+            self._sink.at(head)
+
+    def _leave_fork(self, node: Port, branch: list[Header]) -> None:
+        """Take back what was told of blocks that do not lead to the head."""
+        left: set[int] = set()
+        depth = 0
+        while self._recent[-1 - depth].hash != branch[0].parent_hash:
+            left |= self._recent[-1 - depth].changed
+            depth += 1
+        if not depth:
+            return
+        head = branch[-1]
+        logger.info("chain fork: %d blocks left, %d twins read again", depth, len(left))
+        twins = node.twins(sorted(left), head.hash()).found if left else {}
+        # Whatever was read on the fork must look older than this.
+        self._highest = max(self._highest, head.number)
+        for twin_id in sorted(left):
+            self._sink.twin_reverted(twin_id, twins.get(twin_id), self._highest)
+        for _ in range(depth):
+            self._recent.pop()
+        self._note(forks=self.progress.forks + 1)
+
+    def _jump(self, head: Header, why: str) -> None:
+        logger.info("all twins are stale from block %d on: %s", head.number, why)
+        self._sink.flush(head.number)
+        self._recent.clear()
+        self._highest = head.number
+        tip = Head(head.number, head.hash())
+        self._push(tip, frozenset())
+        self._note(tip=tip, flushes=self.progress.flushes + 1)
+        self._sink.at(tip)
+
+    def _push(self, head: Head, changed: frozenset[int]) -> None:
+        self._highest = max(self._highest, head.height)
+        self._recent.append(_Block(head.height, head.hash, changed))
+
+    def _note(self, **changes: Any) -> None:
+        self.progress = replace(self.progress, **changes)
+
+
+def _node_opener() -> Callable[[str], Port]:
+    """Opens real nodes; the metadata of their runtimes is read once."""
+    from chain.runtime import Runtimes
+
+    runtimes = Runtimes()
+    return lambda url: Node(url, runtimes)

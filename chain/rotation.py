@@ -1,0 +1,177 @@
+"""Look-ups that survive the loss of a node.
+
+There is one connection at a time, to the node at the head of the list. When it fails, the next one
+has its turn and the failed one goes to the tail; a node that works stays at the head. A look-up
+makes at most two attempts for each node, all within 12 seconds, and then says that the chain is
+away: that a twin does not exist is only said by a node that answered.
+
+A `Rotation` may be used by several threads; their look-ups go one after the other, so ask for many
+twins at once (`twins`) rather than for one many times.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+from chain import bounds
+from chain.client import Head, Node, Page, Twins
+from chain.errors import ChainAwayError, NodeError
+from chain.rpc import check_urls
+from proto.chain.twin import Twin
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+class Found(NamedTuple):
+    """A twin, and the height of the block it was read at."""
+
+    twin: Twin
+    height: int
+
+
+class Rotation:
+    """Some nodes of one chain, asked in turn.
+
+    Every look-up raises `ChainAwayError` when no node answered.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        look_up_s: float = bounds.LOOK_UP_S,
+        attempt_s: float = bounds.ATTEMPT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            urls: addresses of the nodes, ws:// or wss://, the preferred one first.
+            look_up_s: how long a look-up may take with all its attempts.
+            attempt_s: how long one of these may take.
+            clock: seconds, monotonic.
+
+        Raises:
+            ValueError: an address that is none.
+        """
+        self._urls = deque(check_urls(urls))
+        self._look_up_s = look_up_s
+        self._attempt_s = attempt_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._node: Node | None = None
+        self._away = ""
+        self._away_until = float("-inf")
+
+    @property
+    def url(self) -> str:
+        """The node that is asked next."""
+        return self._urls[0]
+
+    def twin(self, twin_id: int) -> Found | None:
+        """A twin, None if there is none with this id."""
+        twins = self.twins([twin_id])
+        twin = twins.found.get(twin_id)
+        return Found(twin, twins.head.height) if twin is not None else None
+
+    def twins(self, ids: Iterable[int]) -> Twins:
+        """Several twins, read at one block; those that do not exist are missing."""
+        wanted = list(ids)
+        return self._ask(lambda node: node.twins(wanted))
+
+    def twin_by_account(self, account: bytes) -> Found | None:
+        """The twin of an account, None if it has none."""
+
+        def ask(node: Node) -> Found | None:
+            head, twin_id = node.twin_id_of(account)
+            if twin_id is None:
+                return None
+            twin = node.twins([twin_id], head.hash).found.get(twin_id)
+            return Found(twin, head.height) if twin is not None else None
+
+        return self._ask(ask)
+
+    def last_twin_id(self) -> int:
+        """The highest id of a twin, 0 when there is no twin."""
+        return self._ask(lambda node: node.last_twin_id())
+
+    def head(self) -> Head:
+        """The newest block."""
+
+        def ask(node: Node) -> Head:
+            header = node.best()
+            return Head(header.number, header.hash())
+
+        return self._ask(ask)
+
+    def pages(self, start_key: bytes | None = None) -> Iterator[Page]:
+        """All twins, in pages; each page is read at the newest block of its moment.
+
+        A twin that is made or changed meanwhile may be missed or old: it is the follower that
+        tells of it.
+
+        Args:
+            start_key: `next_key` of the last page an earlier run has kept.
+        """
+        while (page := self._page(start_key)) is not None:
+            yield page
+            start_key = page.next_key
+
+    def close(self) -> None:
+        """Close the connection; the next look-up opens another."""
+        with self._lock:
+            self._drop()
+
+    def _page(self, start_key: bytes | None) -> Page | None:
+        return self._ask(lambda node: node.page(start_key))
+
+    def _ask(self, task: Callable[[Node], _T]) -> _T:
+        deadline = self._clock() + self._look_up_s
+        if not self._lock.acquire(timeout=self._look_up_s):
+            raise ChainAwayError(f"other look-ups have been waiting for {self._look_up_s:.0f} s")
+        try:
+            if self._clock() < self._away_until:
+                raise ChainAwayError(self._away)
+            return self._attempts(task, deadline)
+        finally:
+            self._lock.release()
+
+    def _attempts(self, task: Callable[[Node], _T], deadline: float) -> _T:
+        reasons: dict[str, str] = {}
+        for _ in range(2 * len(self._urls)):
+            left_s = deadline - self._clock()
+            if left_s <= 0:
+                break
+            limit_s = min(left_s, self._attempt_s)
+            try:
+                if self._node is None or not self._node.usable:
+                    self._drop()
+                    self._node = Node(self._urls[0], timeout_s=limit_s)
+                else:
+                    self._node.limit(limit_s)
+                answer = task(self._node)
+            except NodeError as error:
+                reasons[self._urls[0]] = str(error)
+                logger.info("chain node failed: %s", error)
+                self._drop()
+                self._urls.rotate(-1)
+            except BaseException:
+                # Half an answer may still be on its way.
+                self._drop()
+                raise
+            else:
+                return answer
+        self._away = f"no chain node answered: {'; '.join(reasons.values())}"
+        self._away_until = self._clock() + bounds.AWAY_PAUSE_S
+        raise ChainAwayError(self._away)
+
+    def _drop(self) -> None:
+        if self._node is not None:
+            self._node.close()
+            self._node = None
