@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from relay.queues import keys, resp
 from relay.queues.destination import Destination
 
 if TYPE_CHECKING:
+    from proto.rmb.reasons import MessageReason
     from proto.rmb.types_pb2 import Envelope
     from relay.federation.accounts import Charge
-    from relay.sessions.sender import Sender
     from relay.sessions.session import Removal, Session
 
 Handler = Callable[[Any], None]
 
 
-Item = tuple[Destination, bytes, "Sender | None", "Envelope"]
-"""A message on its way into a stream; without a sender it was made by the relay."""
+class Origin(Protocol):
+    """What a message came from: a connection here, or a request of another relay."""
+
+    key: keys.SessionKey  # of its sender
+
+    def refuse_stored(self, envelope: Envelope, reason: MessageReason) -> None:
+        """The message could not be stored."""
+
+
+class Waiter(Protocol):
+    """What waits for a batch."""
+
+    def batch_done(self) -> None:
+        """The batch is applied, or refused."""
+
+
+Item = tuple[Destination, bytes, Origin | None, "Envelope"]
+"""A message on its way into a stream; without an origin it was made by the relay."""
 
 
 class Batch:
@@ -51,7 +67,7 @@ class Batch:
         self.removals: list[tuple[Session, list[Removal]]] = []
         self.absent: dict[Destination, dict[int, int]] = {}  # not held here -> messages by source
         self.handlers: list[Handler] = []  # for the replies after those of the items
-        self.waiters: list[Sender] = []
+        self.waiters: list[Waiter] = []
         self.size_bytes = 0
         self.commands = 0
         self.encoded_at = 0.0

@@ -26,14 +26,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import hiredis
 
 from relay.queues import keys, resp
-from relay.queues.batch import Batch, Handler, Item, QueuePolicy, encode
+from relay.queues.batch import Batch, Handler, Item, Origin, QueuePolicy, encode
 from relay.queues.destination import Destination
 from relay.queues.pipe import LinkLost, RedisPipe
 
 if TYPE_CHECKING:
     from proto.rmb.types_pb2 import Envelope
     from relay.queues.address import Connect
-    from relay.sessions.sender import Sender
     from relay.sessions.session import Session
 
 log = logging.getLogger(__name__)
@@ -117,7 +116,7 @@ class CommitLog:
     # --- what goes in -------------------------------------------------------------------------
 
     def add(
-        self, destination: Destination, payload: bytes, sender: Sender | None, envelope: Envelope
+        self, destination: Destination, payload: bytes, sender: Origin | None, envelope: Envelope
     ) -> Batch:
         """Puts a message into the batch that fills, and returns that batch."""
         batch = self.filling

@@ -1,7 +1,7 @@
 """The ASGI application of a relay worker: the public listener.
 
-Websockets go to the consumer; a handful of HTTP answers are given here. Everything an operator
-does is on the other listener.
+Websockets go to the consumer, messages of other relays to `relay.federation.inbound`; a handful of
+HTTP answers are given here. Everything an operator does is on the other listener.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relay.ops.exposition import CONTENT_TYPE, render
 from relay.ops.health import STATE_REASONS
 from relay.ops.workers import list_workers_async
 from relay.sessions.routing import websocket_urlpatterns
-from relay.sessions.runtime import Runtime, install
+from relay.sessions.runtime import Runtime, install, running
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -49,6 +49,8 @@ class RelayApp:
         if scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
         elif scope["type"] == "http":
+            if await self._federation(scope, receive, send):
+                return
             status, content_type, body = await self._answer(scope)
             headers = [(b"content-type", content_type.encode())]
             headers.append((b"content-length", b"%d" % len(body)))
@@ -72,6 +74,16 @@ class RelayApp:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
+    async def _federation(self, scope: dict[str, Any], receive: Receive, send: Send) -> bool:
+        """Answers what other relays ask; False where it is something else."""
+        if scope["method"] != "POST":
+            return False
+        inbound = (await running()).inbound
+        if not inbound.serves(scope["path"]):
+            return False
+        await inbound.serve(scope, receive, send)
+        return True
+
     async def _answer(self, scope: dict[str, Any]) -> Answer:
         method, path = scope["method"], scope["path"]
         if method == "GET" and path == "/live":
@@ -80,8 +92,6 @@ class RelayApp:
             return self._ready()
         if method == "GET" and path == "/metrics" and self._may_read_metrics(scope):
             return await self._metrics()
-        if method == "POST" and path == "/":
-            return 503, TEXT, b"federation is not served by this release"
         return 404, TEXT, b"not found"
 
     def _ready(self) -> Answer:

@@ -25,6 +25,7 @@ class Control:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self.started_s = worker.wall_s()
+        self.relays: dict[str, frozenset[str]] = {}  # domain -> what was decided about that relay
         self._version: bytes | None = None
         self._twins_version: bytes | None = None
 
@@ -64,6 +65,7 @@ class Control:
         overrides: dict[int, Limit] = {}
         default = worker.options.limit
         kicks: dict[str, str] = {}
+        relays: dict[str, frozenset[str]] = {}
         for name, value in fields.items():
             kind, _, subject = name.partition(":")
             try:
@@ -75,10 +77,13 @@ class Control:
                     overrides[int(subject)] = _limit(value)
                 elif kind == "kick":
                     kicks[subject] = value
+                elif kind == "relay":
+                    relays[subject] = frozenset(value.split())
                 elif kind == "drain" and subject == worker.boot_id:
                     worker.leave()
             except ValueError:
                 log.error("control state: %s = %.80r makes no sense", name, value)
+        self.relays = relays
         worker.router.banned = banned
         worker.router.generation += 1
         worker.meters.change(default, overrides)

@@ -78,6 +78,10 @@ class MeterBook:
         if not meter.users:
             self._meters.pop(meter.twin, None)
 
+    def limits(self, twin: int) -> bool:
+        """Whether a twin has a limit at all."""
+        return self._limit(twin) != UNLIMITED
+
     def change(self, default: Limit, overrides: dict[int, Limit]) -> None:
         """Puts changed limits into force, for connections that are there too."""
         self.default = default

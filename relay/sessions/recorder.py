@@ -14,6 +14,7 @@ from proto.rmb.reasons import MessageReason, SessionReason
 
 if TYPE_CHECKING:
     from proto.rmb.types_pb2 import Envelope
+    from relay.queues.batch import Origin
     from relay.queues.destination import Destination
     from relay.sessions.sender import Sender
     from relay.sessions.session import Session
@@ -32,7 +33,7 @@ class Recorder:
         """A message passed the checks and is on its way into a queue or the outbox."""
 
     def queued(
-        self, destination: Destination, sender: Sender | None, envelope: Envelope, entry_id: bytes
+        self, destination: Destination, sender: Origin | None, envelope: Envelope, entry_id: bytes
     ) -> None:
         """A message is committed to the stream of its destination."""
 

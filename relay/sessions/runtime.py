@@ -18,6 +18,7 @@ from redis.backoff import ConstantBackoff
 
 from proto.limits.window import Limit
 from proto.rmb.bounds import Bounds
+from relay.federation.inbound import Inbound
 from relay.federation.outbox import OutboxBounds
 from relay.federation.wake import Starter
 from relay.ops.control import GROUP
@@ -87,12 +88,14 @@ class Runtime:
             max_sid_bytes=config.relay.max_sid_bytes,
             max_token_lifetime_s=config.relay.max_token_lifetime_s,
         )
+        self.inbound = Inbound(self.worker, config)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Starts the worker. Redis may be away: then the worker is there, and not ready."""
         self._history.start()
         self.worker.start()
+        self.inbound.start()
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._nudges()),
@@ -110,6 +113,7 @@ class Runtime:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.inbound.stop()
         await self.worker.stop()
         await asyncio.to_thread(self._starter.stop)
         await asyncio.to_thread(self._history.stop)
@@ -122,6 +126,7 @@ class Runtime:
             "relay_twins_cached": len(self.twins),
             "relay_history_dropped_total": self._history.dropped,
             "federation_start_failures_total": self._starter.failures,
+            **self.inbound.figures(),
         }
 
     async def _progress(self) -> None:

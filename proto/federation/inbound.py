@@ -1,0 +1,85 @@
+"""The first look at an envelope another relay brought: may it be for us, and who says so?
+
+There is no session it came through, so nothing in it is believed by itself: the destination twin
+must be served here, and the signature must be the source twin's. Both need look-ups, which come
+after this. Only relays make envelopes without a source, and those are errors: nobody signs them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from proto.rmb import types_pb2 as pb
+from proto.rmb.address import SessionKey, from_message
+from proto.rmb.bounds import DEFAULT_BOUNDS, MAX_CHARACTER_BYTES, Bounds
+from proto.rmb.reasons import MessageReason
+
+_parse = pb.Envelope.FromString
+
+
+class Examined(NamedTuple):
+    """The verdict on one envelope.
+
+    Attributes:
+        envelope: parsed; None where the bytes are none.
+        destination: the session it is for; None only with a reason.
+        source: twin that must have signed it; 0 for an error that a relay made.
+        reason: why it is refused.
+    """
+
+    envelope: pb.Envelope | None
+    destination: SessionKey | None
+    source: int
+    reason: MessageReason | None
+
+
+def examine(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Examined:
+    """Parses and judges one envelope.
+
+    Args:
+        raw: its bytes.
+        bounds: sizes the fields may have.
+    """
+    if not raw:
+        return Examined(None, None, 0, MessageReason.EMPTY)
+    try:
+        envelope = _parse(raw)
+    except DecodeError:
+        return Examined(None, None, 0, MessageReason.UNPARSABLE)
+    destination = envelope.destination
+    twin, source = destination.twin, envelope.source.twin
+    if not twin:
+        return Examined(envelope, None, source, MessageReason.MISSING_DESTINATION)
+    key = from_message(destination)
+    if _has_large_field(envelope, len(raw), key[1], bounds):
+        return Examined(envelope, None, source, MessageReason.TOO_LARGE)
+    if not source and not envelope.HasField("error"):
+        return Examined(envelope, None, source, MessageReason.BAD_SIGNATURE)
+    return Examined(envelope, (twin, key[1]), source, None)
+
+
+def _has_large_field(
+    envelope: pb.Envelope, size_bytes: int, connection: str | None, bounds: Bounds
+) -> bool:
+    # A field is not larger than the envelope, so most envelopes need no look at theirs.
+    connection_bytes = bounds.connection_bytes
+    if _above(connection or "", connection_bytes):
+        return True
+    if _above(envelope.source.connection, connection_bytes):
+        return True
+    if size_bytes <= bounds.unchecked_bytes:
+        return False
+    return (
+        _above(envelope.uid, bounds.uid_bytes)
+        or _above(envelope.tags, bounds.tags_bytes)
+        or (
+            size_bytes > bounds.relays_bytes
+            and _above("".join(envelope.relays), bounds.relays_bytes)
+        )
+    )
+
+
+def _above(text: str, bound_bytes: int) -> bool:
+    return len(text) * MAX_CHARACTER_BYTES > bound_bytes and len(text.encode()) > bound_bytes

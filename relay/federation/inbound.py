@@ -1,0 +1,228 @@
+"""Messages from other relays over HTTP: `POST /` with one envelope, and the batch form.
+
+A request's way: its body is read up to the bound (`inbound_body`), its messages are decided
+(`inbound_intake`), and each has an answer: 202 when it is committed, a 4xx that is final, or 503
+for what passes (`proto.federation.answers`). The batch form answers 200 with a status for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from proto.federation import batch
+from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
+from proto.federation.errors import BatchBound, BatchError
+from proto.limits.bucket import TokenBuckets
+from proto.rmb.reasons import MessageReason
+from proto.websocket.bounds import PartialBudget
+from relay.federation.inbound_body import (
+    BodyError,
+    Receive,
+    Send,
+    read_body,
+    send_answer,
+    send_early_answer,
+)
+from relay.federation.inbound_intake import Arrival, Intake
+from relay.federation.inbound_memory import mark
+from relay.federation.inbound_partners import InboundPartners, Partner
+from relay.federation.verification import Verification
+from relay.ops.metric_names import series
+
+if TYPE_CHECKING:
+    from relay.sessions.worker import Worker
+
+log = logging.getLogger(__name__)
+
+SINGLE_PATH: Final = "/"
+MAX_DOMAIN_BYTES: Final = 260
+"""A host name and a port."""
+STOP_S: Final = 3.0
+"""How long a stop waits for requests that are being decided."""
+
+_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
+_BYTES: Final = (b"content-type", b"application/octet-stream")
+_OFFER: Final = (batch.OFFER_HEADER.lower().encode(), batch.OFFER.encode())
+_RELAY: Final = batch.RELAY_HEADER.lower().encode()
+_DELIVERY: Final = batch.DELIVERY_HEADER.lower().encode()
+
+
+class Inbound:
+    """The federation endpoint of one worker."""
+
+    def __init__(self, worker: Worker, config: Any) -> None:
+        """
+        Args:
+            worker: takes the messages.
+            config: `rmbsite.config.Config`.
+        """
+        federation = config.federation
+        self._worker = worker
+        self._offers_batch: bool = federation.batch
+        self._max_message_bytes: int = config.relay.max_message_bytes
+        self._bodies = PartialBudget(config.relay.partial_bytes)
+        self._verification = Verification(federation.verify_processes)
+        self._partners = InboundPartners(worker)
+        self._intake = Intake(worker, self._verification, self._partners)
+        self._addresses: TokenBuckets[str] | None = None
+        if federation.requests_per_ip_per_s:
+            rate = federation.requests_per_ip_per_s
+            self._addresses = TokenBuckets(rate, rate)
+        self._answers: Counter[tuple[int, Reason | None]] = Counter()
+
+    def start(self) -> None:
+        """Begins what goes on beside requests."""
+        self._partners.start()
+
+    async def stop(self) -> None:
+        """Waits for what is being decided, then ends; new requests are refused by then."""
+        deadline = self._worker.loop.time() + STOP_S
+        while self._intake.under_way and self._worker.loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        await self._partners.stop()
+        await self._verification.stop()
+
+    def serves(self, path: str) -> bool:
+        """Whether a POST to this path is one of federation."""
+        return path == SINGLE_PATH or (self._offers_batch and path == batch.PATH)
+
+    def figures(self) -> dict[str, float]:
+        """Figures for the metrics."""
+        figures: dict[str, float] = {
+            "federation_inbound_accepted_total": self._answers[TAKEN.status, None],
+            "federation_inbound_repeated_total": self._answers[REPEATED.status, None],
+            "federation_inbound_forgotten_total": self._intake.memory.forgotten,
+            "federation_inbound_checks_waiting": self._verification.waiting,
+            "federation_inbound_checkers_restarted_total": self._verification.restarts,
+        }
+        for (status, reason), count in self._answers.items():
+            if reason is not None:
+                name = series(
+                    "federation_inbound_refused_total", status=str(status), reason=reason.value
+                )
+                figures[name] = count
+        return figures
+
+    async def serve(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        announced = relay = delivery = b""
+        for name, value in scope["headers"]:
+            if name == b"content-length":
+                announced = value
+            elif name == _RELAY:
+                relay = value
+            elif name == _DELIVERY:
+                delivery = value
+        address = (scope.get("client") or ("", 0))[0]
+        domain = relay.decode("latin-1") if len(relay) <= MAX_DOMAIN_BYTES else ""
+        partner = self._partners.identify(address, domain)
+        single = scope["path"] == SINGLE_PATH
+        refusal = self._refusal(partner, address)
+        if refusal is not None:
+            await self._refuse_early(refusal, receive, send)
+            return
+        try:
+            limit = self._max_message_bytes if single else batch.MAX_BODY_BYTES
+            body = await read_body(receive, announced, limit, self._bodies)
+        except BodyError as error:
+            if error.answer is not None:
+                await self._refuse_early(error.answer, receive, send)
+            else:
+                self._count(refused(InboundReason.BODY_ENDED), None)
+            return
+        if single:
+            await self._serve_single(body, delivery, partner, address, send)
+        else:
+            await self._serve_batch(body, partner, address, send)
+
+    def _refusal(self, partner: Partner, address: str) -> Answer | None:
+        """What is found before the body is read."""
+        worker = self._worker
+        reason: Reason | None = None
+        if worker.draining:
+            reason = InboundReason.DRAINING
+        elif partner.blocked:
+            reason = InboundReason.BLOCKED
+        elif not self._within_rate(address, 1):
+            reason = InboundReason.ADDRESS_LIMIT
+        elif not worker.commit.pipe.usable:
+            reason = InboundReason.REDIS_AWAY
+        elif worker.commit.overfull:
+            reason = InboundReason.OVERFULL
+        return None if reason is None else refused(reason)
+
+    def _within_rate(self, address: str, messages: int) -> bool:
+        if self._addresses is None or not messages:
+            return True
+        tokens = min(messages, self._addresses.burst)
+        return self._addresses.take(address, self._worker.loop.time(), tokens)
+
+    async def _serve_single(
+        self, body: bytes, delivery: bytes, partner: Partner, address: str, send: Send
+    ) -> None:
+        arrival = Arrival(body)
+        named = batch.parse_delivery_header(delivery.decode("latin-1")) if delivery else None
+        if named is not None:
+            relay_id, delivery_id, arrival.retry = named
+            arrival.mark = mark(relay_id, delivery_id.encode(), body)
+        await self._intake.take([arrival], partner, address)
+        answer = arrival.answer
+        assert answer is not None
+        self._count(answer, arrival)
+        status = TAKEN.status if answer is REPEATED else answer.status
+        await send_answer(send, status, self._headers(answer), answer.text.encode())
+
+    async def _serve_batch(self, body: bytes, partner: Partner, address: str, send: Send) -> None:
+        try:
+            relay_id, records = batch.decode(body)
+            relay_name = relay_id.decode("ascii")
+        except (BatchError, UnicodeDecodeError) as error:
+            reason: Reason = (
+                MessageReason.TOO_LARGE
+                if isinstance(error, BatchBound)
+                else InboundReason.BAD_BATCH
+            )
+            await self._answer(refused(reason), send)
+            return
+        if not self._within_rate(address, len(records) - 1):
+            await self._answer(refused(InboundReason.ADDRESS_LIMIT), send)
+            return
+        arrivals = [
+            Arrival(record.envelope, mark(relay_name, record.id, record.envelope), record.retry)
+            for record in records
+        ]
+        await self._intake.take(arrivals, partner, address)
+        statuses = []
+        for arrival in arrivals:
+            assert arrival.answer is not None
+            self._count(arrival.answer, arrival)
+            statuses.append(arrival.answer.status)
+        await send_answer(send, 200, [_BYTES, _OFFER], batch.encode_answer(statuses))
+
+    # --- answers ------------------------------------------------------------------------------
+
+    async def _answer(self, answer: Answer, send: Send) -> None:
+        self._count(answer, None)
+        await send_answer(send, answer.status, self._headers(answer), answer.text.encode())
+
+    async def _refuse_early(self, answer: Answer, receive: Receive, send: Send) -> None:
+        self._count(answer, None)
+        text = answer.text.encode()
+        await send_early_answer(receive, send, answer.status, self._headers(answer), text)
+
+    def _headers(self, answer: Answer) -> list[tuple[bytes, bytes]]:
+        headers = [_TEXT] if answer.text else []
+        if self._offers_batch:
+            headers.append(_OFFER)
+        if answer.retry_after_s:
+            headers.append((b"retry-after", b"%d" % answer.retry_after_s))
+        return headers
+
+    def _count(self, answer: Answer, arrival: Arrival | None) -> None:
+        """What is refused for good ends here; the rest comes again or goes elsewhere."""
+        self._answers[answer.status, answer.reason] += 1
+        if answer.final and isinstance(answer.reason, MessageReason):
+            self._worker.drop(None, arrival.envelope if arrival else None, answer.reason)

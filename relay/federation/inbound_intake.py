@@ -1,0 +1,375 @@
+"""How a worker takes messages of other relays, once their bytes are here.
+
+    examine   is it an envelope with a destination?                 `proto.federation.inbound`
+    repeats   was this delivery accepted before?                    `inbound_memory`
+    look up   destination and source twin, from the cache mostly
+    check     the destination belongs here, the source has signed   `verification`
+    store     limits, then the group commit, as for a message of a session here
+
+All waiting comes before *store*, which decides about the messages of a request in one go and in
+their order: what a session of another relay sends arrives in the order it came in. What was handed
+to the group commit is answered when the commit is decided, however long that takes: a refusal
+meanwhile would have the message sent, and stored, twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
+from proto.federation.inbound import examine
+from proto.limits.bucket import TokenBuckets
+from proto.limits.window import WINDOW_S
+from proto.rmb.challenge import challenge
+from proto.rmb.reasons import MessageReason
+from proto.rmb.routing import Facts, Step, Twin, route
+from proto.rmb.tags import has_fail_fast
+from relay.federation.inbound_memory import Mark, Memory
+from relay.federation.inbound_partners import InboundPartners, Partner
+from relay.federation.verification import Check, ChecksFullError, Verification
+from relay.queues import keys
+from relay.sessions.meters import Meter
+from relay.twins.cache import MISSING, TwinLookupError
+from relay.twins.source import TwinRecord
+
+if TYPE_CHECKING:
+    from proto.rmb.types_pb2 import Envelope
+    from relay.queues.batch import Batch
+    from relay.sessions.worker import Worker
+
+log = logging.getLogger(__name__)
+
+LOOK_UPS: Final = 1024
+"""Twin look-ups for messages of other relays under way at once, in a worker."""
+ADDRESS_LOOK_UPS_PER_S: Final = 500
+"""... and begun per second and address: unknown twins are cheap to name."""
+BURST_S: Final = 5
+
+Records = dict[int, TwinRecord | TwinLookupError | None]
+
+
+class Arrival:
+    """One message on its way in.
+
+    Attributes:
+        payload: its bytes.
+        mark: names the delivery, where its sender does.
+        retry: it may have been accepted before.
+        answer: once it is decided.
+        envelope, key, destination, source: once it was examined; `source` is 0 for an error made
+            by a relay, `key` that of its sender's session.
+        relays: of the source twin.
+    """
+
+    __slots__ = ("answer", "destination", "envelope", "key", "mark", "payload", "relays", "retry")
+
+    def __init__(self, payload: bytes, mark: Mark | None = None, retry: bool = False) -> None:
+        self.payload = payload
+        self.mark = mark
+        self.retry = retry
+        self.answer: Answer | None = None
+        self.envelope: Envelope | None = None
+        self.key: keys.SessionKey = (0, None)
+        self.destination: keys.SessionKey = (0, None)
+        self.relays: tuple[str, ...] = ()
+
+    def refuse(self, reason: Reason, retry_after_s: int = 0) -> None:
+        """Ends it without being stored."""
+        self.answer = refused(reason, retry_after_s)
+
+    def refuse_stored(self, envelope: Envelope, reason: MessageReason) -> None:
+        """The group commit could not store it."""
+        self.refuse(reason)
+
+
+class _Commits:
+    """Waits until some batches are decided."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.done: asyncio.Future[None] = loop.create_future()
+        self._undecided = 0
+
+    def watch(self, batch: Batch) -> None:
+        self._undecided += 1
+        batch.waiters.append(self)
+
+    def batch_done(self) -> None:
+        self._undecided -= 1
+        if not self._undecided and not self.done.done():
+            self.done.set_result(None)
+
+
+class Intake:
+    """What a worker needs to take messages of other relays.
+
+    Attributes:
+        memory: of what was accepted.
+        under_way: requests that are being decided.
+    """
+
+    def __init__(
+        self, worker: Worker, verification: Verification, partners: InboundPartners
+    ) -> None:
+        self.memory = Memory()
+        self.under_way = 0
+        self._worker = worker
+        self._verification = verification
+        self._partners = partners
+        self._meters: dict[int, Meter] = {}  # of source twins with a limit
+        self._meters_window = 0
+        self._looking_up = 0
+        self._look_ups: TokenBuckets[str] = TokenBuckets(
+            ADDRESS_LOOK_UPS_PER_S, ADDRESS_LOOK_UPS_PER_S * BURST_S
+        )
+
+    async def take(self, arrivals: list[Arrival], partner: Partner, address: str) -> None:
+        """Decides about the messages of one request: each has its `answer` then.
+
+        Args:
+            arrivals: in the order they were sent.
+            partner: who brought them.
+            address: it called from.
+        """
+        self.under_way += 1
+        begun: list[Mark] = []
+        try:
+            for arrival in arrivals:
+                self._examine(arrival)
+                if arrival.mark is not None and arrival.answer is None:
+                    self._begin(arrival, arrival.mark, begun)
+            await self._find_repeats(_open(arrivals))
+            records = await self._records(_open(arrivals), partner, address)
+            for arrival in _open(arrivals):
+                self._place(arrival, records, partner)
+            if not partner.trusted:
+                await self._verify(_open(arrivals), records)
+            await self._ask_presence(_open(arrivals))
+            await self._store(arrivals, partner)
+        finally:
+            self.memory.under_way.difference_update(begun)
+            self.under_way -= 1
+
+    def _examine(self, arrival: Arrival) -> None:
+        envelope, destination, source, reason = examine(
+            arrival.payload, self._worker.envelope_bounds
+        )
+        arrival.envelope = envelope
+        if reason is not None:
+            arrival.refuse(reason)
+        elif envelope is not None and destination is not None:
+            arrival.destination = destination
+            connection = envelope.source.connection
+            arrival.key = (source, connection if envelope.source.HasField("connection") else None)
+
+    # --- repeats ------------------------------------------------------------------------------
+
+    def _begin(self, arrival: Arrival, mark: Mark, begun: list[Mark]) -> None:
+        if mark in self.memory.under_way:
+            arrival.refuse(InboundReason.UNDER_WAY)
+        else:
+            self.memory.under_way.add(mark)
+            begun.append(mark)
+
+    async def _find_repeats(self, arrivals: list[Arrival]) -> None:
+        retried = {arrival.mark: arrival for arrival in arrivals if arrival.mark and arrival.retry}
+        if not retried:
+            return
+        worker = self._worker
+        answered: asyncio.Future[set[Mark] | None] = worker.loop.create_future()
+        self.memory.look(list(retried), worker.wall_s(), worker.commit.submit, answered.set_result)
+        found = await answered
+        for known, arrival in retried.items():
+            if found is None:
+                arrival.refuse(InboundReason.REDIS_AWAY)
+            elif known in found:
+                arrival.answer = REPEATED
+
+    # --- twins --------------------------------------------------------------------------------
+
+    async def _records(self, arrivals: list[Arrival], partner: Partner, address: str) -> Records:
+        """The twins that have to be known, those that are not in memory looked up together."""
+        worker = self._worker
+        records: Records = {}
+        missing: list[int] = []
+        for arrival in arrivals:
+            for twin in (arrival.destination[0], arrival.key[0]):
+                if twin in records or not twin:
+                    continue
+                record = worker.twins.get(twin)
+                if record is MISSING:
+                    missing.append(twin)
+                records[twin] = None if record is MISSING else record
+        if missing:
+            found = await asyncio.gather(*(self._look_up(twin, address) for twin in missing))
+            records.update(zip(missing, found, strict=True))
+        return records
+
+    async def _look_up(self, twin: int, address: str) -> TwinRecord | TwinLookupError | None:
+        now = self._worker.loop.time()
+        if self._looking_up >= LOOK_UPS or not self._look_ups.take(address, now):
+            return TwinLookupError("too many look-ups")
+        self._looking_up += 1
+        try:
+            return await self._worker.twins.look_up(twin)
+        except TwinLookupError as error:
+            log.warning("twin %d cannot be looked up: %s", twin, error)
+            return error
+        finally:
+            self._looking_up -= 1
+
+    def _place(self, arrival: Arrival, records: Records, partner: Partner) -> None:
+        """Does the destination belong here, and may the source send here?"""
+        worker = self._worker
+        key, source = arrival.destination, arrival.key[0]
+        destination = worker.destinations.get(key)
+        if destination is None or destination.session is None:
+            record = records[key[0]]
+            if isinstance(record, TwinLookupError):
+                arrival.refuse(InboundReason.LOOK_UP_FAILED)
+                return
+            banned = worker.router.banned
+            facts = Facts(
+                guest=keys.key_text(key) in worker.guests.everywhere,
+                known=True,
+                twin=None if record is None else Twin(record.relays, key[0] in banned),
+            )
+            step, reason = route(facts, worker.domains)
+            if reason is not None:
+                arrival.refuse(reason)
+                return
+            if step is Step.FEDERATE:
+                arrival.refuse(MessageReason.NOT_HERE)
+                return
+        if not source:
+            return
+        record = records[source]
+        if isinstance(record, TwinLookupError):
+            if not partner.trusted:
+                arrival.refuse(InboundReason.LOOK_UP_FAILED)
+        elif record is None:
+            arrival.refuse(InboundReason.UNKNOWN_SOURCE)
+        elif source in worker.router.banned:
+            arrival.refuse(MessageReason.BANNED)
+        elif self._partners.blocks(record.relays):
+            arrival.refuse(InboundReason.BLOCKED)
+        else:
+            arrival.relays = record.relays
+
+    async def _verify(self, arrivals: list[Arrival], records: Records) -> None:
+        checked: list[Arrival] = []
+        checks: list[Check] = []
+        for arrival in arrivals:
+            record = records.get(arrival.key[0])
+            # An error made by a relay has no source, and nobody who could have signed it.
+            if isinstance(record, TwinRecord) and arrival.envelope is not None:
+                envelope = arrival.envelope
+                checked.append(arrival)
+                checks.append(Check(record.account, challenge(envelope), envelope.signature))
+        try:
+            verdicts = await self._verification.verify(checks)
+        except ChecksFullError:
+            for arrival in checked:
+                arrival.refuse(InboundReason.CHECKS_FULL)
+            return
+        for arrival, fits in zip(checked, verdicts, strict=True):
+            if not fits:
+                arrival.refuse(MessageReason.BAD_SIGNATURE)
+
+    async def _ask_presence(self, arrivals: list[Arrival]) -> None:
+        """For fail-fast: is a session that is not held by this worker held by another?"""
+        worker = self._worker
+        asked: dict[keys.SessionKey, asyncio.Future[bool]] = {}
+        urgent: list[Arrival] = []
+        for arrival in arrivals:
+            envelope = arrival.envelope
+            if envelope is None or not has_fail_fast(envelope.tags):
+                continue
+            destination = worker.destination(arrival.destination)
+            if destination.session is not None or destination.text in worker.guests.everywhere:
+                continue
+            urgent.append(arrival)
+            if arrival.destination not in asked:
+                asked[arrival.destination] = present = worker.loop.create_future()
+                worker.router.ask_presence(destination, present.set_result)
+        for arrival in urgent:
+            if not await asked[arrival.destination]:
+                arrival.refuse(MessageReason.OFFLINE_FAILFAST)
+
+    # --- storing ------------------------------------------------------------------------------
+
+    async def _store(self, arrivals: list[Arrival], partner: Partner) -> None:
+        worker = self._worker
+        commit = worker.commit
+        now_s = worker.wall_s()
+        held_back: set[int] = set()  # destination twins with a message that comes again later
+        stored: dict[Batch, list[Arrival]] = {}
+        for arrival in arrivals:
+            twin = arrival.destination[0]
+            if arrival.answer is None and twin in held_back:
+                arrival.refuse(InboundReason.BEFORE_REFUSED)
+            elif arrival.answer is None and arrival.envelope is not None:
+                self._admit(arrival, now_s)
+                if arrival.answer is None:
+                    destination = worker.destination(arrival.destination)
+                    batch = commit.add(destination, arrival.payload, arrival, arrival.envelope)
+                    stored.setdefault(batch, []).append(arrival)
+            if arrival.answer is not None and arrival.answer.status == 503:
+                held_back.add(twin)
+        if not stored:
+            return
+        commits = _Commits(worker.loop)
+        for batch, members in stored.items():
+            # Nothing was written since they were added, so this is in the MULTI with them.
+            for command in self.memory.note([each.mark for each in members if each.mark], now_s):
+                batch.outgoing.append((command, _ignore))
+            commits.watch(batch)
+        await commits.done
+        for members in stored.values():
+            for arrival in members:
+                if arrival.answer is None:
+                    arrival.answer = TAKEN
+                    self._partners.heard(partner, arrival.relays)
+
+    def _admit(self, arrival: Arrival, now_s: float) -> None:
+        """The limit of the source twin, and the room in the destination's queue."""
+        source = arrival.key[0]
+        over = self._over_limit(source, len(arrival.payload), now_s) if source else None
+        if over is not None:
+            arrival.refuse(over, int(WINDOW_S - now_s % WINDOW_S) + 1)
+            return
+        destination = self._worker.destination(arrival.destination)
+        full = self._worker.router.fullness(destination, source)
+        if full is not None:
+            arrival.refuse(full)
+
+    def _over_limit(self, source: int, size_bytes: int, now_s: float) -> MessageReason | None:
+        book = self._worker.meters
+        window = int(now_s // WINDOW_S)
+        if window != self._meters_window:
+            self._meters_window = window
+            for former in self._meters.values():
+                book.release(former)
+            self._meters.clear()
+        meter = self._meters.get(source)
+        if meter is None:
+            if not book.limits(source):
+                return None
+            meter = self._meters[source] = book.acquire(source)
+        over = meter.count(size_bytes, now_s) if meter.limited else None
+        if over is not None:
+            self._worker.metrics.limit_hits += 1
+            if meter.first_hit():
+                log.warning("twin %d is over its limit (%s), through another relay", source, over)
+        return over
+
+
+def _open(arrivals: Iterable[Arrival]) -> list[Arrival]:
+    """Those that are not decided."""
+    return [arrival for arrival in arrivals if arrival.answer is None]
+
+
+def _ignore(reply: Any) -> None:
+    """The command's effect is all that counts."""

@@ -1,0 +1,151 @@
+"""Who brings messages here: what the operator decided about them, and that they were heard.
+
+A relay names itself in a header, which anybody can write, so a name alone gives no right. A
+*trusted* relay, whose messages are taken without the signature of their source twin, must also
+call from an address its domain resolves to. *Blocked* needs no proof: who claims to be a blocked
+relay is refused, and so is what a twin has signed that only blocked relays serve.
+
+That a relay was heard ends the back-off that messages to it may be in; it is written each second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from relay.queues import keys, resp
+
+if TYPE_CHECKING:
+    from relay.sessions.worker import Worker
+
+log = logging.getLogger(__name__)
+
+TRUSTED: Final = "trusted"
+BLOCKED: Final = "blocked"
+FLUSH_S: Final = 1.0
+RESOLVE_S: Final = 60.0
+"""How long the addresses of a trusted domain are used; the old ones stay while none are found."""
+MAX_HEARD: Final = 10_000
+"""Domains noted between two writes."""
+
+
+class Partner(NamedTuple):
+    """Who sent one request, as far as that is known.
+
+    Attributes:
+        domain: what it calls itself; empty: nothing, as the reference relay.
+        trusted: no signatures are asked for.
+        blocked: nothing is taken.
+    """
+
+    domain: str
+    trusted: bool
+    blocked: bool
+
+
+class InboundPartners:
+    """What one worker knows of the relays that bring messages."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._addresses: dict[str, frozenset[str]] = {}  # of trusted domains
+        self._received: Counter[str] = Counter()  # since the last write
+        self._resolve_at = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begins to write and to resolve."""
+        loop = self._worker.loop
+        self._tasks = [
+            loop.create_task(self._write_heard()),
+            loop.create_task(self._resolve_trusted()),
+        ]
+
+    async def stop(self) -> None:
+        """Writes what is left, and ends."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._flush()
+
+    def identify(self, address: str, domain: str) -> Partner:
+        """Who calls from an address under a name."""
+        flags = self._worker.upkeep.control.relays
+        if domain:
+            own = flags.get(domain, frozenset())
+            trusted = TRUSTED in own and address in self._addresses.get(domain, frozenset())
+            return Partner(domain, trusted, BLOCKED in own)
+        trusted = any(address in known for known in self._addresses.values())
+        return Partner("", trusted, False)
+
+    def blocks(self, relays: Iterable[str]) -> bool:
+        """Whether a twin with these relays is served by blocked ones only."""
+        flags = self._worker.upkeep.control.relays
+        if not flags:
+            return False
+        others = [relay for relay in relays if relay not in self._worker.domains]
+        return bool(others) and all(BLOCKED in flags.get(relay, frozenset()) for relay in others)
+
+    def heard(self, partner: Partner, relays: tuple[str, ...]) -> None:
+        """A message was accepted.
+
+        Args:
+            partner: who brought it.
+            relays: those of its source twin, which vouches for one of them; empty: unknown.
+        """
+        domain = partner.domain
+        if not (partner.trusted and domain) and domain not in relays:
+            others = [relay for relay in relays if relay not in self._worker.domains]
+            if not others:
+                return
+            domain = others[0]
+        if domain in self._received or len(self._received) < MAX_HEARD:
+            self._received[domain] += 1
+
+    async def _write_heard(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            self._flush()
+
+    def _flush(self) -> None:
+        received, self._received = self._received, Counter()
+        commit = self._worker.commit
+        now = f"{self._worker.wall_s():.3f}"
+        for domain, count in received.items():
+            name = keys.partner(domain)
+            for command in (
+                ("HINCRBY", name, "received", count),
+                ("HSET", name, "heard", now),
+                ("SADD", keys.PARTNERS, domain),
+            ):
+                commit.add_extra(resp.command(*command), lambda reply: None)
+
+    async def _resolve_trusted(self) -> None:
+        while True:
+            flags = self._worker.upkeep.control.relays
+            trusted = {domain for domain, own in flags.items() if TRUSTED in own}
+            now = self._worker.loop.time()
+            if trusted != self._addresses.keys() or (trusted and now >= self._resolve_at):
+                self._resolve_at = now + RESOLVE_S
+                self._addresses = {
+                    domain: await _resolve(domain) or self._addresses.get(domain, frozenset())
+                    for domain in trusted
+                }
+            await asyncio.sleep(FLUSH_S)
+
+
+async def _resolve(domain: str) -> frozenset[str]:
+    """The addresses of a domain, which may have a port."""
+    try:
+        host = urlsplit(f"//{domain}").hostname or ""
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return frozenset(str(ipaddress.ip_address(entry[4][0])) for entry in found)
+    except (OSError, ValueError) as error:
+        log.warning("trusted relay %s has no address: %s", domain, error)
+        return frozenset()

@@ -1,0 +1,60 @@
+"""A process that checks signatures and does nothing else (see `relay.federation.verification`).
+
+It reads records of a fixed size from its standard input, a socket, and writes one byte for each in
+the same order: 1 where the signature fits. It ends when its parent does, as the socket ends then.
+
+    32 bytes   account
+    16 bytes   what was signed
+    65 bytes   signature
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import Final
+
+from proto.identity.bounds import ACCOUNT_BYTES, SIGNATURE_BYTES
+from proto.identity.errors import SignatureError
+from proto.identity.signing import verify
+from proto.rmb.bounds import CHALLENGE_BYTES
+
+RECORD_BYTES: Final = ACCOUNT_BYTES + CHALLENGE_BYTES + SIGNATURE_BYTES
+ROUND: Final = 32
+"""Records of one read: their verdicts go out before more are looked at, after some 2 ms."""
+
+
+def fits(account: bytes, digest: bytes, signature: bytes) -> bool:
+    """Whether the holder of the account has signed this."""
+    try:
+        verify(account, digest, signature)
+    except SignatureError:
+        return False
+    return True
+
+
+def serve(connection: socket.socket) -> None:
+    """Answers until the other side is gone."""
+    data = b""
+    while True:
+        received = connection.recv(ROUND * RECORD_BYTES - len(data))
+        if not received:
+            return
+        data += received
+        whole = len(data) - len(data) % RECORD_BYTES
+        verdicts = bytearray()
+        for start in range(0, whole, RECORD_BYTES):
+            middle = start + ACCOUNT_BYTES
+            last = middle + CHALLENGE_BYTES
+            end = start + RECORD_BYTES
+            verdicts.append(fits(data[start:middle], data[middle:last], data[last:end]))
+        connection.sendall(verdicts)
+        data = data[whole:]
+
+
+if __name__ == "__main__":
+    try:
+        with socket.socket(fileno=sys.stdin.fileno()) as own:
+            serve(own)
+    except ConnectionError:
+        pass  # the parent is gone

@@ -1,0 +1,79 @@
+"""Another relay as a relay sees it: HTTP requests by hand, on one connection that is kept.
+
+`FederationClient` writes what a test wants on the wire; nothing is repeated or reconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+from proto.federation import batch
+from proto.rmb import challenge
+from proto.rmb import types_pb2 as pb
+from tests.support import envelopes
+from tests.support.envelopes import SessionKey
+from tests.support.identities import Twin
+from tests.support.raw_http import Answer, read_answer, tcp
+
+
+def signed(
+    source: Twin, destination: SessionKey | None, payload: bytes = b"", sid: str | None = None, **
+    fields: object
+) -> pb.Envelope:
+    """A request signed by its source twin, as it arrives from the twin's own relay."""
+    envelope = envelopes.request((source.id, sid), destination, payload, **fields)  # type: ignore[arg-type]
+    challenge.sign(envelope, source.signing_key)
+    return envelope
+
+
+class FederationClient:
+    """One connection of another relay."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def post(
+        self, body: bytes | pb.Envelope, path: str = "/", headers: dict[str, str] | None = None
+    ) -> Answer:
+        """One request with its body in one piece."""
+        content = body if isinstance(body, bytes) else body.SerializeToString()
+        lines = [f"POST {path} HTTP/1.1", "Host: relay", f"Content-Length: {len(content)}"]
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        self.writer.write("\r\n".join([*lines, "", ""]).encode() + content)
+        return await read_answer(self.reader)
+
+    async def deliver(
+        self,
+        envelope: pb.Envelope,
+        delivery: str = "",
+        *,
+        relay: str = "",
+        relay_id: str = "aa",
+        retry: bool = False,
+    ) -> Answer:
+        """The single form with the headers of our kind of relay."""
+        headers = {"Content-Type": "application/octet-stream"}
+        if relay:
+            headers[batch.RELAY_HEADER] = relay
+        if delivery:
+            headers[batch.DELIVERY_HEADER] = batch.delivery_header(relay_id, delivery, retry)
+        return await self.post(envelope, headers=headers)
+
+    async def deliver_batch(
+        self, records: Sequence[batch.Record], *, relay: str = "", relay_id: bytes = b"aa"
+    ) -> tuple[int, ...]:
+        """The batch form: the statuses, for a batch that is answered 200."""
+        headers = {batch.RELAY_HEADER: relay} if relay else {}
+        answer = await self.post(batch.encode(relay_id, records), batch.PATH, headers)
+        assert answer.status == 200, answer
+        return batch.decode_answer(answer.body, len(records))
+
+
+@contextlib.asynccontextmanager
+async def federation(port: int) -> AsyncIterator[FederationClient]:
+    """A connection for the length of the block."""
+    async with tcp(port) as (reader, writer):
+        yield FederationClient(reader, writer)
