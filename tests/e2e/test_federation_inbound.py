@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proto.federation import batch
-from proto.rmb import challenge
-from tests.support import envelopes
 from tests.support.federation_client import federation, signed
 from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import session
 from tests.support.world import (
-    BEYOND_TWIN,
-    BOTH_TWIN,
     ELSEWHERE_TWIN,
-    NO_RELAY_TWIN,
-    UNKNOWN_TWIN,
     fresh_twins,
 )
 

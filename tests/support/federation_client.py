@@ -19,8 +19,11 @@ from tests.support.raw_http import Answer, read_answer, tcp
 
 
 def signed(
-    source: Twin, destination: SessionKey | None, payload: bytes = b"", sid: str | None = None, **
-    fields: object
+    source: Twin,
+    destination: SessionKey | None,
+    payload: bytes = b"",
+    sid: str | None = None,
+    **fields: object,
 ) -> pb.Envelope:
     """A request signed by its source twin, as it arrives from the twin's own relay."""
     envelope = envelopes.request((source.id, sid), destination, payload, **fields)  # type: ignore[arg-type]
