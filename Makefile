@@ -22,7 +22,7 @@ COMPILE := uv pip compile --universal --generate-hashes --python-version 3.11 --
              --no-header --no-emit-index-url --no-emit-find-links pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test lint types cover bench fuzz docs fmt proto requirements \
+.PHONY: help setup run demo test lint types cover bench fuzz docs screenshots fmt proto requirements \
         system-deps clean
 
 help: ## Show this list
@@ -65,6 +65,9 @@ fuzz: $(DEV) ## Fuzz all targets with 1,000,000 inputs
 docs: $(RELAY) ## Write the reference of all settings anew
 	@folder=$$(mktemp -d) && RMB_DATA__DIR=$$folder $(BIN)/python manage.py rmb_configdoc \
 	    > docs/operate/settings.md; status=$$?; rm -rf "$$folder"; exit $$status
+
+screenshots: $(DEV) ## Take the pictures of the README anew (needs Chromium: make system-deps)
+	$(BIN)/python -m tests.screenshots
 
 fmt: $(DEV) ## Format the code
 	$(BIN)/ruff check --fix .

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from django.http import HttpRequest
+from django.templatetags.static import static
 from django.urls import reverse_lazy
 
 from rmbsite import config, database
@@ -23,6 +25,7 @@ _DEVELOPMENT_SERVER = ["daphne"] if sys.argv[1:2] == ["runserver"] else []
 
 INSTALLED_APPS = [
     *_DEVELOPMENT_SERVER,
+    "rmbsite",  # its templates come before the theme's
     "unfold",
     "unfold.contrib.filters",
     "django.contrib.admin",
@@ -32,7 +35,6 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "channels",
-    "rmbsite",
     "relay.twins",
     "relay.limits",
     "relay.sessions",
@@ -103,6 +105,7 @@ LANGUAGE_CODE = "en-us"
 USE_I18N = False
 USE_TZ = True
 TIME_ZONE = "UTC"
+FORMAT_MODULE_PATH = "rmbsite.formats"
 
 STATIC_URL = "/static/"
 # Static files come out of the installed packages: no collect step, nothing to deploy twice.
@@ -113,12 +116,22 @@ LOGGING = site_logging.settings_of(RMB.log.level)
 
 def _item(title: str, icon: str, app: str, model: str, page: str = "changelist") -> dict[str, Any]:
     """An entry of the menu; whoever may not see the page does not see the entry."""
+    name = f"{app}_{model}"
     return {
         "title": title,
         "icon": icon,
-        "link": reverse_lazy(f"admin:{app}_{model}_{page}"),
+        "link": reverse_lazy(f"admin:{name}_{page}"),
+        "active": lambda request: _shown(request, name, page),
         "permission": lambda request: request.user.has_perm(f"{app}.view_{model}"),
     }
+
+
+def _shown(request: HttpRequest, name: str, page: str) -> bool:
+    """Whether the request is for a page of this model: the live one, or any of the others."""
+    shown = request.resolver_match.url_name if request.resolver_match else None
+    if not shown or not shown.startswith(f"{name}_"):
+        return False
+    return shown.endswith("_live") == (page == "live")
 
 
 UNFOLD = {
@@ -126,6 +139,15 @@ UNFOLD = {
     "SITE_HEADER": "RMB relay",
     "SITE_SUBHEADER": ", ".join(RMB.relay.domains) or "operator site",
     "SITE_SYMBOL": "hub",
+    "SITE_URL": None,  # there is no other site to return to
+    "SITE_FAVICONS": [
+        {
+            "rel": "icon",
+            "type": "image/svg+xml",
+            "href": lambda request: static("relay_ops/icon.svg"),
+        }
+    ],
+    "STYLES": [lambda request: static("relay_ops/admin.css")],
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
     "SIDEBAR": {

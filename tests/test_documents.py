@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 VERBS = {
     *("setup", "run", "demo", "test", "lint", "types", "cover"),
-    *("bench", "fuzz", "docs", "fmt", "proto", "clean"),
+    *("bench", "fuzz", "docs", "screenshots", "fmt", "proto", "clean"),
 }
 
 

@@ -20,6 +20,7 @@ class TwinLimitAdmin(ModelAdmin):  # type: ignore[misc]
     list_display = ("twin", "show_limit", "show_ban", "ban_reason", "banned_until", "updated")
     list_filter = ("banned",)
     search_fields = ("=twin", "ban_reason", "note")
+    search_help_text = "Twin id, ban reason or note"
     actions = ("ban_selected", "lift_selected")
     fieldsets = (
         (None, {"fields": ("twin",)}),

@@ -53,7 +53,8 @@ class TwinLimit(models.Model):
 
     class Meta:
         ordering = ("twin",)
-        verbose_name = "twin limit"
+        verbose_name = "limit or ban"
+        verbose_name_plural = "limits and bans"
         constraints = (
             models.CheckConstraint(
                 condition=models.Q(count__isnull=True, size__isnull=True)

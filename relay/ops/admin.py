@@ -10,7 +10,6 @@ from typing import Any
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.utils.timesince import timesince
 from redis.exceptions import RedisError
 from unfold.admin import ModelAdmin
 
@@ -19,7 +18,6 @@ from relay.ops import control, live_page
 from relay.ops.models import Worker
 from relay.ops.redis_client import client
 from relay.ops.workers import WorkerState, list_workers
-from relay.sessions.models import moment
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class WorkerAdmin(ModelAdmin):  # type: ignore[misc]
         except RedisError as error:
             note = f"Redis does not answer: {error}"
         rows = self._rows(workers, self.has_drain_permission(request))
-        table = live_page.LiveTable("Workers", HEADERS, rows, note)
+        table = live_page.LiveTable("Workers", HEADERS, rows, "No worker gives a heartbeat", note)
         return live_page.render(self, request, table)
 
     def _drain(self, request: HttpRequest) -> HttpResponse:
@@ -86,7 +84,7 @@ class WorkerAdmin(ModelAdmin):  # type: ignore[misc]
                 worker.sessions,
                 f"{worker.silent_s(now):.0f} s ago",
                 f"{worker.loop_lag_ms:.1f} ms",
-                timesince(moment(worker.started)) if worker.started else "",
+                live_page.duration(now - worker.started) if worker.started else "",
                 worker.pid,
                 worker.boot_id,
                 live_page.button("Drain", "drain", worker.boot_id) if drainable else "",

@@ -11,7 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
-from django.utils.timesince import timesince
+from django.utils import timezone
 from redis.exceptions import RedisError
 from unfold.admin import ModelAdmin
 
@@ -62,7 +62,7 @@ class SessionAdmin(ModelAdmin):  # type: ignore[misc]
     )
     list_filter = (OpenFilter, "close_reason", "opened_at")
     search_fields = ("=twin", "sid", "remote", "worker")
-    search_help_text = "Twin id, part of a session id or address, or a worker's boot id"
+    search_help_text = "Twin, session, address or boot id"
     actions = ("kick_selected",)
     show_full_result_count = False
 
@@ -86,7 +86,7 @@ class SessionAdmin(ModelAdmin):  # type: ignore[misc]
 
     @admin.display(description="session", ordering="twin")
     def show_key(self, session: Session) -> str:
-        return session.key_text
+        return live_page.cut(session.key_text)
 
     @admin.action(description="Kick the selected sessions", permissions=["kick"])
     def kick_selected(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
@@ -119,7 +119,13 @@ class SessionAdmin(ModelAdmin):  # type: ignore[misc]
             note = f"Redis does not answer: {error}"
         rows = self._rows(found.sessions, slots, self.has_kick_permission(request))
         table = live_page.LiveTable(
-            "Live sessions", HEADERS, rows, note, search, "twin or twin:session id"
+            "Live sessions",
+            HEADERS,
+            rows,
+            "No such session is open" if search else "No session is open",
+            note,
+            search,
+            "twin or twin:session id",
         )
         return live_page.render(self, request, table)
 
@@ -137,19 +143,20 @@ class SessionAdmin(ModelAdmin):  # type: ignore[misc]
     def _rows(
         self, sessions: list[LiveSession], slots: dict[str, str], may_kick: bool
     ) -> Iterator[tuple[Any, ...]]:
+        now = timezone.now()
         for each in sessions:
             twin, sid = each.key
             row = each.row
             yield (
                 twin,
-                "none" if sid is None else repr(sid),
+                "none" if sid is None else live_page.cut(repr(sid)),
                 each.remote,
                 slots.get(each.boot_id, "no heartbeat"),
-                timesince(each.since),
+                live_page.duration((now - each.since).total_seconds()),
                 row.messages_in if row else "",
                 row.messages_out if row else "",
                 row.backlog if row else "",
                 row.drops if row else "",
-                row.user_agent if row else "",
+                live_page.cut(row.user_agent) if row else "",
                 live_page.button("Kick", "kick", f"{each.epoch} {each.text}") if may_kick else "",
             )

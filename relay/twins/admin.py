@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from relay.ops import live_page
 from relay.twins import services
 from relay.twins.fields import (
     FieldError,
@@ -21,19 +22,20 @@ from relay.twins.fields import (
     parse_relays,
 )
 from relay.twins.models import Twin
+from relay.twins.source import split_relays
 
 
 class TwinForm(forms.ModelForm):  # type: ignore[type-arg]
     """A twin with its binary keys as text."""
 
     account_text = forms.CharField(
-        label="account",
+        label="Account",
         max_length=70,
         widget=UnfoldAdminTextInputWidget,
         help_text="ss58 address, or 0x and 64 hexadecimal digits.",
     )
     pk_text = forms.CharField(
-        label="encryption key (pk)",
+        label="Encryption key (pk)",
         max_length=70,
         required=False,
         widget=UnfoldAdminTextInputWidget,
@@ -86,10 +88,10 @@ class TwinAdmin(ModelAdmin):  # type: ignore[misc]
 
     form = TwinForm
     fields = ("id", "account_text", "pk_text", "relays")
-    list_display = ("id", "show_account", "show_pk", "relays", "source", "updated")
+    list_display = ("id", "show_account", "show_pk", "show_relays", "source", "updated")
     list_filter = ("source",)
     search_fields = ("id", "relays")
-    search_help_text = "Twin id, account (ss58 or 0x hex) or part of a relay's name"
+    search_help_text = "Twin id, account or relay"
     show_full_result_count = False
 
     def get_readonly_fields(self, request: HttpRequest, obj: Twin | None = None) -> tuple[str, ...]:
@@ -118,7 +120,11 @@ class TwinAdmin(ModelAdmin):  # type: ignore[misc]
 
     @admin.display(description="account")
     def show_account(self, twin: Twin) -> str:
-        return twin.address
+        return live_page.cut(twin.address)
+
+    @admin.display(description="relays", ordering="relays")
+    def show_relays(self, twin: Twin) -> str:
+        return live_page.cut(", ".join(split_relays(twin.relays)))
 
     @admin.display(description="encrypts", boolean=True)
     def show_pk(self, twin: Twin) -> bool:

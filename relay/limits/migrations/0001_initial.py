@@ -25,7 +25,8 @@ class Migration(migrations.Migration):
                 ('updated', models.DateTimeField(auto_now=True)),
             ],
             options={
-                'verbose_name': 'twin limit',
+                'verbose_name': 'limit or ban',
+                'verbose_name_plural': 'limits and bans',
                 'ordering': ('twin',),
                 'constraints': [models.CheckConstraint(condition=models.Q(models.Q(('count__isnull', True), ('size__isnull', True)), models.Q(models.Q(('count__isnull', False), ('size__isnull', False)), ('count', 0), ('size', 0)), models.Q(models.Q(('count__isnull', False), ('size__isnull', False)), ('count__gt', 0), ('size__gt', 0)), _connector='OR'), name='limit_both_or_neither', violation_error_message='Set both messages and bytes, or neither; 0 goes with 0.')],
             },

@@ -1,0 +1,164 @@
+"""The operator site as an operator meets it: in a browser, at the sizes of a desk and of a phone.
+
+Every page must stand without an error of the console, without a request to another host and
+without a part that is out of reach to the right.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.operator_browser import Scheme, View, add_operator, kind_of, open_browser
+from tests.support.redis_servers import start_valkey
+from tests.support.relay_process import RelayProcess, eventually
+from tests.support.rmb_client import connect, session
+from tests.support.world import fresh_twins
+
+DESK_PX = 1400
+PHONE_PX = 400
+# Pages that exist once a twin is connected; the crawl must not end after the first few.
+MIN_KINDS = 20
+# Sessions follow into the database every two seconds, heartbeats every second.
+SHOWN_TIMEOUT_S = 15.0
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterator[RelayProcess]:
+    """Two workers and an operator."""
+    template = tmp_path_factory.mktemp("operated")
+    shutil.copytree(data_template, template / "data")
+    add_operator(template)
+    server = start_valkey(tmp_path_factory.mktemp("redis"))
+    relay = RelayProcess(tmp_path_factory.mktemp("relay"), template / "data", server, processes=2)
+    try:
+        yield relay.start()
+    finally:
+        relay.stop()
+        server.remove()
+
+
+def _site(relay: RelayProcess) -> str:
+    return f"http://127.0.0.1:{relay.admin_port}"
+
+
+@pytest.fixture
+async def view(relay: RelayProcess) -> AsyncIterator[View]:
+    """A tab at desk size; whatever went wrong in it fails the test."""
+    async with open_browser(_site(relay), width=DESK_PX) as opened:
+        await opened.sign_in()
+        yield opened
+        assert not opened.problems
+
+
+async def test_a_wrong_password_is_told(relay: RelayProcess) -> None:
+    async with open_browser(_site(relay), width=PHONE_PX) as view:
+        await view.open("/")  # leads to the sign-in
+        await view.page.fill("input[name=username]", "operator")
+        await view.page.fill("input[name=password]", "wrong")
+        await view.page.click("form button[type=submit]")
+        await view.page.get_by_text("Please enter the correct username and password").wait_for()
+        assert not view.problems
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(DESK_PX, "light"), (PHONE_PX, "dark")])
+async def test_every_page_stands(relay: RelayProcess, width: int, scheme: Scheme) -> None:
+    wide = "w" * 120
+    (twin,) = fresh_twins(1)
+    async with (
+        session(relay.url, twin, wide, user_agent_header=wide),
+        open_browser(_site(relay), width=width, scheme=scheme) as view,
+    ):
+        await view.sign_in()
+
+        async def in_database() -> bool:
+            await view.open("/admin/relay_sessions/session/")
+            return wide in await view.page.content()
+
+        await eventually(in_database, SHOWN_TIMEOUT_S)
+        paths, seen = ["/admin/"], set()
+        while paths:
+            path = paths.pop(0)
+            if kind_of(path) in seen:
+                continue
+            seen.add(kind_of(path))
+            assert await view.open(path) == 200, path
+            assert await view.overflow_px() <= 0, path
+            assert await view.heading(), path
+            paths += await view.links()
+        assert len(seen) >= MIN_KINDS
+        assert not view.problems
+
+
+async def test_a_twin_is_added_after_an_error(relay: RelayProcess, view: View) -> None:
+    number, page = 777_001, view.page
+    (like,) = fresh_twins(1)
+    await view.open("/admin/relay_twins/twin/add/")
+    await page.fill("input[name=id]", str(number))
+    await page.fill("input[name=account_text]", "not an account")
+    await page.fill("input[name=relays]", "localhost")
+    await page.click("button[name=_save]")
+    await page.get_by_text("account: ").first.wait_for()
+    await page.fill("input[name=account_text]", f"0x{like.account.hex()}")
+    await page.click("button[name=_save]")
+    await page.wait_for_url("**/relay_twins/twin/")
+    await page.get_by_text("was added successfully").wait_for()
+    await view.open(f"/admin/relay_twins/twin/?q={number}")
+    assert "localhost" in await page.inner_text("#result_list")
+    await view.open("/admin/relay_twins/twin/?q=999999999")
+    await page.get_by_text("No twins match").wait_for()
+
+
+async def test_a_limit_wants_both_numbers(view: View) -> None:
+    (twin,) = fresh_twins(1)
+    page = view.page
+    await view.open("/admin/relay_limits/twinlimit/add/")
+    await page.fill("input[name=twin]", str(twin.id))
+    await page.fill("input[name=count]", "5")
+    await page.click("button[name=_save]")
+    await page.get_by_text("Set both messages and bytes, or neither").wait_for()
+    await page.fill("input[name=size]", "1000")
+    await page.click("button[name=_save]")
+    await page.wait_for_url("**/relay_limits/twinlimit/")
+    assert "5 messages, 1000 bytes" in await page.inner_text("#result_list")
+
+
+async def test_a_live_session_is_found_and_kicked(relay: RelayProcess, view: View) -> None:
+    one, two = fresh_twins(2)
+    page = view.page
+    kicked = await connect(relay.url, one, "laptop")
+    async with session(relay.url, two) as bystander:
+        await view.open("/admin/relay_sessions/session/live/")
+        table = await page.inner_text(".relay-live")
+        assert str(one.id) in table
+        assert str(two.id) in table
+        await page.fill("input[type=search]", f"{one.id}:laptop")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**q=*")
+        assert str(two.id) not in await page.inner_text(".relay-live")
+        await page.get_by_role("button", name="Kick").click()
+        await page.get_by_text("1 sessions are told to end").wait_for()
+        assert (await kicked.closed())[0] == 4003
+
+        async def gone() -> bool:
+            await page.reload()
+            return "No such session is open" in await page.inner_text("body")
+
+        await eventually(gone, SHOWN_TIMEOUT_S)
+        assert bystander.open
+
+
+async def test_a_worker_is_drained_and_replaced(relay: RelayProcess, view: View) -> None:
+    page = view.page
+    await view.open("/admin/relay_ops/worker/")
+    before = set(relay.worker_pids())
+    rows = page.locator(".relay-live tbody tr")
+    assert await rows.count() == len(before) == 2
+    await page.get_by_role("button", name="Drain").first.click()
+    await page.get_by_text("The worker closes its sessions and is replaced").wait_for()
+    await eventually(
+        lambda: len(after := set(relay.worker_pids())) == 2 and after != before, 30, "a new worker"
+    )

@@ -1,0 +1,154 @@
+"""A real browser on the operator site: Chromium through Playwright.
+
+The browser comes from the system (`make system-deps`), never from Playwright's own downloads. It
+reaches nothing but loopback: every other request is stopped and remembered in `View.problems`, as
+are errors of the console and answers of 400 and above.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from playwright.async_api import ConsoleMessage, Page, Response, Route, async_playwright
+
+from tests.support.relay_process import ROOT, command_environment
+
+Scheme = Literal["light", "dark"]
+
+OPERATOR = "operator"
+PASSWORD = "password of a test operator"
+HEIGHT = 900
+TIMEOUT_MS = 15_000
+
+# Pages differ in their object's number only: one of each is looked at.
+_NUMBER = re.compile(r"/\d+/")
+
+
+def find_chromium() -> str | None:
+    """The system's browser; Debian calls it chromium, others add a word."""
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def add_operator(folder: Path) -> None:
+    """Let OPERATOR with PASSWORD sign in to the site whose data is in `folder/data`."""
+    subprocess.run(
+        [
+            *(sys.executable, str(ROOT / "manage.py"), "createsuperuser", "--no-input"),
+            *("--username", OPERATOR, "--email", ""),
+        ],
+        cwd=folder,
+        env={**command_environment(folder, {}), "DJANGO_SUPERUSER_PASSWORD": PASSWORD},
+        check=True,
+        capture_output=True,
+    )
+
+
+@dataclass
+class View:
+    """One tab.
+
+    Attributes:
+        problems: what went wrong since the tab was opened, in words.
+    """
+
+    page: Page
+    site: str
+    problems: list[str] = field(default_factory=list)
+
+    async def sign_in(self, name: str = OPERATOR, password: str = PASSWORD) -> None:
+        """From the log-in page to the index."""
+        await self.page.goto(f"{self.site}/admin/login/")
+        await self.page.fill("input[name=username]", name)
+        await self.page.fill("input[name=password]", password)
+        await self.page.click("form button[type=submit]")
+        await self.page.wait_for_url(f"{self.site}/admin/")
+
+    async def open(self, path: str) -> int:
+        """Go to a page of the site and wait until it stands; its status."""
+        answer = await self.page.goto(f"{self.site}{path}", wait_until="load")
+        assert answer is not None
+        await self.page.evaluate("document.fonts.ready")
+        return answer.status
+
+    async def links(self) -> list[str]:
+        """Paths of the admin that the page links to, in order, each kind once."""
+        found = await self.page.eval_on_selector_all(
+            "a[href]",
+            "links => links.map(link => new URL(link.href)).map(u => u.origin + u.pathname)",
+        )
+        prefix = f"{self.site}/admin/"
+        kinds = {
+            _NUMBER.sub("/0/", link): link.removeprefix(self.site)
+            for link in reversed(found)
+            if link.startswith(prefix)
+        }
+        return list(reversed(kinds.values()))
+
+    async def overflow_px(self) -> int:
+        """How far the page reaches beyond the right edge of the window."""
+        width: int = await self.page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        return width
+
+    async def heading(self) -> str:
+        """The page's title, where a reader sees it."""
+        texts = await self.page.locator("h1:visible, h2:visible").all_inner_texts()
+        return " ".join(text.strip() for text in texts).strip()
+
+    async def _route(self, route: Route) -> None:
+        if route.request.url.startswith((self.site, "data:")):
+            await route.continue_()
+        else:
+            self.problems.append(f"request to another host: {route.request.url}")
+            await route.abort()
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.problems.append(f"console on {self.page.url}: {message.text}")
+
+    def _on_response(self, response: Response) -> None:
+        if response.status >= 400:
+            self.problems.append(f"{response.status} for {response.url}")
+
+
+def kind_of(path: str) -> str:
+    """The page a path belongs to, whatever the number of its object."""
+    return _NUMBER.sub("/0/", path)
+
+
+@contextlib.asynccontextmanager
+async def open_browser(
+    site: str, *, width: int, scheme: Scheme = "light", scale: float = 1
+) -> AsyncIterator[View]:
+    """A fresh browser with one tab on the site at `site`, without trailing slash."""
+    program = find_chromium()
+    assert program, "browser tests need Chromium: make system-deps"
+    async with async_playwright() as playwright:
+        # As root the sandbox cannot be set up, and nothing but our own pages is shown.
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = await playwright.chromium.launch(executable_path=program, args=arguments)
+        context = await browser.new_context(
+            viewport={"width": width, "height": HEIGHT},
+            color_scheme=scheme,
+            device_scale_factor=scale,
+            reduced_motion="reduce",
+        )
+        context.set_default_timeout(TIMEOUT_MS)
+        page = await context.new_page()
+        view = View(page, site)
+        page.on("console", view._on_console)
+        page.on("pageerror", lambda error: view.problems.append(f"script error: {error}"))
+        page.on("response", view._on_response)
+        await context.route("**/*", view._route)
+        yield view
+        await browser.close()

@@ -1,0 +1,47 @@
+"""`pip install .`: what the sources read at run time is in the wheel."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("peer", "proto", "relay", "rmbsite")
+# The build needs these beside the packages.
+SOURCES = ("pyproject.toml", "README.md", "LICENSE")
+
+
+def test_the_wheel_is_complete(tmp_path: Path) -> None:
+    # In a copy: a build leaves folders beside the sources.
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in PACKAGES:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    for name in SOURCES:
+        shutil.copy(ROOT / name, source)
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index"),
+            *("--no-build-isolation", "--wheel-dir", str(tmp_path), str(source)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    files = {
+        path.relative_to(source).as_posix() for name in PACKAGES for path in _files(name, source)
+    }
+    assert not files - packed
+
+
+def _files(package: str, source: Path) -> list[Path]:
+    return [
+        path
+        for path in (source / package).rglob("*")
+        if path.is_file() and not {"build", "__pycache__"} & set(path.parts)
+    ]
