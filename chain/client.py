@@ -25,10 +25,12 @@ from proto.chain.headers import Header, from_hex, to_hex
 from proto.chain.twin import Twin
 
 if TYPE_CHECKING:
-    from chain.runtime import Runtimes
+    from chain.runtime import Runtime, Runtimes
 
 MAX_TWIN_BYTES = 16 * 1024 * 1024
 """A storage value; a twin with 10,000 entities of the longest kind."""
+
+_NO_EVENTS = b"\0"
 
 _T = TypeVar("_T")
 
@@ -248,18 +250,18 @@ class Node:
         """
         from chain.events import twin_changes
 
-        calls: list[tuple[str, Sequence[Any]]] = []
-        for block in blocks:
-            # A block is written by the runtime its parent left behind.
-            calls.append(("state_getRuntimeVersion", [to_hex(block.parent_hash)]))
-            calls.append(("state_getStorage", [to_hex(storage.EVENTS), to_hex(block.hash())]))
-        answers = self._call_many(calls)
-        changes = []
-        for block, version, value in zip(blocks, answers[::2], answers[1::2], strict=True):
-            raw = b"" if value is None else self._bytes(value, MAX_EVENTS_BYTES)
-            runtime = self.runtimes.get(self.connection, version, block.parent_hash)
-            changes.append(twin_changes(raw, runtime) if raw else ())
-        return changes
+        return [twin_changes(value, runtime) for value, runtime in self._events(blocks)]
+
+    def events(self, block_hash: bytes) -> tuple[bytes, Runtime]:
+        """The raw events of a block, and the runtime that wrote them.
+
+        Raises:
+            NodeError: an answer is missing or wrong.
+        """
+        header = self.header(block_hash)
+        if header is None:
+            raise NodeError(f"{self.url}: does not know the block")
+        return self._events([header])[0]
 
     @property
     def runtimes(self) -> Runtimes:
@@ -271,6 +273,19 @@ class Node:
         return self._runtimes
 
     # Reading answers
+
+    def _events(self, blocks: Sequence[Header]) -> list[tuple[bytes, Runtime]]:
+        calls: list[tuple[str, Sequence[Any]]] = []
+        for block in blocks:
+            # A block is written by the runtime its parent left behind.
+            calls.append(("state_getRuntimeVersion", [to_hex(block.parent_hash)]))
+            calls.append(("state_getStorage", [to_hex(storage.EVENTS), to_hex(block.hash())]))
+        answers = self._call_many(calls)
+        events = []
+        for block, version, value in zip(blocks, answers[::2], answers[1::2], strict=True):
+            raw = _NO_EVENTS if value is None else self._bytes(value, MAX_EVENTS_BYTES)
+            events.append((raw, self.runtimes.get(self.connection, version, block.parent_hash)))
+        return events
 
     def _values(self, keys: Sequence[bytes], at: bytes | None) -> tuple[Head, dict[bytes, bytes]]:
         """Raw storage values, all of one block, and that block."""
