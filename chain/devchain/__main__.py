@@ -1,0 +1,8 @@
+"""`python -m chain.devchain`: the stand-in node without Django."""
+
+import sys
+
+from chain.devchain.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""Options of the stand-in node, and its life from start to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from chain.devchain import genesis
+from chain.devchain.bounds import MAX_BLOCK_TIME_S, MAX_GENESIS_TWINS
+from chain.devchain.errors import DevchainError, GenesisError
+from chain.devchain.journal import FileJournal
+from chain.devchain.knobs import Knobs
+from chain.devchain.ledger import Ledger
+from chain.devchain.node import Node
+from chain.devchain.server import Server
+from proto.chain import relays
+from proto.chain.twin import Twin
+
+DEFAULT_LISTEN: Final = "127.0.0.1:9944"
+READY: Final = "devchain ready: "
+"""Begins the line on stdout that says where it listens."""
+
+_AUTHOR: Final = "Alice"
+_MAX_PORT: Final = 65535
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--listen",
+        default=DEFAULT_LISTEN,
+        metavar="HOST:PORT",
+        help=f"where to listen (default {DEFAULT_LISTEN}); port 0 takes a free one",
+    )
+    parser.add_argument(
+        "--block-time",
+        type=float,
+        default=6.0,
+        metavar="SECONDS",
+        help="a block every so often (default 6, as tfchain); 0: none by the clock",
+    )
+    parser.add_argument(
+        "--instant", action="store_true", help="a block for every transaction at once"
+    )
+    parser.add_argument(
+        "--file", type=Path, help="keep the chain in this file, and go on with the one in it"
+    )
+    parser.add_argument(
+        "--twins",
+        type=int,
+        default=0,
+        metavar="N",
+        help="a new chain has twins 1 to N, with test keys",
+    )
+    parser.add_argument(
+        "--relay",
+        default="localhost",
+        metavar="DOMAINS",
+        help="relays of these twins, joined by an underscore (default localhost)",
+    )
+    parser.add_argument(
+        "--import",
+        dest="twins_file",
+        type=Path,
+        metavar="CSV",
+        help="a new chain has the twins of this file, as `rmb_twin export` writes it",
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a node until SIGINT or SIGTERM; exit code 2 for options that cannot be."""
+    parser = argparse.ArgumentParser(
+        prog="python -m chain.devchain",
+        description="A stand-in node of tfchain, for tests and for work without a network.",
+    )
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    try:
+        run(options)
+    except DevchainError as error:
+        print(f"devchain: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run a node with these options until SIGINT or SIGTERM.
+
+    Raises:
+        DevchainError: it cannot start.
+    """
+    host, port = _parse_listen(options.listen)
+    if not 0 <= options.block_time <= MAX_BLOCK_TIME_S:
+        raise DevchainError(f"--block-time must be from 0 to {MAX_BLOCK_TIME_S:g} seconds")
+    with contextlib.ExitStack() as stack:
+        journal = None
+        if options.file is not None:
+            journal = stack.enter_context(contextlib.closing(FileJournal(options.file)))
+        ledger = journal.load() if journal else None
+        if ledger is None:
+            ledger = Ledger(genesis.block(genesis.state(_first_twins(options))))
+            if journal is not None:
+                journal.append(ledger.genesis)
+                journal.flush()
+        elif options.twins or options.twins_file:
+            print(f"{options.file} holds a chain already: --twins and --import change nothing")
+        knobs = Knobs(block_time_s=options.block_time, instant=options.instant)
+        author = genesis.development_key(_AUTHOR).account
+        node = Node(ledger, knobs, time.time, author, journal)
+        asyncio.run(_serve(node, host, port))
+
+
+async def _serve(node: Node, host: str, port: int) -> None:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    server = Server(node)
+    try:
+        await server.start(host, port)
+    except OSError as error:
+        raise DevchainError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    shown = f"[{host}]" if ":" in host else host
+    print(
+        f"{READY}ws://{shown}:{server.port} at block {node.ledger.best.number}, "
+        f"genesis 0x{node.ledger.genesis.hash.hex()}",
+        flush=True,
+    )
+    pace = asyncio.create_task(server.run())
+    try:
+        await asyncio.wait(
+            (pace, asyncio.create_task(stopped.wait())), return_when=asyncio.FIRST_COMPLETED
+        )
+    finally:
+        pace.cancel()
+        await asyncio.gather(pace, return_exceptions=True)
+        await server.stop()
+
+
+def _first_twins(options: argparse.Namespace) -> list[Twin]:
+    if options.twins and options.twins_file:
+        raise GenesisError("either --twins or --import, not both")
+    if options.twins_file:
+        return genesis.read_csv(options.twins_file)
+    if not 0 <= options.twins <= MAX_GENESIS_TWINS:
+        raise GenesisError(f"--twins must be from 0 to {MAX_GENESIS_TWINS}")
+    relay = relays.join(options.relay.split(relays.SEPARATOR))
+    return list(genesis.made_up_twins(options.twins, relay))
+
+
+def _parse_listen(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > _MAX_PORT:
+        raise DevchainError(f"--listen {text}: want host:port")
+    return host.strip("[]"), int(port)

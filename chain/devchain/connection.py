@@ -1,0 +1,213 @@
+"""One client's connection: its requests in, its answers and notifications out.
+
+Requests are answered one after another, at once. What a call has to tell a subscriber waits until
+the answer that names the subscription is on its way. Faults that concern answers (`held`,
+`failing`, `delay_s`) are played here, and `dev_` methods are spared from them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from typing import Any, Final, Protocol
+
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
+
+from chain.devchain import jsonrpc
+from chain.devchain.bounds import (
+    MAX_HELD_ANSWERS,
+    MAX_SUBSCRIPTIONS,
+    MAX_WAITING_BYTES,
+    MAX_WAITING_MESSAGES,
+)
+from chain.devchain.jsonrpc import BadRequestError, Request, RpcError
+from chain.devchain.knobs import applies
+from chain.devchain.ledger import Block
+from chain.devchain.methods import dev
+from chain.devchain.methods.call import Call, Method, Site, Topic
+from chain.devchain.node import Node
+
+log = logging.getLogger(__name__)
+
+_INTERNAL: Final = RpcError(jsonrpc.INTERNAL_ERROR, "Internal error")
+UNKNOWN_METHOD: Final = "(unknown)"
+"""What requests for methods that do not exist are counted under."""
+
+
+class Methods(Protocol):
+    """The methods there are, and how often each was called."""
+
+    def find(self, name: str) -> Method | None:
+        """A method by its name."""
+
+    def count(self, name: str) -> None:
+        """Count a request."""
+
+
+class Connection:
+    """A client, from the accepted websocket on.
+
+    Attributes:
+        subscriptions: what it listens to, by id.
+    """
+
+    _ids = itertools.count(1)
+
+    def __init__(
+        self, websocket: ServerConnection, node: Node, site: Site, methods: Methods
+    ) -> None:
+        self.subscriptions: dict[str, Topic] = {}
+        self._websocket = websocket
+        self._node = node
+        self._site = site
+        self._methods = methods
+        self._waiting: deque[str] = deque()
+        self._waiting_bytes = 0
+        self._wake = asyncio.Event()
+        # Notifications of the call under way; None while there is none.
+        self._behind: list[str] | None = None
+        self._held: list[tuple[str, list[str]]] = []
+
+    async def run(self) -> None:
+        """Serve until the client leaves."""
+        self._node.listeners.add(self)
+        writer = asyncio.create_task(self._write())
+        try:
+            async for message in self._websocket:
+                self.receive(message)
+        except ConnectionClosed:
+            pass  # left without a goodbye
+        finally:
+            self._node.listeners.discard(self)
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    def receive(self, message: str | bytes) -> None:
+        """Answer one message."""
+        try:
+            request = jsonrpc.parse(message)
+        except BadRequestError as error:
+            self._send([jsonrpc.error(error.request_id, error)])
+            return
+        self._behind = []
+        try:
+            answer = self._answer(request)
+        finally:
+            behind, self._behind = self._behind, None
+        if request.method.startswith(dev.PREFIX):
+            self._send([answer, *behind])
+        elif applies(self._node.knobs.held, request.method):
+            self._hold(request.method, [answer, *behind])
+        else:
+            self._send_late([answer, *behind])
+
+    def release(self) -> None:
+        """Send the answers that are no longer to be held."""
+        held, self._held = self._held, []
+        for method, messages in held:
+            if applies(self._node.knobs.held, method):
+                self._held.append((method, messages))
+            else:
+                self._send_late(messages)
+
+    def cut(self) -> None:
+        """End the connection without a goodbye."""
+        self._websocket.transport.abort()
+
+    def subscribe(self, topic: Topic) -> str:
+        """See `Caller`."""
+        if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
+            raise RpcError(
+                jsonrpc.TOO_MANY_SUBSCRIPTIONS,
+                "Too many subscriptions on the connection",
+                f"Exceeded max limit of {MAX_SUBSCRIPTIONS}",
+            )
+        subscription = f"devchain{next(self._ids)}"
+        self.subscriptions[subscription] = topic
+        return subscription
+
+    def unsubscribe(self, subscription: str) -> bool:
+        """See `Caller`."""
+        return self.subscriptions.pop(subscription, None) is not None
+
+    def notify(self, subscription: str, value: object) -> None:
+        """See `Caller`."""
+        topic = self.subscriptions.get(subscription)
+        if topic is None:
+            return
+        message = jsonrpc.notification(topic.value, subscription, value)
+        if self._behind is not None:
+            self._behind.append(message)
+        else:
+            self._send([message])
+
+    def best_head(self, block: Block) -> None:
+        """See `Listener`."""
+        self._tell_head(block, (Topic.BEST_HEADS, Topic.ALL_HEADS))
+
+    def final_head(self, block: Block) -> None:
+        """See `Listener`."""
+        self._tell_head(block, (Topic.FINAL_HEADS,))
+
+    def _tell_head(self, block: Block, topics: tuple[Topic, ...]) -> None:
+        header: dict[str, Any] | None = None
+        for subscription, topic in list(self.subscriptions.items()):
+            if topic in topics:
+                header = header or block.header.to_json()
+                self.notify(subscription, header)
+
+    def _answer(self, request: Request) -> str:
+        method = self._methods.find(request.method)
+        self._methods.count(request.method if method else UNKNOWN_METHOD)
+        try:
+            if method is None:
+                raise jsonrpc.method_not_found(request.method)
+            if applies(self._node.knobs.failing, request.method) and not (
+                request.method.startswith(dev.PREFIX)
+            ):
+                raise _INTERNAL
+            value = method(Call(self._node, self._site, self, request.params))
+            return jsonrpc.result(request.id, value)
+        except RpcError as error:
+            return jsonrpc.error(request.id, error)
+        except Exception:
+            # A mistake in this program: the client is told, and the node lives on.
+            log.exception("%s failed", request.method)
+            return jsonrpc.error(request.id, _INTERNAL)
+
+    def _hold(self, method: str, messages: list[str]) -> None:
+        if len(self._held) >= MAX_HELD_ANSWERS:
+            log.warning("more than %d answers held: connection cut", MAX_HELD_ANSWERS)
+            self.cut()
+            return
+        self._held.append((method, messages))
+
+    def _send_late(self, messages: list[str]) -> None:
+        delay_s = self._node.knobs.delay_s
+        if delay_s:
+            asyncio.get_running_loop().call_later(delay_s, self._send, messages)
+        else:
+            self._send(messages)
+
+    def _send(self, messages: list[str]) -> None:
+        self._waiting.extend(messages)
+        self._waiting_bytes += sum(map(len, messages))
+        if len(self._waiting) > MAX_WAITING_MESSAGES or self._waiting_bytes > MAX_WAITING_BYTES:
+            log.warning("a client does not read: connection cut")
+            self.cut()
+        self._wake.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                message = self._waiting.popleft()
+                self._waiting_bytes -= len(message)
+                try:
+                    await self._websocket.send(message)
+                except ConnectionClosed:
+                    return

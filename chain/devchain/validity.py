@@ -1,0 +1,145 @@
+"""Whether a transaction may be in the next block: what a node's pool asks its runtime.
+
+The codes and texts of refusals are those of nodes (sc-rpc and sp-runtime), as clients show them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from chain.devchain import accounts, calls, eras
+from chain.devchain.accounts import ReadWrite
+from chain.devchain.calls import Call
+from chain.devchain.errors import InvalidTransactionError
+from chain.devchain.ledger import Ledger
+from chain.devchain.pallets import BLOCK_HASH_COUNT, EXISTENTIAL_DEPOSIT
+from proto.chain import extrinsic
+from proto.chain.bounds import MAX_EXTRINSIC_BYTES
+from proto.chain.errors import ChainFormatError
+from proto.chain.extrinsic import IMMORTAL, Chain, Extrinsic, Signed
+from proto.chain.scale import Reader
+from proto.identity.errors import SignatureError
+
+_BASE_FEE: Final = 10_000
+
+_BAD_FORMAT: Final = 1001
+_VERIFICATION_ERROR: Final = 1002
+_UNKNOWN_VALIDITY: Final = 1011
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transaction:
+    """A transaction whose signature was checked."""
+
+    data: bytes
+    """As it was sent, the length in front included."""
+
+    hash: bytes
+    signed: Signed
+    call: Call
+    birth_hash: bytes | None
+    """What a mortal one was signed over: the hash of its era's first block."""
+
+    @property
+    def cost(self) -> int:
+        """What the signer pays, tip included: 10,000 units, and one for each byte."""
+        return _BASE_FEE + len(self.data) + self.signed.tip
+
+
+def check(data: bytes, chain: Chain, ledger: Ledger, state: ReadWrite) -> Transaction:
+    """Check a transaction that was sent, against the newest block.
+
+    A nonce that is not the account's next one yet is fine.
+
+    Raises:
+        InvalidTransactionError: it cannot be in a block.
+    """
+    decoded, call = _decode(data)
+    signed = decoded.signed
+    if signed is None:
+        raise _unsigned(call)
+    try:
+        birth_hash = _birth_hash(signed.era, ledger)
+        extrinsic.verify(decoded, chain, birth_hash)
+    except SignatureError:
+        raise InvalidTransactionError("Transaction has a bad signature") from None
+    transaction = Transaction(data, extrinsic.hash_of(data), signed, call, birth_hash)
+    check_payment(transaction, state)
+    if signed.nonce < accounts.read(state, signed.account).nonce:
+        raise InvalidTransactionError("Transaction is outdated")
+    return transaction
+
+
+def check_again(transaction: Transaction, ledger: Ledger, state: ReadWrite) -> None:
+    """Check what may have changed since a transaction was sent, for the next block.
+
+    Raises:
+        InvalidTransactionError: it cannot be in that block.
+    """
+    signed = transaction.signed
+    if signed.era != IMMORTAL and _birth_hash(signed.era, ledger) != transaction.birth_hash:
+        raise InvalidTransactionError("Transaction has a bad signature")
+    if signed.nonce != accounts.read(state, signed.account).nonce:
+        raise InvalidTransactionError("Transaction is outdated")
+    check_payment(transaction, state)
+
+
+def check_payment(transaction: Transaction, state: ReadWrite) -> None:
+    """Check that the signer can pay and stays alive.
+
+    Raises:
+        InvalidTransactionError: not so.
+    """
+    free = accounts.read(state, transaction.signed.account).free
+    if free - transaction.cost < EXISTENTIAL_DEPOSIT:
+        raise InvalidTransactionError("Inability to pay some fees (e.g. account balance too low)")
+
+
+def _decode(data: bytes) -> tuple[Extrinsic, Call]:
+    try:
+        # The pool itself looks no further than the length.
+        Reader(data).blob("extrinsic", MAX_EXTRINSIC_BYTES)
+    except ChainFormatError as error:
+        raise InvalidTransactionError(
+            "", _BAD_FORMAT, f"Extrinsic has invalid format: {error}"
+        ) from None
+    try:
+        decoded = extrinsic.decode(data)
+        return decoded, calls.decode(decoded.call)
+    except ChainFormatError as error:
+        problem = (
+            "Execution failed: Runtime panicked: "
+            f"Bad input data provided to validate_transaction: {error}"
+        )
+        raise InvalidTransactionError(
+            f'RuntimeApi("{problem}")',
+            _VERIFICATION_ERROR,
+            f"Verification Error: Runtime error: {problem}",
+        ) from None
+
+
+def _birth_hash(era: bytes, ledger: Ledger) -> bytes | None:
+    if era == IMMORTAL:
+        return None
+    number = ledger.best.number + 1
+    try:
+        birth = eras.birth(era, number)
+    except ChainFormatError as error:
+        raise InvalidTransactionError(str(error)) from None
+    block = ledger.at(birth)
+    if block is None or number - birth > BLOCK_HASH_COUNT:
+        raise InvalidTransactionError("Transaction has an ancient birth block")
+    return block.hash
+
+
+def _unsigned(call: Call) -> InvalidTransactionError:
+    if call.index == calls.SET_TIME:
+        return InvalidTransactionError(
+            "Transaction dispatch is mandatory; transactions must not be validated."
+        )
+    return InvalidTransactionError(
+        "Could not find an unsigned validator for the unsigned transaction",
+        _UNKNOWN_VALIDITY,
+        "Unknown Transaction Validity",
+    )

@@ -1,0 +1,27 @@
+"""`manage.py rmb_devchain`: a stand-in node of tfchain, for work without a network."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from chain.devchain import cli
+from chain.devchain.errors import DevchainError
+
+
+class Command(BaseCommand):
+    """Reads and writes nothing of the site: only its name is the site's."""
+
+    help = "Run a stand-in node of tfchain."
+    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        cli.add_arguments(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            cli.run(Namespace(**options))
+        except DevchainError as error:
+            raise CommandError(str(error)) from None
