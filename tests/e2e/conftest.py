@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.federated import RELAYS, FederatedRelay, World
 from tests.support.operator_browser import find_chromium
 from tests.support.redis_servers import RedisServer, start_valkey
 from tests.support.relay_process import RelayProcess, make_data_folder
@@ -159,3 +160,42 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
                 relay.stop()
         relay.process.kill()
         relay.process.wait()
+
+
+# Federation: relays that know each other.
+
+Trio = dict[str, FederatedRelay]
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Which twin lists which relay, for all tests of federation."""
+    return World(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def shared_trio(tmp_path_factory: pytest.TempPathFactory, world: World) -> Iterator[Trio]:
+    """Relays a, b and c, each with its Redis and its Celery workers."""
+    with contextlib.ExitStack() as cleanup:
+        relays = {}
+        for name in RELAYS:
+            folder = tmp_path_factory.mktemp(name)
+            server = start_valkey(folder / "redis", append_fsync="always")
+            cleanup.callback(server.remove)
+            relays[name] = FederatedRelay(world, name, folder, server)
+            cleanup.callback(relays[name].stop)
+            relays[name].start(wait=False)
+        for relay in relays.values():
+            relay.wait_ready()
+            relay.wait_federating()
+        yield relays
+        for relay in relays.values():
+            relay.ask_to_stop()  # all at once; `stop` waits for each
+
+
+@pytest.fixture
+def trio(shared_trio: Trio) -> Trio:
+    """The three shared relays without a memory of failures. A test leaves all of them running."""
+    for relay in shared_trio.values():
+        relay.forget_partners()
+    return shared_trio

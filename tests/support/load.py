@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage
 
+from proto.rmb import challenge
 from proto.rmb import types_pb2 as pb
 from tests.support import envelopes
 from tests.support.envelopes import SessionKey
@@ -30,6 +31,7 @@ class Load:
     Attributes:
         url: gives the address for the next dial, so that a test may move clients about.
         window: messages sent between two barriers.
+        signed: messages bear their sender's signature, which other relays want.
         received: number of messages all receivers got.
         last_receipt: when the last one came, by `time.monotonic`.
     """
@@ -40,6 +42,7 @@ class Load:
         self.url: Callable[[], str] = url if callable(url) else lambda: url
         self.window = window
         self.size_bytes = size_bytes
+        self.signed = False
         self.pause_s = 0.0
         self.ledger = Ledger()
         self.received = 0
@@ -51,14 +54,20 @@ class Load:
         self._receivers: list[asyncio.Task[None]] = []
 
     def add_sender(
-        self, twin: Twin, destinations: list[SessionKey], sid: str | None = None
+        self,
+        twin: Twin,
+        destinations: list[SessionKey],
+        sid: str | None = None,
+        url: str | None = None,
     ) -> None:
-        """Start a sender; it takes its destinations in turn."""
-        self._senders.append(asyncio.create_task(self._send(twin, sid, destinations)))
+        """Start a sender; it takes its destinations in turn. `url` is that of its own relay."""
+        self._senders.append(asyncio.create_task(self._send(twin, sid, destinations, url)))
 
-    def add_receiver(self, twin: Twin, sid: str | None = None) -> SessionKey:
-        """Start a receiver; returns its key."""
-        self._receivers.append(asyncio.create_task(self._receive(twin, sid)))
+    def add_receiver(
+        self, twin: Twin, sid: str | None = None, url: str | None = None
+    ) -> SessionKey:
+        """Start a receiver; returns its key. `url` is that of its own relay."""
+        self._receivers.append(asyncio.create_task(self._receive(twin, sid, url)))
         return (twin.id, sid)
 
     def add_pairs(self, twins: list[Twin]) -> None:
@@ -108,10 +117,12 @@ class Load:
             if task.done() and not task.cancelled():
                 task.result()
 
-    async def _send(self, twin: Twin, sid: str | None, destinations: list[SessionKey]) -> None:
+    async def _send(
+        self, twin: Twin, sid: str | None, destinations: list[SessionKey], url: str | None
+    ) -> None:
         while not self._stopping.is_set():
             try:
-                client = await connect(self.url(), twin, sid)
+                client = await connect(url or self.url(), twin, sid)
             except LOST:
                 await asyncio.sleep(REDIAL_S)
                 continue
@@ -133,19 +144,22 @@ class Load:
                 destination = destinations[page.sent % len(destinations)]
                 uid = f"{page.number} {page.sent}"
                 payload = page.next_payload(destination, self.size_bytes)
-                await client.send(
-                    envelopes.request(client.key, destination, payload, uid=uid, expiration=3600)
+                message = envelopes.request(
+                    client.key, destination, payload, uid=uid, expiration=3600
                 )
+                if self.signed:
+                    challenge.sign(message, client.twin.signing_key)
+                await client.send(message)
             count = page.sent
             await client.barrier(self.barrier_timeout_s)
             page.confirm(count)
             if self.pause_s:
                 await asyncio.sleep(self.pause_s)
 
-    async def _receive(self, twin: Twin, sid: str | None) -> None:
+    async def _receive(self, twin: Twin, sid: str | None, url: str | None) -> None:
         while True:
             try:
-                client = await connect(self.url(), twin, sid)
+                client = await connect(url or self.url(), twin, sid)
             except LOST:
                 await asyncio.sleep(REDIAL_S)
                 continue

@@ -61,11 +61,16 @@ def run_command(
     )
 
 
-def make_data_folder(folder: Path) -> Path:
-    """Make a data folder with the database of the test twins, to be copied for each relay."""
+def make_data_folder(folder: Path, twins: str | None = None) -> Path:
+    """Make a data folder with a database that knows twins, to be copied for each relay.
+
+    Args:
+        folder: where.
+        twins: as CSV; those of `tests.support.world` unless given.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "twins.csv"
-    source.write_text(all_twins_csv())
+    source.write_text(all_twins_csv() if twins is None else twins)
     for arguments in (("migrate", "-v", "0"), ("rmb_twin", "import", str(source))):
         # No Redis is needed to fill the database: nobody is listening there.
         done = run_command(folder, *arguments, settings={"redis.url": "redis://127.0.0.1:1"})

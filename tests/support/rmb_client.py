@@ -15,6 +15,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as websocket_connect
 from websockets.exceptions import ConnectionClosed
 
+from proto.rmb import challenge
 from proto.rmb import types_pb2 as pb
 from tests.support import envelopes
 from tests.support.envelopes import SessionKey
@@ -31,6 +32,7 @@ class RmbClient:
         inbox: payloads of binary messages that were not pongs, as (bytes, envelope).
         pongs: every pong envelope, as it came.
         on_message: called with each payload instead of filling `inbox`, for load tests.
+        signs: whether `request` signs, as messages to other relays must be.
     """
 
     def __init__(self, websocket: ClientConnection, twin: Twin, sid: str | None) -> None:
@@ -41,6 +43,7 @@ class RmbClient:
         self.inbox: asyncio.Queue[tuple[bytes, pb.Envelope]] = asyncio.Queue()
         self.pongs: list[pb.Envelope] = []
         self.on_message: Callable[[bytes], None] | None = None
+        self.signs = False
         self._barriers: dict[str, asyncio.Future[pb.Envelope]] = {}
         self._reader = asyncio.create_task(self._read())
 
@@ -82,7 +85,19 @@ class RmbClient:
         self, destination: SessionKey | None, payload: bytes = b"", **fields: Any
     ) -> pb.Envelope:
         """Send a request; `fields` as for `envelopes.request`."""
-        return await self.send(envelopes.request(self.key, destination, payload, **fields))
+        envelope = envelopes.request(self.key, destination, payload, **fields)
+        if self.signs:
+            challenge.sign(envelope, self.twin.signing_key)
+        return await self.send(envelope)
+
+    async def respond(self, request: pb.Envelope, payload: bytes = b"") -> pb.Envelope:
+        """Send the signed answer to a request."""
+        asker = request.source
+        key = (asker.twin, asker.connection if asker.HasField("connection") else None)
+        envelope = envelopes.response(self.key, key, payload)
+        envelope.uid = request.uid
+        challenge.sign(envelope, self.twin.signing_key)
+        return await self.send(envelope)
 
     async def barrier(self, timeout_s: float = TIMEOUT_S) -> pb.Envelope:
         """Envelope ping and wait for its pong: what was sent before is decided and stored."""
@@ -188,6 +203,14 @@ async def connect(
     text = twin.token(sid) if token is None else token
     websocket = await websocket_connect(f"{url}/?{text}", **options)
     return RmbClient(websocket, twin, sid)
+
+
+@contextlib.asynccontextmanager
+async def signing_session(url: str, twin: Twin, sid: str | None = None) -> AsyncIterator[RmbClient]:
+    """A session whose requests are signed."""
+    async with session(url, twin, sid) as client:
+        client.signs = True
+        yield client
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,218 @@
+"""Relays that federate on loopback: who lists which relay, and the processes.
+
+Domains are `127.0.0.1:<port>`, so the ports are chosen first, once for the run, and every relay's
+database knows the same twins: some of each relay, of each place for a fake partner, and of lists of
+several. Each relay has its own Redis and its own Celery workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from relay.queues import keys
+from tests.support.identities import Twin, twin, twins_csv
+from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import POLL_S, RelayProcess, make_data_folder
+
+FIRST_TWIN = 5001
+TWINS_EACH = 120
+"""Twins of each relay and list; tests take fresh ones."""
+RELAYS = ("a", "b", "c")
+PARTNERS = 40
+"""Places for fake partners; tests take fresh ones."""
+PARTNER_TRIOS = 3
+"""Lists of three places each."""
+
+# Below the range the kernel takes ports of outgoing connections from, so that a relay that was
+# stopped finds its port free when it comes back.
+PORTS = range(20_000, 32_000)
+
+
+def reserve_ports(count: int) -> list[int]:
+    """Ports nobody listens on."""
+    found: list[int] = []
+    candidates = random.sample(PORTS, len(PORTS))
+    for port in candidates:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError("no free ports")
+
+
+class World:
+    """Who is where.
+
+    Attributes:
+        template: data folder with the database, copied for each relay.
+        hostile_port: the one `hostile_domains` name.
+        ports: of the relays by name; `proxy` is another domain of relay b.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        names = (*RELAYS, "proxy")
+        ports = iter(reserve_ports(len(names) + PARTNERS + 3 * PARTNER_TRIOS + 1))
+        self.ports = dict(zip(names, ports, strict=False))
+        partners = list(islice(ports, PARTNERS))
+        trios = [tuple(islice(ports, 3)) for _ in range(PARTNER_TRIOS)]
+        self.hostile_port = next(ports)
+        self._partner_ports = iter(partners)
+        self._partner_trios = iter(trios)
+        self._numbers = iter(range(FIRST_TWIN, 1 << 31))
+        self._twins: dict[str, list[Twin]] = {}
+        self._taken: dict[str, Iterator[Twin]] = {}
+        for name in names:
+            self._add(self.domain(name), TWINS_EACH)
+        self._add("_".join((self.domain("b"), self.domain("c"))), TWINS_EACH)
+        for relays in ([port] for port in partners):
+            self._add(join_places(relays), 20)
+        for relays in trios:
+            self._add(join_places(relays), 4)
+        for relays in self.hostile_domains():
+            self._add(relays, 1)
+        text = twins_csv(each for twins in self._twins.values() for each in twins)
+        self.template = make_data_folder(folder, text)
+
+    def domain(self, name: str) -> str:
+        """What twins of that relay list."""
+        return f"127.0.0.1:{self.ports[name]}"
+
+    def partner_ports(self, count: int = 1) -> list[int]:
+        """Places of fake partners no other test used."""
+        return list(islice(self._partner_ports, count))
+
+    def partner_trio_ports(self) -> tuple[int, ...]:
+        """Three such places; some twins list all of them."""
+        return next(self._partner_trios)
+
+    def hostile_domains(self) -> list[str]:
+        """Names of relays that lead to the relay's own network."""
+        return [domain.replace("PORT", str(self.hostile_port)) for domain in HOSTILE]
+
+    def twins(self, relays: str, count: int) -> list[Twin]:
+        """Fresh twins of a relay (by name) or of a list of domains."""
+        listed = "_".join(
+            self.domain(each) if each in self.ports else each for each in relays.split("_")
+        )
+        rest = self._taken.setdefault(listed, iter(self._twins[listed]))
+        found = list(islice(rest, count))
+        assert len(found) == count, f"no more twins of {relays}"
+        return found
+
+    def _add(self, relays: str, count: int) -> None:
+        self._twins[relays] = [twin(number, relays) for number in islice(self._numbers, count)]
+
+
+HOSTILE = (
+    "127.0.0.1:PORT",
+    "127.1:PORT",
+    "2130706433:PORT",
+    "0x7f000001:PORT",
+    "0.0.0.0:PORT",
+    "localhost:PORT",
+    "[::1]:PORT",
+    "[::ffff:127.0.0.1]:PORT",
+    "[::]:PORT",
+    "169.254.169.254:PORT",
+    "10.0.0.1:PORT",
+    "user@127.0.0.1:PORT",
+    "127.0.0.1:PORT/x?",
+)
+
+
+def join_places(ports: Iterable[int]) -> str:
+    """The list of relays on these ports, as twins have it."""
+    return "_".join(f"127.0.0.1:{port}" for port in ports)
+
+
+class FederatedRelay(RelayProcess):
+    """One relay with its Celery workers and its own Redis."""
+
+    def __init__(
+        self, world: World, name: str, folder: Path, server: RedisServer, **options: Any
+    ) -> None:
+        settings = {
+            "celery.embedded": "1",
+            "federation.scheme": "http",
+            "federation.allow_private": "1",
+            # Every relay of the tests has the same address.
+            "federation.requests_per_ip_per_s": "0",
+            **options.pop("settings", {}),
+        }
+        domains = (world.domain(name), *((world.domain("proxy"),) if name == "b" else ()))
+        super().__init__(
+            folder,
+            world.template,
+            server,
+            port=world.ports[name],
+            **{"domains": domains, "settings": settings, **options},
+        )
+        self.domain = world.domain(name)
+
+    def celery_workers(self, queue: str = "federation") -> list[psutil.Process]:
+        """Its Celery workers for a queue that live now."""
+        found = []
+        for process in psutil.Process(self.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                command = process.cmdline()
+                if "--queues" in command and queue in command[command.index("--queues") + 1]:
+                    found.append(process)
+        return found
+
+    def kill_celery(self, queue: str = "federation") -> None:
+        """SIGKILL for the Celery workers of a queue; the relay starts them anew."""
+        workers = self.celery_workers(queue)
+        assert workers, f"no Celery worker of {queue}"
+        for process in workers:
+            process.kill()
+
+    def wait_federating(self, timeout_s: float = 60.0) -> None:
+        """Return when somebody takes tasks of federation."""
+        deadline = time.monotonic() + timeout_s
+        while not self.store.run("EXISTS", "relay:background:federation"):
+            assert time.monotonic() < deadline, f"no Celery worker:\n{self.log()}"
+            time.sleep(POLL_S)
+
+    @property
+    def store(self) -> RedisServer:
+        """Its Redis."""
+        assert self.redis is not None
+        return self.redis
+
+    @property
+    def alive(self) -> bool:
+        """Whether its supervisor runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def ask_to_stop(self) -> None:
+        """Begin a graceful stop."""
+        os.kill(self.pid, signal.SIGTERM)
+
+    def outbox(self) -> int:
+        """Messages that wait for other relays."""
+        return sum(self.store.run("XLEN", keys.outbox(shard)) for shard in range(8))
+
+    def partner_state(self, domain: str) -> dict[str, str]:
+        """What it knows of another relay."""
+        fields = self.store.client().hgetall(keys.partner(domain))
+        return {name.decode(): value.decode() for name, value in fields.items()}
+
+    def forget_partners(self) -> None:
+        """End every back-off: tests that share relays start from nothing."""
+        with contextlib.closing(self.store.client()) as client:
+            names: Iterable[bytes] = client.keys("federation:relay:*")
+            for name in (*names, *client.keys("federation:failures:*")):
+                client.delete(name)
+            client.hincrby(keys.CONTROL, "version", 1)
