@@ -7,14 +7,24 @@ development. Production workers do not come through here; ``relay.server`` route
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from typing import Any
 
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.core.asgi import get_asgi_application
+from django.core.exceptions import ImproperlyConfigured
+from uvicorn.logging import TRACE_LOG_LEVEL
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
+
+# The server's level as its command line set it: Django's logging settings follow.
+if 0 < logging.getLogger("uvicorn.error").getEffectiveLevel() <= TRACE_LOG_LEVEL:
+    raise ImproperlyConfigured(
+        "uvicorn's log level trace prints requests with their query string, which is the token of "
+        "a client: choose debug or a less talkative one"
+    )
 
 # WhiteNoise hands Django a file, which is read in one piece under ASGI. Static files of the site
 # are small, and a proxy may serve them.

@@ -79,6 +79,7 @@ class _Worker:
     def begin(self) -> None:
         """Called by daphne when its factories exist, just before the loop runs."""
         self.server.ws_factory.protocol = RelayWebSocketProtocol
+        self.server.http_factory.timeOut = self._relay.handshake_timeout_s
         loop = asyncio.get_event_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop.set)
         self._task = loop.create_task(self._run())

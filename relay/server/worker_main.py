@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import gc
 import importlib
 import importlib.util
@@ -24,6 +25,7 @@ from typing import Any, Final
 import django
 import uvicorn
 from django.conf import settings
+from uvicorn.config import STARTUP_FAILURE
 
 from relay.server.client_address import name_clients
 from relay.server.frame_protocol import FrameProtocol
@@ -44,18 +46,44 @@ CUT_GRACE_S: Final = 2
 
 
 class DrainingServer(uvicorn.Server):
-    """uvicorn, except that the application ends its sessions itself before connections are cut."""
+    """uvicorn with a bound on TLS handshakes, whose application ends its sessions itself."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_ready: Callable[[], bool],
+        tls_handshake_timeout_s: float | None = None,
+    ) -> None:
         """
         Args:
             on_ready: called when the server accepts; False when it is to stop already.
+            tls_handshake_timeout_s: for servers with TLS.
         """
         super().__init__(config)
         self._on_ready = on_ready
+        self._tls_handshake_timeout_s = tls_handshake_timeout_s
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
+        # As uvicorn's own, which leaves a client that stalls its TLS handshake for a minute.
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(STARTUP_FAILURE)
+        config = self.config
+        protocol = functools.partial(
+            config.http_protocol_class,
+            config=config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        tls: dict[str, Any] = {}
+        if config.ssl is not None:
+            tls = {"ssl": config.ssl, "ssl_handshake_timeout": self._tls_handshake_timeout_s}
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(protocol, sock=listener, backlog=config.backlog, **tls)
+            for listener in sockets or []
+        ]
+        self.started = True
         self.should_exit = self.should_exit or not self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -104,7 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from relay.server.daphne_server import serve
 
         return serve(app, config, listeners, on_ready)
-    server = DrainingServer(relay_server(app, config, limits), on_ready)
+    server = DrainingServer(
+        relay_server(app, config, limits), on_ready, config.relay.handshake_timeout_s
+    )
     server.run(listeners)
     return 0
 

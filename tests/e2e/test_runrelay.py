@@ -266,6 +266,25 @@ async def test_tls_in_the_process(
     assert relay.stop() == 0
 
 
+@pytest.mark.parametrize("server", ["uvicorn", "daphne"])
+async def test_a_tls_handshake_that_stalls_is_cut(
+    start: Any, valkey: RedisServer, tmp_path: Path, server: str
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    add_twin(tmp_path)
+    arguments = plain(valkey.url, "--server", server)
+    port = arguments[arguments.index("--listen") + 1].rpartition(":")[2]
+    (tmp_path / "rmb.toml").write_text("[relay]\nhandshake_timeout_s = 1\n")
+    relay = await start(*arguments, "--tls-cert", str(certificate), "--tls-key", str(key)).ready()
+    began = time.monotonic()
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+    with contextlib.suppress(ConnectionResetError):
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+    assert 0.9 <= time.monotonic() - began <= 8
+    writer.close()
+    assert relay.stop() == 0
+
+
 async def test_a_bad_certificate_is_told(start: Any, valkey: RedisServer, tmp_path: Path) -> None:
     nonsense = tmp_path / "nonsense.pem"
     nonsense.write_text("no certificate")

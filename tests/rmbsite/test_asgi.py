@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
 
 from rmbsite.asgi import admin
+from tests.support.relay_process import ROOT, command_environment
 
 
 async def get(path: str, host: str = "127.0.0.1:8081") -> tuple[int, bytes]:
@@ -50,3 +54,19 @@ async def test_the_sign_in_page_and_its_files() -> None:
 async def test_live_and_an_unknown_host() -> None:
     assert (await get("/live"))[0] == 200
     assert (await get("/live", host="evil.example"))[0] == 400
+
+
+def test_a_server_that_would_log_tokens_is_refused(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "uvicorn", "rmbsite.asgi:application", "--port", "0"),
+            *("--app-dir", str(ROOT), "--log-level", "trace"),
+        ],
+        env=command_environment(tmp_path, {"redis.url": "redis://127.0.0.1:1"}),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert "uvicorn's log level trace prints" in done.stderr
