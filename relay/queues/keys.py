@@ -81,6 +81,11 @@ def lease(shard: int) -> str:
     return f"federation:lease:{shard}"
 
 
+def left(shard: int) -> str:
+    """The string in which a shard's drainer leaves word for the next one."""
+    return f"federation:left:{shard}"
+
+
 def held(account: str) -> str:
     """The hash with what the outbox holds for one account (`relay.federation.outbox`)."""
     return f"federation:held:{account}"

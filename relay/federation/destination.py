@@ -1,0 +1,324 @@
+"""One other relay as a place to send to: the lanes that want to, and the requests under way.
+
+Lanes queue here in the order they became ready. To a relay that takes the batch form a few requests
+go at a time, each with the first messages of as many lanes as are ready: what arrives while they
+are under way makes up the next one, so batches grow with the load and a lone message waits for
+nothing. To others each message is a request, many at a time. While a relay fails, one request at a
+time finds out whether it is back.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from proto.federation import batch
+from proto.federation.delivery import Outcome, counts, judge, time_out_s
+from proto.federation.errors import BatchError
+from proto.rmb.reasons import MessageReason
+from relay.federation.http_client import Reply, Unanswered
+from relay.federation.lane import Entry, Lane, Stage
+from relay.federation.partners import Partner
+
+if TYPE_CHECKING:
+    from relay.federation.sender import Sender
+
+log = logging.getLogger(__name__)
+
+BATCHES: Final = 2
+"""Requests of the batch form at a time: one is handled there while the next one is on its way."""
+SINGLES: Final = 32
+"""Requests of the single form at a time."""
+LANE_MESSAGES: Final = 64
+"""Of one lane in one batch, so that a busy twin leaves room for the others."""
+LOADING: Final = 64
+"""Lanes at a time whose messages are fetched from Redis."""
+FORGET_OFFER: Final = frozenset((404, 405, 415, 501))
+
+
+class Part(NamedTuple):
+    """What a request has of one lane."""
+
+    lane: Lane
+    entries: list[Entry]
+
+
+class Destination:
+    """Requests to one relay."""
+
+    def __init__(self, sender: Sender, partner: Partner) -> None:
+        self.partner = partner
+        self._sender = sender
+        self._ready: deque[Lane] = deque()
+        self._posts = 0
+        self._loading = 0
+        self._scheduled = False
+
+    def enqueue(self, lane: Lane) -> None:
+        """A lane has something for this relay."""
+        lane.stage = Stage.READY
+        self._ready.append(lane)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._sender.loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        partner = self.partner
+        while self._ready:
+            if partner.retry_at() > self._sender.clock():
+                lanes, self._ready = self._ready, deque()
+                for lane in lanes:
+                    lane.stage = Stage.IDLE
+                    lane.shard.advance(lane)
+                return
+            limit = 1 if partner.setbacks.failures else BATCHES if partner.batch else SINGLES
+            if self._posts >= limit:
+                return
+            messages = batch.MAX_MESSAGES if partner.batch else 1
+            parts = self._collect(messages)
+            if not parts:
+                return
+            self._posts += 1
+            first = parts[0].entries[0]
+            single = not partner.batch or first.size_bytes > MAX_BATCHED_BYTES
+            self._sender.spawn(self._post(parts, single))
+
+    def _collect(self, messages: int) -> list[Part]:
+        """Takes the first messages of the lanes that are ready, as many as fit."""
+        parts: list[Part] = []
+        room_bytes = MAX_BATCHED_BYTES
+        ready, now = self._ready, self._sender.clock()
+        while ready and messages:
+            lane = ready[0]
+            if not lane.shard.may_send():
+                ready.popleft()
+                lane.stage = Stage.IDLE
+                continue
+            head = lane.head()
+            if head is None or head.deadline <= now:
+                ready.popleft()
+                lane.stage = Stage.IDLE
+                lane.shard.advance(lane)
+                continue
+            if head.payload is None:
+                if self._loading >= LOADING:
+                    break
+                ready.popleft()
+                self._load(lane)
+                continue
+            entries = _first(lane, min(messages, LANE_MESSAGES), room_bytes)
+            if not entries:
+                if parts:
+                    break  # no room left in this one
+                entries = [head]  # too large for any batch: a request of its own
+            ready.popleft()
+            lane.stage = Stage.SENDING
+            lane.sending = entries
+            parts.append(Part(lane, entries))
+            messages -= len(entries)
+            room_bytes -= sum(entry.size_bytes + batch.RECORD_OVERHEAD_BYTES for entry in entries)
+            if room_bytes <= 0:
+                break
+        return parts
+
+    def _load(self, lane: Lane) -> None:
+        """Fetches a lane's payloads; then it is the first in the queue."""
+        lane.stage = Stage.FETCHING
+        self._loading += 1
+
+        def loaded() -> None:
+            self._loading -= 1
+            lane.stage = Stage.READY
+            self._ready.appendleft(lane)
+            self._schedule()
+
+        lane.shard.load(lane, loaded)
+
+    async def _post(self, parts: list[Part], single: bool) -> None:
+        """Sends one request and sees to its outcome."""
+        sender = self._sender
+        entries = [entry for part in parts for entry in part.entries]
+        started = sender.clock()
+        usual_s = sender.options.timeout_s
+        deadline = min(entry.deadline for entry in entries)
+        try:
+            reply = await self._request(
+                parts[0].lane.shard.number if single else None,
+                parts,
+                time_out_s(usual_s, deadline, started),
+            )
+        except Unanswered as error:
+            if error.sent:
+                for entry in entries:
+                    entry.doubtful = True
+            elapsed_s = sender.clock() - started
+            if not error.timed_out or counts(elapsed_s, usual_s):
+                self._relay_failed(parts, started, str(error))
+        else:
+            if single:
+                self._single_answered(parts[0], started, reply)
+            else:
+                self._batch_answered(parts, started, reply)
+        finally:
+            self._posts -= 1
+            for lane, _ in parts:
+                lane.sending = []
+                lane.stage = Stage.IDLE
+                lane.shard.advance(lane)
+            self._schedule()
+
+    async def _request(self, shard: int | None, parts: list[Part], timeout_s: float) -> Reply:
+        sender, domain = self._sender, self.partner.domain
+        if shard is not None:
+            entry = parts[0].entries[0]
+            assert entry.payload is not None
+            delivery_id = f"{shard}-{entry.id.decode()}"
+            name = batch.delivery_header(sender.relay_id, delivery_id, entry.doubtful)
+            headers = {**sender.headers, batch.DELIVERY_HEADER: name}
+            return await sender.http.post(domain, "/", headers, entry.payload, timeout_s)
+        records = []
+        for lane, entries in parts:
+            prefix = lane.shard.prefix
+            for entry in entries:
+                assert entry.payload is not None
+                records.append(batch.Record(prefix + entry.id, entry.doubtful, entry.payload))
+        body = batch.encode(sender.relay_id.encode(), records)
+        return await sender.http.post(
+            domain, batch.PATH, sender.headers, body, timeout_s, 2 * len(records)
+        )
+
+    # --- outcomes -----------------------------------------------------------------------------
+
+    def _single_answered(self, part: Part, started: float, reply: Reply) -> None:
+        sender, partner = self._sender, self.partner
+        sender.partners.offers(partner, reply.offers_batch)
+        outcome = judge(reply.status, reply.retry_after_s is not None)
+        if outcome is Outcome.FAILED:
+            self._relay_failed([part], started, f"answered {reply.status}")
+            return
+        self._works(started, part.entries if outcome is Outcome.ACCEPTED else [])
+        self._settle(part, [reply.status], [outcome], started, reply.retry_after_s or 0.0)
+
+    def _batch_answered(self, parts: list[Part], started: float, reply: Reply) -> None:
+        sender, partner = self._sender, self.partner
+        if reply.status != 200:
+            outcome = judge(reply.status, reply.retry_after_s is not None)
+            if reply.status in FORGET_OFFER or outcome is Outcome.REFUSED:
+                # What it has against the messages it says to each of them.
+                log.info("relay %s takes no batches any more: %d", partner.domain, reply.status)
+                sender.partners.offers(partner, False)
+                return
+            wait_s = reply.retry_after_s or 0.0
+            self._relay_failed(parts, started, f"answered {reply.status}", wait_s)
+            return
+        messages = sum(len(part.entries) for part in parts)
+        try:
+            statuses = batch.decode_answer(reply.body, messages)
+        except BatchError as error:
+            for part in parts:
+                for entry in part.entries:
+                    entry.doubtful = True
+            self._relay_failed(parts, started, str(error))
+            return
+        at = 0
+        accepted: list[Entry] = []
+        for part in parts:
+            answers = statuses[at : at + len(part.entries)]
+            at += len(answers)
+            # Each status is about one message: none of them says that the relay is broken.
+            outcomes = [judge(status, True) for status in answers]
+            for entry, outcome in zip(part.entries, outcomes, strict=True):
+                if outcome is Outcome.ACCEPTED:
+                    accepted.append(entry)
+            self._settle(part, answers, outcomes, started, 0.0)
+        self._works(started, accepted)
+
+    def _works(self, started: float, accepted: list[Entry]) -> None:
+        """The relay answered as a relay does."""
+        sender = self._sender
+        now = sender.clock()
+        if accepted:
+            ages_s = [now - entry.stored_at for entry in accepted]
+            sender.partners.accepted(self.partner, now - started, ages_s)
+        else:
+            sender.partners.works(self.partner)
+
+    def _relay_failed(
+        self, parts: list[Part], started: float, why: str, wait_s: float = 0.0
+    ) -> None:
+        """The relay did not answer, or not as one that works."""
+        sender, partner = self._sender, self.partner
+        sender.partners.failed(partner, started, why, wait_s)
+        sender.ranks.failed(partner.domain, sender.clock())
+        for lane, entries in parts:
+            if lane.sticky == partner.domain:
+                lane.sticky = None
+            lane.shard.settler.note_try(entries, self._try(started, why))
+
+    def _settle(
+        self,
+        part: Part,
+        statuses: Sequence[int],
+        outcomes: Sequence[Outcome],
+        started: float,
+        wait_s: float,
+    ) -> None:
+        """Sees to one lane's messages after an answer."""
+        sender, domain = self._sender, self.partner.domain
+        lane = part.lane
+        shard = lane.shard
+        busy: list[Entry] = []
+        busy_status = 0
+        for entry, status, outcome in zip(part.entries, statuses, outcomes, strict=True):
+            if outcome is Outcome.ACCEPTED:
+                shard.accepted(entry)
+            elif outcome is Outcome.REFUSED:
+                shard.settler.note_try([entry], self._try(started, f"answered {status}"))
+                shard.end(entry, MessageReason.REMOTE_4XX)
+            else:
+                busy.append(entry)
+                busy_status = busy_status or status
+        if not busy:
+            lane.sticky = domain
+            lane.busy.pop(domain, None)
+            return
+        lane.sticky = None
+        sender.ranks.failed(domain, sender.clock())
+        sender.partners.declined(self.partner)
+        lane.not_now(domain, started, sender.clock(), sender.random, wait_s)
+        shard.settler.note_try(busy, self._try(started, f"answered {busy_status}"))
+
+    def _try(self, started: float, answer: str) -> str:
+        took_ms = (self._sender.clock() - started) * 1000
+        return json.dumps(
+            {
+                "at": round(started, 3),
+                "relay": self.partner.domain,
+                "answer": answer,
+                "ms": round(took_ms, 1),
+            }
+        )
+
+
+MAX_BATCHED_BYTES: Final = batch.MAX_BODY_BYTES - 1 - batch.MAX_ID_BYTES
+"""Records of a batch."""
+
+
+def _first(lane: Lane, messages: int, room_bytes: int) -> list[Entry]:
+    """The first messages of a lane, up to the first that is not in memory or does not fit."""
+    found: list[Entry] = []
+    for entry in lane.entries:
+        if entry.over:
+            continue
+        room_bytes -= entry.size_bytes + batch.RECORD_OVERHEAD_BYTES
+        if entry.payload is None or room_bytes < 0 or len(found) >= messages:
+            break
+        found.append(entry)
+    return found

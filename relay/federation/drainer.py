@@ -1,0 +1,120 @@
+"""The thread in which all shards of one process are drained, on one event loop.
+
+Celery gives each task a thread. Were each to run a loop of its own they would take the interpreter
+from each other for every few messages, and each would have connections of its own to every relay.
+So the tasks only wait here, for the shard that they stand for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import uvloop
+from django.conf import settings
+
+from relay.federation.sender import Sender, SenderOptions
+from relay.twins.registry import RegistrySource
+
+log = logging.getLogger(__name__)
+
+
+class Drainer:
+    """The loop, and the sender that is there while any shard is drained."""
+
+    def __init__(self, options: Callable[[], SenderOptions], stopping: Callable[[], bool]) -> None:
+        """
+        Args:
+            options: read for each new sender.
+            stopping: whether drainers have to end.
+        """
+        self._options = options
+        self._stopping = stopping
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening: asyncio.Lock | None = None
+        self._sender: Sender | None = None
+        self._source: RegistrySource | None = None
+        self._users = 0
+
+    def drain(self, shard: int) -> bool:
+        """Drains one shard for a while; blocks. Returns whether there is more for a successor.
+
+        Raises:
+            relay.queues.pipe.LinkLost: Redis went away.
+        """
+        return asyncio.run_coroutine_threadsafe(self._drain(shard), self._running()).result()
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = uvloop.new_event_loop()
+                self._opening = asyncio.Lock()
+                thread = threading.Thread(
+                    target=self._loop.run_forever, name="federation", daemon=True
+                )
+                thread.start()
+            return self._loop
+
+    async def _drain(self, shard: int) -> bool:
+        sender = await self._enter()
+        try:
+            return await sender.drain(shard)
+        finally:
+            await self._leave()
+
+    async def _enter(self) -> Sender:
+        assert self._opening is not None
+        async with self._opening:
+            if self._sender is None:
+                self._source = RegistrySource()
+                sender = Sender(self._options(), self._source, self._stopping)
+                try:
+                    await sender.start()
+                except BaseException:
+                    await sender.close()
+                    await self._source.close()
+                    raise
+                self._sender = sender
+            self._users += 1
+            return self._sender
+
+    async def _leave(self) -> None:
+        assert self._opening is not None
+        async with self._opening:
+            self._users -= 1
+            if self._users or self._sender is None or self._source is None:
+                return
+            sender, self._sender = self._sender, None
+            await sender.close()
+            await self._source.close()
+
+
+def options_of(config: Any) -> SenderOptions:
+    """The sender's options from the settings."""
+    federation = config.federation
+    return SenderOptions(
+        redis_url=config.redis.url,
+        domains=tuple(config.relay.domains),
+        scheme=federation.scheme,
+        allow_private=federation.allow_private,
+        ca_file=federation.ca_file,
+        timeout_s=federation.timeout_s,
+        connect_timeout_s=federation.connect_timeout_s,
+        ranker_period_s=federation.ranker_period_s,
+        retention_s=config.queue.retention_s,
+        batch=federation.batch,
+        twins_s=config.twins.cache_s,
+        unknown_s=config.twins.unknown_s,
+    )
+
+
+def _never() -> bool:
+    return False
+
+
+drainer = Drainer(lambda: options_of(settings.RMB), _never)
+"""The one of this process."""

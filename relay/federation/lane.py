@@ -1,0 +1,145 @@
+"""The messages of the outbox that go to one twin, in their order.
+
+One request at a time is under way for a lane, with its first message or its first few, so what one
+connection sends to one session stays in order however many relays and requests there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from proto.federation.delivery import Setbacks
+
+if TYPE_CHECKING:
+    from relay.federation.shard import Shard
+
+
+class Entry:
+    """One message of the outbox.
+
+    Attributes:
+        id: in its stream.
+        stored_at: unix time it was committed.
+        deadline: unix time it expires.
+        size_bytes: of the envelope.
+        origin: session key of its sender as text; empty where a relay made it.
+        account: it is counted under.
+        payload: the envelope; None while it waits in Redis only.
+        doubtful: it may have been accepted in an earlier try.
+        tried: a failed try of it was noted.
+        over: it was settled; its place in the lane is skipped.
+    """
+
+    __slots__ = (
+        "account",
+        "deadline",
+        "doubtful",
+        "id",
+        "origin",
+        "over",
+        "payload",
+        "size_bytes",
+        "stored_at",
+        "tried",
+    )
+
+    def __init__(
+        self,
+        entry_id: bytes,
+        stored_at: float,
+        deadline: float,
+        payload: bytes,
+        origin: str,
+        account: str,
+        doubtful: bool,
+    ) -> None:
+        self.id = entry_id
+        self.stored_at = stored_at
+        self.deadline = deadline
+        self.size_bytes = len(payload)
+        self.payload: bytes | None = payload
+        self.origin = origin
+        self.account = account
+        self.doubtful = doubtful
+        self.tried = False
+        self.over = False
+
+
+class Stage(Enum):
+    """What a lane is about."""
+
+    IDLE = "idle"  # nothing to do, or to be looked at by whoever adds something
+    WAITING = "waiting"  # for a time
+    FETCHING = "fetching"  # the twin, the state of its relays, or payloads
+    READY = "ready"  # in the queue of a destination
+    SENDING = "sending"  # a request with its first messages is under way
+
+
+class Lane:
+    """The lane of one twin.
+
+    Attributes:
+        sticky: the relay that took the last message.
+        sending: the messages of the request under way.
+        busy: relays that did not want this twin's messages.
+    """
+
+    __slots__ = (
+        "_timer",
+        "busy",
+        "entries",
+        "sending",
+        "shard",
+        "stage",
+        "sticky",
+        "twin",
+    )
+
+    def __init__(self, shard: Shard, twin: int) -> None:
+        self.shard = shard
+        self.twin = twin
+        self.entries: deque[Entry] = deque()
+        self.stage = Stage.IDLE
+        self.sticky: str | None = None
+        self.sending: list[Entry] = []
+        self.busy: dict[str, Setbacks] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def head(self) -> Entry | None:
+        """The first message that is not over."""
+        entries = self.entries
+        while entries:
+            if not entries[0].over:
+                return entries[0]
+            entries.popleft()
+        return None
+
+    def retry_at(self, relay: str) -> float:
+        """When this relay may be tried again with this twin's messages."""
+        busy = self.busy.get(relay)
+        return busy.retry_at if busy is not None else 0.0
+
+    def wait(self, delay_s: float, then: Callable[[Lane], None]) -> None:
+        """Has something done later."""
+        self.wake()
+        self.stage = Stage.WAITING
+        self._timer = asyncio.get_running_loop().call_later(delay_s, then, self)
+
+    def wake(self) -> None:
+        """Ends a wait without doing what it waited for."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def not_now(
+        self, relay: str, started: float, now: float, random: Callable[[], float], wait_s: float
+    ) -> None:
+        """A relay that works did not want this twin's first message now."""
+        busy = self.busy.get(relay)
+        if busy is None:
+            busy = self.busy[relay] = Setbacks()
+        busy.failed(started, now, random, wait_s)

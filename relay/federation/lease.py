@@ -1,0 +1,108 @@
+"""The right to drain one shard: held by one drainer at a time, for seconds, and renewed.
+
+Whoever holds it looks at its own clock before each request, so a drainer that was stopped for a
+while, or cut off from Redis, sends nothing once another may have taken over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from typing import Any, Final
+
+import hiredis
+
+from relay.federation import scripts
+from relay.queues import keys
+from relay.queues.pipe import LinkLost, RedisPipe
+
+log = logging.getLogger(__name__)
+
+LEASE_S: Final = 15.0
+RENEW_S: Final = 5.0
+MARGIN_S: Final = 1.0
+"""Before its end the lease counts as gone: clocks of two hosts do not run alike."""
+LEFT_S: Final = 86_400
+"""How long it is kept what a drainer left; the messages themselves wait less."""
+UNKNOWN: Final = b"?"
+"""What a drainer that died left."""
+
+
+class Lease:
+    """The lease of one shard, for one drainer.
+
+    Attributes:
+        doubtful: ids of messages that may have been accepted in an earlier try.
+        doubtful_up_to: id up to which any message may have been, as the one before died.
+    """
+
+    def __init__(self, pipe: RedisPipe, shard: int) -> None:
+        self.doubtful: frozenset[bytes] = frozenset()
+        self.doubtful_up_to = b"0-0"
+        self._pipe = pipe
+        self._shard = shard
+        self._token = uuid.uuid4().hex
+        self._until = 0.0
+        self._renewal: asyncio.Task[None] | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether it is surely ours now."""
+        return time.monotonic() < self._until
+
+    async def take(self) -> bool:
+        """Tries to get it, and keeps it from then on.
+
+        Raises:
+            LinkLost: Redis went away.
+        """
+        asked = time.monotonic()
+        names = [keys.lease(self._shard), keys.left(self._shard), keys.outbox(self._shard)]
+        reply = await self._run("take_lease", names, self._token, int(LEASE_S * 1000))
+        if reply is None:
+            return False
+        left, newest = reply
+        if left == UNKNOWN:
+            self.doubtful_up_to = newest
+        else:
+            self.doubtful = frozenset(left.split())
+        self._until = asked + LEASE_S - MARGIN_S
+        self._renewal = asyncio.get_running_loop().create_task(self._renew())
+        return True
+
+    async def release(self, doubtful: list[bytes]) -> None:
+        """Gives it back.
+
+        Args:
+            doubtful: ids of messages that are left and may have been accepted.
+        """
+        self.abandon()
+        names = [keys.lease(self._shard), keys.left(self._shard)]
+        await self._run("release_lease", names, self._token, b" ".join(doubtful), LEFT_S)
+
+    def abandon(self) -> None:
+        """Lets it run out: the next one will be careful with everything."""
+        self._until = 0.0
+        if self._renewal is not None:
+            self._renewal.cancel()
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            asked = time.monotonic()
+            try:
+                names = [keys.lease(self._shard)]
+                ours = await self._run("renew_lease", names, self._token, int(LEASE_S * 1000))
+            except (LinkLost, hiredis.ReplyError) as error:
+                log.warning("lease of federation shard %d not renewed: %s", self._shard, error)
+                continue
+            if not ours:
+                log.warning("lease of federation shard %d was lost", self._shard)
+                self._until = 0.0
+                return
+            self._until = asked + LEASE_S - MARGIN_S
+
+    async def _run(self, name: str, names: list[str], *arguments: str | bytes | int) -> Any:
+        return await self._pipe.call("EVAL", scripts.source(name), len(names), *names, *arguments)

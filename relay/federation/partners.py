@@ -1,0 +1,250 @@
+"""Other relays as one process that delivers to them knows them, and what Redis keeps of that.
+
+Whether a relay may be tried is decided from memory. Redis has a copy, `federation:relay:<domain>`:
+it survives restarts, other processes and the pages read it, and workers write there when the relay
+was heard. It is read when a domain is used first, and once a second while something about it may
+change from outside: while it fails, is paused, or an operator changed anything. What went well is
+added up and written once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from proto.federation.delivery import Setbacks
+from relay.ops.control import RELAY_PREFIX
+from relay.queues import keys, resp
+from relay.queues.pipe import RedisPipe
+
+MAX_PARTNERS: Final = 10_000
+"""Kept in memory; twins name their relays freely."""
+LATENCY_WEIGHT: Final = 0.1
+"""Of a new delivery in the moving average."""
+MAX_ERROR_CHARS: Final = 120
+LATENCY_BUCKETS_S: Final = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0),
+)
+"""Time from the commit of a message to its acceptance: upper bounds of the histogram."""
+
+
+class Partner:
+    """One other relay.
+
+    Attributes:
+        setbacks: its failures in a row.
+        batch: it takes the batch form.
+        paused: an operator wants nothing sent.
+        blocked: an operator wants nothing to do with it.
+        loaded: its state was read.
+    """
+
+    __slots__ = (
+        "accepted",
+        "batch",
+        "blocked",
+        "changed",
+        "domain",
+        "latency_ms",
+        "loaded",
+        "paused",
+        "setbacks",
+        "success_at",
+        "tried_in_vain",
+    )
+
+    def __init__(self, domain: str) -> None:
+        self.domain = domain
+        self.setbacks = Setbacks()
+        self.batch = False
+        self.paused = False
+        self.blocked = False
+        self.loaded = False
+        self.latency_ms = 0.0
+        self.success_at = 0.0
+        self.accepted = 0  # since the last flush
+        self.tried_in_vain = 0  # the same
+        self.changed = False  # something to be flushed
+
+    def retry_at(self) -> float:
+        """When it may be tried again."""
+        return math.inf if self.paused or self.blocked else self.setbacks.retry_at
+
+
+class Partners:
+    """All relays a process delivers to."""
+
+    def __init__(
+        self,
+        pipe: RedisPipe,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        batch: bool,
+    ) -> None:
+        """
+        Args:
+            pipe: for commands.
+            clock: unix seconds.
+            random: a number from 0 up to 1.
+            batch: use the batch form where it is offered.
+        """
+        self._pipe = pipe
+        self._clock = clock
+        self._random = random
+        self._use_batch = batch
+        self._partners: dict[str, Partner] = {}
+        self._version: Any = None
+        self._latencies: dict[str, int] = {}
+
+    def get(self, domain: str) -> Partner:
+        """The relay of that domain; see that it is `loaded` before it is used."""
+        partner = self._partners.get(domain)
+        if partner is None:
+            if len(self._partners) >= MAX_PARTNERS:
+                del self._partners[next(iter(self._partners))]
+            partner = self._partners[domain] = Partner(domain)
+        return partner
+
+    async def load(self, partners: Iterable[Partner]) -> None:
+        """Reads what Redis knows. Without an answer they count as new."""
+        await asyncio.gather(*(self._read(partner) for partner in partners))
+
+    # --- what happened ------------------------------------------------------------------------
+
+    def accepted(self, partner: Partner, took_s: float, ages_s: Iterable[float]) -> None:
+        """A request was answered, and messages of these ages taken."""
+        now = self._clock()
+        for age_s in ages_s:
+            partner.accepted += 1
+            bound = next((bound for bound in LATENCY_BUCKETS_S if age_s <= bound), math.inf)
+            name = "+Inf" if math.isinf(bound) else f"{bound:g}"
+            self._latencies[name] = self._latencies.get(name, 0) + 1
+        took_ms = took_s * 1000
+        weight = LATENCY_WEIGHT if partner.success_at else 1.0
+        partner.latency_ms += (took_ms - partner.latency_ms) * weight
+        partner.success_at = now
+        partner.changed = True
+        if partner.setbacks.failures:
+            self.works(partner)
+
+    def works(self, partner: Partner) -> None:
+        """The relay gave an answer that makes sense: it is not in the way of anything."""
+        if not partner.setbacks.failures:
+            return
+        partner.setbacks.succeeded()
+        self._send("HDEL", keys.partner(partner.domain), "retry_at", "failures")
+
+    def failed(self, partner: Partner, started: float, why: str, wait_s: float = 0.0) -> bool:
+        """A try failed; whether that was news."""
+        partner.tried_in_vain += 1
+        partner.changed = True
+        now = self._clock()
+        if not partner.setbacks.failed(started, now, self._random, wait_s):
+            return False
+        fields: dict[str, str | int] = {
+            "failures": partner.setbacks.failures,
+            "retry_at": f"{partner.setbacks.retry_at:.3f}",
+            "last_failure": f"{now:.3f}",
+            "last_error": why[:MAX_ERROR_CHARS],
+        }
+        pairs = [part for pair in fields.items() for part in pair]
+        self._send("HSET", keys.partner(partner.domain), *pairs)
+        return True
+
+    def declined(self, partner: Partner) -> None:
+        """It did not want a message now; it works."""
+        partner.tried_in_vain += 1
+        partner.changed = True
+
+    def offers(self, partner: Partner, batch: bool) -> None:
+        """An answer did, or did not, offer the batch form."""
+        if batch == partner.batch or not self._use_batch:
+            return
+        partner.batch = batch
+        name = keys.partner(partner.domain)
+        if batch:
+            self._send("HSET", name, "kind", "ours")
+        else:
+            self._send("HDEL", name, "kind")
+
+    # --- once a second ------------------------------------------------------------------------
+
+    async def refresh(self) -> list[Partner]:
+        """Writes what went well and reads what may have changed.
+
+        Returns:
+            Those that may be tried earlier than was known.
+        """
+        self._flush()
+        version = await self._pipe.call("HGET", keys.CONTROL, "version")
+        everyone = version != self._version
+        self._version = version
+        looked_at = [
+            partner
+            for partner in self._partners.values()
+            if everyone or partner.setbacks.failures or partner.paused or partner.blocked
+        ]
+        before = {partner: partner.retry_at() for partner in looked_at}
+        await self.load(looked_at)
+        return [partner for partner, at in before.items() if partner.retry_at() < at]
+
+    def _flush(self) -> None:
+        counters = [(f"latency|{name}", count) for name, count in self._latencies.items()]
+        self._latencies = {}
+        for partner in self._partners.values():
+            if not partner.changed:
+                continue
+            partner.changed = False
+            name = keys.partner(partner.domain)
+            self._send("SADD", keys.PARTNERS, partner.domain)
+            if partner.accepted:
+                self._send("HINCRBY", name, "sent", partner.accepted)
+                success_at, latency = f"{partner.success_at:.3f}", f"{partner.latency_ms:.2f}"
+                self._send("HSET", name, "last_success", success_at, "latency_ms", latency)
+            counters.append((f"success|{partner.domain}", partner.accepted))
+            counters.append((f"error|{partner.domain}", partner.tried_in_vain))
+            partner.accepted = partner.tried_in_vain = 0
+        for field, count in counters:
+            if count:
+                self._send("HINCRBY", keys.FEDERATION_COUNTERS, field, count)
+
+    async def _read(self, partner: Partner) -> None:
+        pipe, setbacks = self._pipe, partner.setbacks
+        before = setbacks.failures, setbacks.retry_at
+        fields, flags = await asyncio.gather(
+            pipe.call("HGETALL", keys.partner(partner.domain)),
+            pipe.call("HGET", keys.CONTROL, f"{RELAY_PREFIX}{partner.domain}"),
+        )
+        state = dict(zip(fields[::2], fields[1::2], strict=True))
+        partner.batch = self._use_batch and state.get(b"kind") == b"ours"
+        words = (flags or b"").split()
+        partner.paused, partner.blocked = b"paused" in words, b"blocked" in words
+        if not partner.loaded:
+            partner.latency_ms = _number(state.get(b"latency_ms"))
+            partner.success_at = _number(state.get(b"last_success"))
+        partner.loaded = True
+        if before != (setbacks.failures, setbacks.retry_at):
+            return  # something happened meanwhile: what was read is older
+        failures, now = int(_number(state.get(b"failures"))), self._clock()
+        setbacks.stored(failures, _number(state.get(b"retry_at")), now)
+        if failures and _number(state.get(b"heard")) > _number(state.get(b"last_failure")):
+            self.works(partner)
+
+    def _send(self, *arguments: resp.Argument) -> None:
+        """What is lost with a connection is a second's worth of figures."""
+        self._pipe.submit(resp.command(*arguments), _ignore)
+
+
+def _number(value: bytes | None) -> float:
+    try:
+        found = float(value or 0)
+    except ValueError:
+        return 0.0
+    return found if math.isfinite(found) else 0.0
+
+
+def _ignore(reply: Any) -> None:
+    """Nothing depends on the reply."""

@@ -1,0 +1,25 @@
+"""The Lua scripts of the outgoing path, as text; sent with EVAL.
+
+EVAL and not EVALSHA: a script Redis has forgotten would need a second try for each of them, and
+they are a kilobyte, for a whole batch of messages.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from relay.queues import resp
+
+FOLDER = Path(__file__).with_name("lua")
+
+
+@cache
+def source(name: str) -> str:
+    """The text of one script."""
+    return (FOLDER / f"{name}.lua").read_text()
+
+
+def call(name: str, keys: list[str], *arguments: resp.Argument) -> bytes:
+    """The command that runs a script."""
+    return resp.command("EVAL", source(name), len(keys), *keys, *arguments)

@@ -1,0 +1,278 @@
+"""How a message leaves for another relay.
+
+**Into the outbox.** A relay worker that finds a message's destination twin on other relays writes
+it into `federation:out:<shard>` inside its group commit, so it is as safe as any queued message.
+The shard follows from the destination twin. If nobody drains that shard the worker has the Celery
+task `federation.deliver` started, from a thread; what it misses the beat finds within seconds.
+
+**Draining.** The task takes the shard's *lease* (`lease.py`): one drainer at a time, which looks at
+its clock before each request and ends after a minute; its successor takes over. All shards that a
+process drains run on one event loop in one thread (`drainer.py`) and share what is here: a
+connection to Redis, the HTTP connections, the twins, and what is known about other relays. A
+`Shard` (`shard.py`) reads new entries as they come, blocked in Redis, so a fresh message is on its
+way within a millisecond.
+
+**Lanes.** Messages to one twin form a `Lane` (`lane.py`). One request at a time is under way for
+it, so its order is kept. The twin is looked up as the workers do, and the relay is chosen by the
+rules of `proto.federation.delivery`: the one that took the last message, else the best by rank
+(`ranks.py`) that is not left alone after failures (`partners.py`). A lane that cannot go on waits
+and keeps its payloads in Redis only. A twin that has moved to this relay meanwhile gets its mail
+into its queue here.
+
+**Sending.** At the `Destination` (`destination.py`) lanes queue up. Relays of our kind offer the
+batch form in every answer and then get the first messages of all lanes that are ready in one
+request; to others each message is a POST to `/`, as with the reference relay. Requests go out
+through `http_client.py`, to addresses that `resolver.py` has judged.
+
+**Settling.** Accepted messages leave the outbox in batches (`settling.py`). Refused ones become
+dead letters, and the sender of a request is told. All else is tried again, at the twin's other
+relays first, until it expires, which is told as well, at that very moment.
+
+**Nothing twice.** A try without an answer may have been accepted. The message is *doubtful* then,
+and goes out marked as a repeat: receivers of our kind remember what they took for ten minutes. The
+marks survive the drainer; where one dies, everything that was in its shard is doubtful.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
+
+from proto.federation import batch
+from proto.rmb.reasons import MessageReason
+from relay.federation.destination import SINGLES, Destination
+from relay.federation.http_client import HttpClient
+from relay.federation.partners import Partners
+from relay.federation.ranks import Ranks
+from relay.federation.resolver import PublicResolver
+from relay.federation.shard import Shard
+from relay.ops.redis_client import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, RETRIES, RETRY_PAUSE_S
+from relay.queues import keys, resp
+from relay.queues.address import RedisAddress
+from relay.queues.pipe import LinkLost, RedisPipe
+from relay.twins.cache import TwinCache
+from relay.twins.source import TwinSource
+
+log = logging.getLogger(__name__)
+
+REFRESH_S: Final = 1.0
+START_S: Final = 10.0
+"""Redis has to be there in this time when a drainer begins."""
+
+
+class SenderOptions(NamedTuple):
+    """What is configured.
+
+    Attributes:
+        domains: of this relay, the first one is how it calls itself.
+    """
+
+    redis_url: str
+    domains: tuple[str, ...]
+    scheme: str = "https"
+    allow_private: bool = False
+    ca_file: str = ""
+    timeout_s: float = 3.0
+    connect_timeout_s: float = 2.0
+    ranker_period_s: float = 3600.0
+    retention_s: int = 3600
+    batch: bool = True
+    twins_s: float = 60.0
+    unknown_s: float = 5.0
+
+
+class Link:
+    """A connection to Redis that can be waited for."""
+
+    def __init__(self, address: RedisAddress, name: str, on_usable: Callable[[], None]) -> None:
+        self._there = asyncio.Event()
+        self._on_usable = on_usable
+        self.pipe = RedisPipe(
+            address.connect,
+            address.opening(name),
+            on_up=_nothing,
+            on_usable=self._came,
+            on_down=self._there.clear,
+        )
+
+    async def usable(self, timeout_s: float) -> bool:
+        """Waits for the connection; whether it is there."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._there.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _came(self) -> None:
+        self._there.set()
+        self._on_usable()
+
+
+class Sender:
+    """What the drainers of one process share, on one event loop.
+
+    Attributes:
+        clock: unix seconds.
+        random: a number from 0 up to 1.
+        stopping: tells that the process wants to end.
+        headers: of every request.
+        relay_id: under which other relays remember deliveries.
+        own_domains: those of this relay.
+    """
+
+    def __init__(
+        self,
+        options: SenderOptions,
+        source: TwinSource,
+        stopping: Callable[[], bool] = lambda: False,
+        resolver: PublicResolver | None = None,
+    ) -> None:
+        """
+        Args:
+            options: the settings.
+            source: of twins.
+            stopping: whether drainers have to end.
+            resolver: of domains; the system's unless given.
+        """
+        self.options = options
+        self.loop = asyncio.get_running_loop()
+        self.clock = time.time
+        self.random = random.random
+        self.stopping = stopping
+        self.relay_id = ""
+        self.own_domains = frozenset(options.domains)
+        self.headers = {
+            "Content-Type": "application/octet-stream",
+            batch.RELAY_HEADER: options.domains[0],
+        }
+        self._address = RedisAddress.parse(options.redis_url)
+        self._link = Link(self._address, "federation", self._came)
+        self.pipe = self._link.pipe
+        self._redis: Redis = Redis.from_url(
+            options.redis_url,
+            protocol=2,
+            socket_timeout=COMMAND_TIMEOUT_S,
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            retry=Retry(ConstantBackoff(RETRY_PAUSE_S), RETRIES),
+        )
+        self.twins = TwinCache(
+            source, self._redis, life_s=options.twins_s, unknown_s=options.unknown_s
+        )
+        self.partners = Partners(self.pipe, self.clock, self.random, options.batch)
+        self.ranks = Ranks(self.pipe.submit, options.ranker_period_s, random.shuffle)
+        self.http = HttpClient(
+            resolver or PublicResolver(options.allow_private),
+            scheme=options.scheme,
+            connect_timeout_s=options.connect_timeout_s,
+            ca_file=options.ca_file,
+            limit_per_host=SINGLES,
+        )
+        self._destinations: dict[str, Destination] = {}
+        self._shards: set[Shard] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ends: dict[MessageReason, int] = {}
+        self._twins_version: Any = None
+
+    async def start(self) -> None:
+        """Connects.
+
+        Raises:
+            LinkLost: Redis does not answer.
+        """
+        self.pipe.start()
+        if not await self._link.usable(START_S):
+            raise LinkLost("redis does not answer")
+        await self.pipe.call("SET", keys.FEDERATION_ID, uuid.uuid4().hex, "NX")
+        self.relay_id = (await self.pipe.call("GET", keys.FEDERATION_ID)).decode()
+        self.spawn(self._refreshing())
+
+    async def close(self) -> None:
+        """Ends everything; all shards have ended before."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.http.close()
+        await self.twins.close()
+        await self.pipe.close()
+        await self._redis.aclose()
+
+    async def drain(self, number: int) -> bool:
+        """Drains one shard for a while; whether there is more for a successor."""
+        shard = Shard(self, number)
+        self._shards.add(shard)
+        try:
+            return await shard.drain()
+        finally:
+            self._shards.discard(shard)
+
+    def link(self, name: str) -> Link:
+        """One more connection to Redis, not opened yet."""
+        return Link(self._address, name, lambda: None)
+
+    def destination(self, domain: str) -> Destination:
+        """Where requests to this relay are made."""
+        found = self._destinations.get(domain)
+        partner = self.partners.get(domain)
+        if found is None or found.partner is not partner:
+            found = self._destinations[domain] = Destination(self, partner)
+        return found
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs something beside."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def count_end(self, reason: MessageReason) -> None:
+        """A message was given up."""
+        self._ends[reason] = self._ends.get(reason, 0) + 1
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("federation: %r", error, exc_info=error)
+
+    def _came(self) -> None:
+        for shard in self._shards:
+            shard.settler.again()
+
+    async def _refreshing(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            try:
+                await self._refresh()
+            except (LinkLost, ValueError) as error:
+                log.debug("federation state not refreshed: %s", error)
+
+    async def _refresh(self) -> None:
+        for reason, count in self._ends.items():
+            self.pipe.submit(
+                resp.command("HINCRBY", keys.FEDERATION_COUNTERS, f"dropped|{reason.value}", count),
+                _ignore,
+            )
+        self._ends = {}
+        version = await self.pipe.call("GET", keys.TWINS_VERSION)
+        if version != self._twins_version:
+            self._twins_version = version
+            self.twins.invalidate(None)
+        if await self.partners.refresh():
+            for shard in self._shards:
+                shard.look_again()
+
+
+async def _nothing() -> None:
+    """A fresh connection needs no preparation."""
+
+
+def _ignore(reply: Any) -> None:
+    """A figure more or less."""

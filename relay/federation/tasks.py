@@ -1,0 +1,32 @@
+"""The Celery tasks of federation. What they do is in `drainer.py` and `watch.py`."""
+
+from __future__ import annotations
+
+import logging
+
+from celery import shared_task
+
+from relay.federation import watch as watching
+from relay.federation.drainer import drainer
+from relay.federation.wake import start_task
+from relay.queues.pipe import LinkLost
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task(name="federation.deliver")
+def deliver(shard: int) -> None:
+    """Delivers what is in one shard of the outbox, for a minute at most."""
+    try:
+        more = drainer.drain(shard)
+    except LinkLost as error:
+        logger.warning("federation shard %d: %s; the schedule starts it again", shard, error)
+        return
+    if more:
+        start_task(shard)
+
+
+@shared_task(name="federation.watch")
+def watch() -> None:
+    """Starts what has to run and does not, and removes what is too old."""
+    watching.watch()

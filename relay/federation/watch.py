@@ -1,0 +1,32 @@
+"""What is looked at every few seconds: shards nobody drains, dead letters that are too old."""
+
+from __future__ import annotations
+
+import time
+
+from relay.federation import dead_letters
+from relay.federation.wake import start_task
+from relay.ops.redis_client import client
+from relay.queues import keys
+
+
+def watch() -> None:
+    """One look.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    for shard in idle_shards():
+        start_task(shard)
+    dead_letters.expire(client(), time.time())
+
+
+def idle_shards() -> list[int]:
+    """Shards that have messages and no drainer."""
+    shards = range(keys.OUTBOX_SHARDS)
+    with client().pipeline(transaction=False) as pipe:
+        for shard in shards:
+            pipe.xlen(keys.outbox(shard))
+            pipe.exists(keys.lease(shard))
+        replies = pipe.execute()
+    return [shard for shard in shards if replies[2 * shard] and not replies[2 * shard + 1]]
