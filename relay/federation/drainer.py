@@ -17,6 +17,7 @@ import uvloop
 from django.conf import settings
 
 from relay.federation.sender import Sender, SenderOptions
+from relay.ops import background
 from relay.twins.registry import RegistrySource
 
 log = logging.getLogger(__name__)
@@ -112,9 +113,5 @@ def options_of(config: Any) -> SenderOptions:
     )
 
 
-def _never() -> bool:
-    return False
-
-
-drainer = Drainer(lambda: options_of(settings.RMB), _never)
+drainer = Drainer(lambda: options_of(settings.RMB), background.stopping.is_set)
 """The one of this process."""

@@ -60,7 +60,7 @@ class Lease:
         """
         asked = time.monotonic()
         names = [keys.lease(self._shard), keys.left(self._shard), keys.outbox(self._shard)]
-        reply = await self._run("take_lease", names, self._token, int(LEASE_S * 1000))
+        reply = await self._run("take_lease", names, self._token, int(LEASE_S * 1000), LEFT_S)
         if reply is None:
             return False
         left, newest = reply

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from proto.federation.delivery import Setbacks
+from relay.federation.counters import Tally
 from relay.ops.control import RELAY_PREFIX
 from relay.queues import keys, resp
 from relay.queues.pipe import RedisPipe
@@ -24,11 +25,6 @@ MAX_PARTNERS: Final = 10_000
 LATENCY_WEIGHT: Final = 0.1
 """Of a new delivery in the moving average."""
 MAX_ERROR_CHARS: Final = 120
-LATENCY_BUCKETS_S: Final = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0),
-)
-"""Time from the commit of a message to its acceptance: upper bounds of the histogram."""
 
 
 class Partner:
@@ -53,7 +49,6 @@ class Partner:
         "paused",
         "setbacks",
         "success_at",
-        "tried_in_vain",
     )
 
     def __init__(self, domain: str) -> None:
@@ -66,7 +61,6 @@ class Partner:
         self.latency_ms = 0.0
         self.success_at = 0.0
         self.accepted = 0  # since the last flush
-        self.tried_in_vain = 0  # the same
         self.changed = False  # something to be flushed
 
     def retry_at(self) -> float:
@@ -97,7 +91,7 @@ class Partners:
         self._use_batch = batch
         self._partners: dict[str, Partner] = {}
         self._version: Any = None
-        self._latencies: dict[str, int] = {}
+        self._tally = Tally()
 
     def get(self, domain: str) -> Partner:
         """The relay of that domain; see that it is `loaded` before it is used."""
@@ -119,9 +113,7 @@ class Partners:
         now = self._clock()
         for age_s in ages_s:
             partner.accepted += 1
-            bound = next((bound for bound in LATENCY_BUCKETS_S if age_s <= bound), math.inf)
-            name = "+Inf" if math.isinf(bound) else f"{bound:g}"
-            self._latencies[name] = self._latencies.get(name, 0) + 1
+            self._tally.delivered(partner.domain, age_s)
         took_ms = took_s * 1000
         weight = LATENCY_WEIGHT if partner.success_at else 1.0
         partner.latency_ms += (took_ms - partner.latency_ms) * weight
@@ -139,8 +131,8 @@ class Partners:
 
     def failed(self, partner: Partner, started: float, why: str, wait_s: float = 0.0) -> bool:
         """A try failed; whether that was news."""
-        partner.tried_in_vain += 1
         partner.changed = True
+        self._tally.failed(partner.domain)
         now = self._clock()
         if not partner.setbacks.failed(started, now, self._random, wait_s):
             return False
@@ -156,8 +148,8 @@ class Partners:
 
     def declined(self, partner: Partner) -> None:
         """It did not want a message now; it works."""
-        partner.tried_in_vain += 1
         partner.changed = True
+        self._tally.failed(partner.domain)
 
     def offers(self, partner: Partner, batch: bool) -> None:
         """An answer did, or did not, offer the batch form."""
@@ -192,8 +184,6 @@ class Partners:
         return [partner for partner, at in before.items() if partner.retry_at() < at]
 
     def _flush(self) -> None:
-        counters = [(f"latency|{name}", count) for name, count in self._latencies.items()]
-        self._latencies = {}
         for partner in self._partners.values():
             if not partner.changed:
                 continue
@@ -204,12 +194,9 @@ class Partners:
                 self._send("HINCRBY", name, "sent", partner.accepted)
                 success_at, latency = f"{partner.success_at:.3f}", f"{partner.latency_ms:.2f}"
                 self._send("HSET", name, "last_success", success_at, "latency_ms", latency)
-            counters.append((f"success|{partner.domain}", partner.accepted))
-            counters.append((f"error|{partner.domain}", partner.tried_in_vain))
-            partner.accepted = partner.tried_in_vain = 0
-        for field, count in counters:
-            if count:
-                self._send("HINCRBY", keys.FEDERATION_COUNTERS, field, count)
+            partner.accepted = 0
+        for field, count in self._tally.take().items():
+            self._send("HINCRBY", keys.FEDERATION_COUNTERS, field, count)
 
     async def _read(self, partner: Partner) -> None:
         pipe, setbacks = self._pipe, partner.setbacks

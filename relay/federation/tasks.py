@@ -8,13 +8,13 @@ from celery import shared_task
 
 from relay.federation import watch as watching
 from relay.federation.drainer import drainer
-from relay.federation.wake import start_task
+from relay.ops import background
 from relay.queues.pipe import LinkLost
 
 logger = logging.getLogger(__name__)
 
 
-@shared_task(name="federation.deliver")
+@shared_task(name="federation.deliver")  # type: ignore[untyped-decorator]
 def deliver(shard: int) -> None:
     """Delivers what is in one shard of the outbox, for a minute at most."""
     try:
@@ -23,10 +23,10 @@ def deliver(shard: int) -> None:
         logger.warning("federation shard %d: %s; the schedule starts it again", shard, error)
         return
     if more:
-        start_task(shard)
+        background.start("federation.deliver", shard)
 
 
-@shared_task(name="federation.watch")
+@shared_task(name="federation.watch")  # type: ignore[untyped-decorator]
 def watch() -> None:
     """Starts what has to run and does not, and removes what is too old."""
     watching.watch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from relay.federation import dead_letters
-from relay.federation.wake import start_task
+from relay.ops import background
 from relay.ops.redis_client import client
 from relay.queues import keys
 
@@ -17,7 +17,7 @@ def watch() -> None:
         redis.exceptions.RedisError: Redis does not answer.
     """
     for shard in idle_shards():
-        start_task(shard)
+        background.start("federation.deliver", shard)
     dead_letters.expire(client(), time.time())
 
 

@@ -1,0 +1,121 @@
+"""The outbox drained by a real Celery worker: started by the schedule, killed, restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.federation.outbox import pack
+from relay.queues import keys
+from relay.server.child import ChildSpec
+from relay.server.supervisor import Supervisor
+from tests.support.envelopes import request
+from tests.support.partner_server import PartnerServer, partner
+from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import eventually, run_command
+
+TWIN = 5001
+ASKER = 1001
+
+
+@pytest.fixture
+def data_dir(data_template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(data_template, tmp_path / "data"))
+
+
+def add_twin(data_dir: Path, number: int, *relays: str) -> None:
+    """A twin in the registry of the relay."""
+    source = data_dir.parent / "more.csv"
+    source.write_text(f"id,account,pk,relays\n{number},0x{number:064x},,{'_'.join(relays)}\n")
+    settings = {"redis.url": "redis://127.0.0.1:1"}
+    done = run_command(data_dir.parent, "rmb_twin", "import", str(source), settings=settings)
+    assert done.returncode == 0, done.stderr
+
+
+def put(server: RedisServer, twin: int, account: str, uid: str, **more: Any) -> None:
+    """What a worker writes into the outbox for one message."""
+    payload = request((ASKER, None), (twin, None), uid=uid, **more).SerializeToString()
+    with contextlib.closing(server.client()) as client:
+        pipe = client.pipeline(transaction=True)
+        fields = {"_": payload, "from": str(ASKER), "for": account}
+        pipe.xadd(keys.outbox(twin), fields)
+        for field in ("total", str(ASKER)):
+            pipe.hincrby(keys.held(account), field, pack(1, len(payload)))
+        pipe.execute()
+
+
+Worker = Callable[[], contextlib.AbstractAsyncContextManager[Supervisor]]
+
+
+@pytest.fixture
+def worker(start_server: Callable[..., RedisServer], data_dir: Path) -> Any:
+    """Starts Celery workers that drain the outbox of one Redis."""
+    server = start_server(append_fsync="always")
+
+    @contextlib.asynccontextmanager
+    async def run() -> AsyncIterator[Supervisor]:
+        environment = {
+            "RMB_REDIS__URL": server.unix_url,
+            "RMB_DATA__DIR": str(data_dir),
+            "RMB_TWINS__SOURCE": "registry",
+            "RMB_RELAY__DOMAINS": "localhost",
+            "RMB_FEDERATION__SCHEME": "http",
+            "RMB_FEDERATION__ALLOW_PRIVATE": "true",
+        }
+        arguments = ("--queues", "federation,default", "--threads", "8", "--beat")
+        spec = ChildSpec(
+            "Celery",
+            "relay.server.celery_main",
+            arguments,
+            environment=environment,
+            stop_grace_s=15.0,
+            vital=False,
+        )
+        supervisor = Supervisor()
+        async with supervisor.handling_signals(), asyncio.timeout(120):
+            await supervisor.keep(spec)
+            yield supervisor
+
+    run.server = server  # type: ignore[attr-defined]
+    return run
+
+
+async def settled(server: RedisServer, twin: int) -> None:
+    await eventually(lambda: server.run("XLEN", keys.outbox(twin)) == 0)
+
+
+async def test_a_message_leaves_through_the_task(worker: Any, data_dir: Path) -> None:
+    server: RedisServer = worker.server
+    async with partner() as other:
+        add_twin(data_dir, TWIN, other.domain)
+        put(server, TWIN, other.domain, "first")
+        async with worker():
+            await eventually(lambda: other.uids == ["first"], 30.0)
+            await settled(server, TWIN)
+            # The drainer is there now and blocks in Redis.
+            for number in range(20):
+                put(server, TWIN, other.domain, f"next-{number}")
+            await eventually(lambda: len(other.uids) == 21)
+            await settled(server, TWIN)
+        check_single_form(other)
+        assert other.uids == ["first", *(f"next-{number}" for number in range(20))]
+        assert not server.run("EXISTS", keys.held(other.domain))
+        assert not server.run("EXISTS", keys.lease(TWIN % keys.OUTBOX_SHARDS))
+        assert server.run("HGET", keys.partner(other.domain), "sent") == b"21"
+        assert server.run("HGET", keys.FEDERATION_COUNTERS, f"success|{other.domain}") == b"21"
+
+
+def check_single_form(other: PartnerServer) -> None:
+    """Requests are those the reference relay makes, and name us and the delivery."""
+    for path, headers in other.requests:
+        assert path == "/"
+        assert headers["Content-Type"] == "application/octet-stream"
+        assert headers["RMB-Relay"] == "localhost"
+        assert "retry" not in headers["RMB-Delivery"]
+        assert headers["Host"] == other.domain
