@@ -69,8 +69,9 @@ class DrainingServer(uvicorn.Server):
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
         config = self.config
+        make_protocol: Callable[..., Any] = config.http_protocol_class
         protocol = functools.partial(
-            config.http_protocol_class,
+            make_protocol,
             config=config,
             server_state=self.server_state,
             app_state=self.lifespan.state,
