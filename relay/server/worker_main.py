@@ -45,6 +45,11 @@ CUT_GRACE_S: Final = 2
 """From the end of the drain to the end of the last connection's task."""
 
 
+KEEP_ALIVE_S: Final = 75
+"""Between two requests of one connection. Relays keep theirs for 15 s (ours) or 90 s (the
+reference), and what they send while it is being closed here costs them another try."""
+
+
 class DrainingServer(uvicorn.Server):
     """uvicorn with a bound on TLS handshakes, whose application ends its sessions itself."""
 
@@ -167,6 +172,7 @@ def relay_server(app: Any, config: Any, limits: ServerLimits) -> uvicorn.Config:
         ws_max_size=relay.max_message_bytes,
         ws_ping_interval=None,
         ws_per_message_deflate=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
         # Access lines would print the query string, which is the session token.
         log_config=None,
         access_log=False,

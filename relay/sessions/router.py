@@ -17,6 +17,7 @@ from proto.rmb.types_pb2 import Envelope
 from relay.federation.accounts import Account, Accounts, Charge
 from relay.federation.outbox import account_of
 from relay.queues import keys, resp
+from relay.queues.batch import SIZE_LOOK_S
 from relay.queues.destination import Destination
 from relay.twins.cache import MISSING, TwinLookupError
 
@@ -106,15 +107,41 @@ class Router:
             return None
         if queued * 2 < policy.max_messages and destination.queued_bytes * 2 < policy.max_bytes:
             return None
+        if policy.drop_oldest:
+            return None
         if queued >= policy.max_messages or destination.queued_bytes >= policy.max_bytes:
-            return None if policy.drop_oldest else MessageReason.QUEUE_FULL
-        if (
-            destination.shares
-            and destination.shares.get(source, 0) * 4 >= policy.max_messages
-            and not policy.drop_oldest
-        ):
+            self._ask_room(destination, source)
+            return MessageReason.QUEUE_FULL
+        if destination.shares and destination.shares.get(source, 0) * 4 >= policy.max_messages:
+            self._ask_room(destination, source)
             return MessageReason.SOURCE_SHARE
         return None
+
+    def _ask_room(self, destination: Destination, source: int) -> None:
+        """Batches ask how full a queue is, but none has a message for one that is refused."""
+        now = self._worker.loop.time()
+        if now < destination.bytes_at:
+            return
+        destination.bytes_at = now + SIZE_LOOK_S
+
+        def answered(reply: Any) -> None:
+            if not isinstance(reply, list):
+                return
+            queued, size_bytes, share = reply
+            if type(queued) is int:
+                destination.queued = queued
+            destination.queued_bytes = size_bytes if type(size_bytes) is int else 0
+            if destination.shares:
+                destination.shares[source] = int(share or 0)
+
+        asked = [
+            resp.command("XLEN", destination.stream),
+            resp.command("MEMORY", "USAGE", destination.stream, "SAMPLES", 5),
+            resp.command("HGET", keys.share(destination.text), source),
+        ]
+        self._worker.commit.submit(
+            b"".join([resp.MULTI, *asked, resp.EXEC]), answered, 1 + len(asked)
+        )
 
     def federate(
         self, destination: Destination, payload: bytes, sender: Sender | None, envelope: Envelope
