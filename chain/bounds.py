@@ -54,6 +54,3 @@ CATCHUP_THRESHOLD: Final = 600
 
 RECENT_BLOCKS: Final = 64
 """Blocks the follower remembers to find where a fork began; finality lags by two or three."""
-
-MAX_TWINS_PER_BRANCH: Final = 1000
-"""Twins read again after a fork; beyond, everything is marked stale."""

@@ -1,7 +1,8 @@
 """Follows the chain's best heads and tells what changes in twins.
 
 One `run` lasts until it is told to stop. It connects to a node, subscribes, and makes each head
-that is announced its *tip*:
+that is announced its *tip*, none left out: a look-up may have read a head that was left for another
+a moment later.
 
 1. The *branch* from the tip to the head is found by going back through parents: mostly the head
    itself; more when heads were skipped or the connection was lost; from an earlier block on when
@@ -201,7 +202,7 @@ class Follower:
             self._note(url=url, connections=self.progress.connections + 1)
             silent_since = self._clock()
             while not stop.is_set():
-                head = self._next_head(node)
+                head = node.next_head(_POLL_S)
                 if head is not None:
                     self._note(head_height=head.number, head_at=self._clock())
                     node.limit(bounds.CALL_S)
@@ -211,16 +212,6 @@ class Follower:
                     raise NodeSilentError(f"{url}: no new block for {self._stall_s:.0f} s")
         finally:
             node.close()
-
-    def _next_head(self, node: Port) -> Header | None:
-        """The newest of the heads that wait; those before it are back-filled."""
-        head = node.next_head(_POLL_S)
-        for _ in range(bounds.MAX_KEPT_NOTIFICATIONS):
-            newer = node.next_head(0) if head is not None else None
-            if newer is None:
-                break
-            head = newer
-        return head
 
     # Making a head the tip
 
@@ -258,7 +249,8 @@ class Follower:
 
     def _ancestors(self, node: Port, block: Header) -> list[Header]:
         """Some blocks before `block`, each the parent of the one before; at least one."""
-        down_to = min(block.number - 1, self._recent[-1].height)
+        # Down to the tip they are on no fork we know; below it, one after the other.
+        down_to = min(block.number - 1, self._recent[-1].height + 1)
         heights = range(block.number - 1, down_to - 1, -1)[:_HEADERS_AT_ONCE]
         hashes = [each for each in node.block_hashes(heights) if each is not None]
         if not hashes or hashes[0] != block.parent_hash:

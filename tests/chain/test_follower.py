@@ -1,0 +1,398 @@
+"""The follower against a simulated chain: what it tells in which case, and that it is true."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chain import bounds
+from chain.client import Head
+from chain.errors import NodeError
+from chain.follower import Follower
+from tests.chain.simulation import URL, Action, Chain, Mirror, SimulatedNode, drop, twin
+
+
+class Run:
+    """A follower on a chain; `play` runs a script to its end."""
+
+    def __init__(self, **options: Any) -> None:
+        self.chain = Chain()
+        self.mirror = Mirror()
+        self.script: deque[Action] = deque()
+        self.stop = threading.Event()
+        self.nodes: list[SimulatedNode] = []
+        self.failing = 0
+        self.follower = self.follow(**options)
+
+    def follow(self, **options: Any) -> Follower:
+        self.follower = Follower([URL], self.mirror, connect=self._connect, **options)
+        # The pauses between attempts are tested by themselves.
+        self.follower._pause_s = lambda failures: 0.0  # type: ignore[method-assign]
+        return self.follower
+
+    def play(self, *script: Action) -> Mirror:
+        self.script.extend(script)
+        self.stop.clear()
+        self.follower.run(self.stop)
+        assert all(node.closed for node in self.nodes)
+        return self.mirror
+
+    def _connect(self, url: str) -> SimulatedNode:
+        self.nodes.append(SimulatedNode(self.chain, self.script, self.stop))
+        return self.nodes[-1]
+
+    def check_truth(self) -> None:
+        """What is kept and not stale is what the chain says."""
+        state = self.chain.head.state
+        for number, (value, _) in self.mirror.kept.items():
+            if number not in self.mirror.stale:
+                assert value == state.get(number), number
+
+
+def grow(count: int = 1, *, announce: bool = True) -> Action:
+    def act(chain: Chain) -> None:
+        for _ in range(count):
+            chain.grow(announce=announce)
+
+    return act
+
+
+def change(number: int, relay: str, *, announce: bool = True) -> Action:
+    return lambda chain: chain.grow(twin(number, relay), announce=announce)
+
+
+def announce(chain: Chain) -> None:
+    chain.announce()
+
+
+def heights(mirror: Mirror) -> list[int]:
+    return [head.height for head in mirror.heads]
+
+
+def test_it_begins_at_the_head_with_a_flush_after_subscribing() -> None:
+    run = Run()
+    for _ in range(5):
+        run.chain.grow()
+    mirror = run.play(change(1, "a"), grow(), change(1, "b"))
+    assert mirror.flushes == [5]
+    assert mirror.changed == [(1, b"a", 6), (1, b"b", 8)]
+    assert heights(mirror) == [5, 6, 7, 8]
+    assert run.follower.progress.tip == mirror.heads[-1]
+    assert run.follower.progress.url == ""
+    assert (run.follower.progress.flushes, run.follower.progress.changes) == (1, 2)
+
+
+def test_heads_left_out_are_back_filled_in_order() -> None:
+    run = Run()
+    mirror = run.play(
+        change(1, "a", announce=False),
+        change(2, "b", announce=False),
+        change(1, "c", announce=False),
+        announce,
+        change(2, "d"),
+    )
+    assert mirror.changed == [(1, b"a", 1), (2, b"b", 2), (1, b"c", 3), (2, b"d", 4)]
+    assert mirror.flushes == [0]
+    assert heights(mirror) == [0, 3, 4]
+
+
+def test_it_goes_on_where_an_earlier_run_ended() -> None:
+    run = Run()
+    run.play(change(1, "a"))
+    run.follow(start=run.mirror.heads[-1])
+    change(1, "b")(run.chain)
+    mirror = run.play(change(1, "c"))
+    assert mirror.flushes == [0]
+    assert [relay for _, relay, _ in mirror.changed] == [b"a", b"b", b"c"]
+
+
+def test_a_start_on_a_fork_that_was_left_flushes() -> None:
+    run = Run()
+    run.play(change(1, "a"), change(1, "b"))
+    run.follow(start=run.mirror.heads[-1])
+    run.chain.retract(1)
+    mirror = run.play(grow(), grow())
+    # The block beside the start may belong to a node that lags; the next one shows the fork.
+    assert mirror.flushes == [0, 3]
+    assert heights(mirror)[-1] == 3
+
+
+@pytest.mark.parametrize(("missed", "flushes"), [(1, 0), (600, 0), (601, 1), (5000, 1)])
+def test_catching_up(missed: int, flushes: int) -> None:
+    run = Run(start=Head(0, Chain().best[0]))
+    for number in range(1, missed + 1):
+        run.chain.grow(twin(number, "a"))
+    mirror = run.play(change(1, "b"))
+    assert len(mirror.flushes) == flushes
+    assert len(mirror.changed) == (1 if flushes else missed + 1)
+    assert heights(mirror)[-1] == missed + 1
+    if not flushes:
+        assert [height for _, _, height in mirror.changed] == list(range(1, missed + 2))
+        assert len(mirror.heads) == -(-missed // bounds.CATCH_UP_BLOCKS) + 1
+
+
+def test_a_threshold_of_ones_own() -> None:
+    run = Run(start=Head(0, Chain().best[0]), catchup_threshold=3)
+    for _ in range(4):
+        run.chain.grow()
+    assert run.play().flushes == [4]
+
+
+def test_a_discarded_state_flushes_and_jumps() -> None:
+    run = Run(start=Head(0, Chain().best[0]))
+    run.chain.states_kept = 256
+    for _ in range(300):
+        run.chain.grow()
+    mirror = run.play(change(1, "a"))
+    assert mirror.flushes == [300]
+    assert mirror.changed == [(1, b"a", 301)]
+
+
+def test_events_that_do_not_decode_flush_and_jump() -> None:
+    run = Run()
+    run.chain.unreadable.add(2)
+    mirror = run.play(grow(), grow(), change(1, "a"))
+    assert mirror.flushes == [0, 2]
+    assert mirror.changed == [(1, b"a", 3)]
+
+
+def test_a_fork_takes_changes_back() -> None:
+    run = Run()
+    mirror = run.play(
+        change(1, "old"),
+        change(2, "kept"),
+        change(1, "fork"),
+        change(3, "fork"),
+        lambda chain: chain.retract(2),
+        change(4, "new"),
+    )
+    run.check_truth()
+    assert mirror.reverted == [1, 3]
+    assert mirror.kept[1][0] == twin(1, "old")
+    assert mirror.kept[3][0] is None
+    assert mirror.kept[4][0] == twin(4, "new")
+    assert mirror.flushes == [0]
+    assert run.follower.progress.forks == 1
+    # Nothing told later looks older than what the fork had.
+    assert [height for _, _, height in mirror.changed] == [1, 2, 3, 4, 4]
+
+
+def test_a_look_up_read_on_a_longer_fork_is_not_taken() -> None:
+    run = Run()
+    run.play(change(1, "old"), change(1, "fork"), grow(3))
+    answer = run.chain.head.state[1], run.chain.head.header.number
+    run.play(lambda chain: chain.retract(4), grow())
+    run.mirror.looked_up(1, *answer)
+    run.check_truth()
+    assert run.mirror.kept[1][0] == twin(1, "old")
+
+
+def test_a_change_that_is_on_both_branches_stays() -> None:
+    run = Run()
+    run.play(change(1, "a"), lambda chain: chain.retract(1), change(1, "b"), change(1, "c"))
+    run.check_truth()
+    assert run.mirror.kept[1][0] == twin(1, "c")
+
+
+def test_a_fork_from_before_the_blocks_remembered_flushes() -> None:
+    run = Run()
+    mirror = run.play(
+        grow(bounds.RECENT_BLOCKS + 6),
+        lambda chain: chain.retract(bounds.RECENT_BLOCKS + 3),
+        grow(bounds.RECENT_BLOCKS + 4, announce=False),
+        announce,
+    )
+    assert mirror.flushes == [0, bounds.RECENT_BLOCKS + 7]
+
+
+def test_a_node_that_lags_takes_nothing_back() -> None:
+    run = Run()
+    run.play(change(1, "a"), change(1, "b"), change(1, "c"))
+    best = list(run.chain.best)
+
+    def catch_up(chain: Chain) -> None:
+        chain.best = best
+        chain.announce()
+
+    del run.chain.best[-2:]
+    mirror = run.play(announce, catch_up, change(1, "d"))
+    assert mirror.reverted == []
+    assert [relay for _, relay, _ in mirror.changed] == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_chain_that_began_anew_flushes() -> None:
+    run = Run(start=Head(5000, b"x" * 32))
+    mirror = run.play(change(1, "a"))
+    assert mirror.flushes == [0]
+    assert mirror.changed == [(1, b"a", 1)]
+
+
+def test_a_lost_connection_loses_no_change() -> None:
+    run = Run()
+    mirror = run.play(
+        change(1, "a"),
+        change(1, "b", announce=False),
+        drop,
+        change(1, "c"),
+        drop,
+        drop,
+        change(1, "d"),
+    )
+    assert [relay for _, relay, _ in mirror.changed] == [b"a", b"b", b"c", b"d"]
+    assert mirror.flushes == [0]
+    assert len(run.nodes) == run.follower.progress.connections == 4
+
+
+def test_a_look_up_under_way_does_not_bring_the_old_value() -> None:
+    run = Run()
+    run.play(change(1, "old"))
+    answer = run.chain.head.state[1], run.chain.head.header.number
+    run.play(change(1, "new"))
+    run.mirror.looked_up(1, *answer)
+    run.check_truth()
+    assert run.mirror.kept[1][0] == twin(1, "new")
+
+
+def test_a_look_up_from_before_the_flush_leaves_a_twin_stale() -> None:
+    run = Run()
+    run.play(change(1, "old"))
+    answer = run.chain.head.state[1], run.chain.head.header.number
+    run.chain.grow(twin(1, "missed"))
+    run.follow()
+    run.play()
+    run.mirror.looked_up(1, *answer)
+    assert run.mirror.stale == {1}
+    run.mirror.looked_up(1, run.chain.head.state[1], 2)
+    run.check_truth()
+    assert run.mirror.stale == set()
+
+
+def test_pauses_grow_after_each_round_through_the_nodes() -> None:
+    one = Follower([URL], Mirror())
+    assert [one._pause_s(n) for n in range(7)] == [0, 1, 2, 4, 6, 6, 6]
+    assert one._pause_s(10_000) == 6
+    two = Follower(["ws://a", "ws://b"], Mirror())
+    assert [two._pause_s(n) for n in range(8)] == [0, 0, 1, 0, 2, 0, 4, 0]
+
+
+def test_a_stall_gives_the_next_node_its_turn() -> None:
+    class Silent(SimulatedNode):
+        def next_head(self, timeout_s: float) -> Any:
+            nonlocal now
+            now += 1.0
+            return super().next_head(timeout_s) if self._chain.announced else None
+
+    now = 0.0
+    stop, urls = threading.Event(), []
+
+    def connect(url: str) -> SimulatedNode:
+        urls.append(url)
+        if len(urls) == 4:
+            stop.set()
+        return Silent(Chain(), deque(), stop)
+
+    follower = Follower(["ws://a", "ws://b"], Mirror(), connect=connect, clock=lambda: now)
+    follower._pause_s = lambda failures: 0.0  # type: ignore[method-assign]
+    follower.run(stop)
+    assert urls == ["ws://a", "ws://b", "ws://a", "ws://b"]
+    assert "no new block for 7 s" in follower.progress.last_error
+    assert now == pytest.approx(3 * 8, abs=1)
+
+
+def test_nodes_that_cannot_be_reached_are_tried_in_turn() -> None:
+    stop, urls = threading.Event(), []
+
+    def connect(url: str) -> SimulatedNode:
+        urls.append(url)
+        if len(urls) == 5:
+            stop.set()
+        raise NodeError(f"{url}: refused")
+
+    follower = Follower(["ws://a", "ws://b"], Mirror(), connect=connect)
+    follower._pause_s = lambda failures: 0.0  # type: ignore[method-assign]
+    follower.run(stop)
+    assert urls == ["ws://a", "ws://b", "ws://a", "ws://b", "ws://a"]
+    assert follower.progress.last_error == "ws://a: refused"
+
+
+@pytest.mark.parametrize(
+    "urls", [[], ["http://x"], ["ws://"], ["ws://a"] * 33, ["ws://" + "a" * 600]]
+)
+def test_addresses_are_checked(urls: Sequence[str]) -> None:
+    with pytest.raises(ValueError, match="chain node"):
+        Follower(urls, Mirror())
+
+
+# Any course of events.
+
+_IDS = st.integers(1, 4)
+_ACTIONS = st.one_of(
+    st.tuples(st.just("grow"), st.lists(_IDS, max_size=2, unique=True), st.booleans()),
+    st.tuples(st.just("fork"), st.integers(1, 6), st.integers(1, 8)),
+    st.tuples(st.just("ask"), _IDS),
+    st.tuples(st.just("answer")),
+    st.tuples(st.just("drop")),
+    st.tuples(st.just("miss"), st.integers(1, 15)),
+    st.tuples(st.just("keep"), st.integers(2, 12)),
+    st.tuples(st.just("restart")),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_ACTIONS, max_size=40), st.integers(4, 20))
+def test_what_is_kept_is_true_after_any_course_of_events(
+    actions: list[tuple[Any, ...]], threshold: int
+) -> None:
+    run = Run(catchup_threshold=threshold)
+    under_way: deque[tuple[int, Any, int]] = deque()
+    values = 0
+
+    def act(action: tuple[Any, ...]) -> None:
+        nonlocal values
+        chain, kind = run.chain, action[0]
+        if kind == "grow":
+            values += 1
+            chain.grow(*(twin(n, f"v{values}") for n in action[1]), announce=action[2])
+        elif kind == "fork":
+            values += 1
+            chain.retract(action[1])
+            for n in range(action[2]):
+                chain.grow(twin(1 + n % 4, f"f{values}"), announce=n == action[2] - 1)
+        elif kind == "ask":
+            # Look-ups read a head that is announced at the same moment, like all heads of a node.
+            chain.announce()
+            head = chain.head
+            under_way.append((action[1], head.state.get(action[1]), head.header.number))
+        elif kind == "answer" and under_way:
+            run.mirror.looked_up(*under_way.popleft())
+        elif kind == "miss":
+            for _ in range(action[1]):
+                chain.grow(announce=False)
+        elif kind == "keep":
+            chain.states_kept = action[1]
+
+    script: list[Action] = []
+    for action in actions:
+        if action[0] == "drop":
+            script.append(drop)
+        elif action[0] == "restart":
+            run.play(*script)
+            script = []
+            run.follow(
+                start=run.mirror.heads[-1] if run.mirror.heads else None,
+                catchup_threshold=threshold,
+            )
+        else:
+            script.append(lambda chain, action=action: act(action))  # type: ignore[misc]
+    # After a restart only a chain that grew past the tip shows that the tip was left.
+    run.play(*script, *[grow()] * 50)
+    while under_way:
+        run.mirror.looked_up(*under_way.popleft())
+    assert run.mirror.heads[-1].hash == run.chain.best[-1]
+    run.check_truth()
