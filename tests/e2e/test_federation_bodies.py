@@ -1,0 +1,201 @@
+"""Bodies that lie, crawl or never end, and the process that checks signatures dying."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import psutil
+import pytest
+
+from proto.federation import batch
+from tests.support.bystanders import bystanders
+from tests.support.federation_client import federation, signed
+from tests.support.raw_http import exchange, read_answer, tcp
+from tests.support.relay_process import RelayProcess, eventually
+from tests.support.rmb_client import session
+from tests.support.world import ELSEWHERE_TWIN as FAR
+from tests.support.world import fresh_twins
+
+MIB = 1 << 20
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+async def test_a_chunked_body_is_a_body(relay: RelayProcess) -> None:
+    (one,) = fresh_twins(1)
+    body = signed(FAR, (one.id, None), bytes(200_000)).SerializeToString()
+    async with session(relay.url, one) as client, tcp(relay.port) as (reader, writer):
+        for size in (7, 50_000, 1 << 20):  # the connection is kept
+            step = max(size, len(body) // 100)
+            writer.write(CHUNKED)
+            for start in range(0, len(body), step):
+                writer.write(chunk(body[start : start + step]))
+                await writer.drain()
+            writer.write(chunk(b""))
+            assert (await read_answer(reader)).status == 202
+            assert await client.receive_bytes() == body
+
+
+async def test_expect_100_continue(relay: RelayProcess) -> None:
+    (one,) = fresh_twins(1)
+    body = signed(FAR, (one.id, None)).SerializeToString()
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+    async with tcp(relay.port) as (reader, writer):
+        writer.write(head % len(body))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(body)
+        assert (await read_answer(reader)).status == 202
+
+
+async def test_an_endless_body_413_and_closed(start_relay) -> None:
+    relay = start_relay(settings={"relay.max_message_bytes": str(MIB)})
+
+    async def pour(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(chunk(bytes(MIB)))
+            await writer.drain()
+
+    async with bystanders(relay), tcp(relay.port) as (reader, writer):
+        writer.write(CHUNKED)
+        pouring = asyncio.create_task(pour(writer))
+        try:
+            assert (await read_answer(reader)).status == 413
+            with pytest.raises(ConnectionError):
+                await asyncio.wait_for(pouring, 10)
+        finally:
+            pouring.cancel()
+    await eventually(lambda: relay.counted("relay_messages_total", reason="too_large") == 1)
+
+
+async def test_a_slow_body_503_and_closed(relay: RelayProcess) -> None:
+    async with bystanders(relay), tcp(relay.port) as (reader, writer):
+        start = time.monotonic()
+        writer.write(CHUNKED + chunk(b"x"))
+
+        async def trickle() -> None:
+            while True:
+                await asyncio.sleep(0.5)
+                writer.write(chunk(b"x"))
+
+        trickling = asyncio.create_task(trickle())
+        try:
+            answer = await read_answer(reader, timeout_s=20)
+        finally:
+            trickling.cancel()
+        assert (answer.status, answer.body) == (503, b"body came too slowly")
+        assert 9 < time.monotonic() - start < 15
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+
+
+async def test_a_body_shorter_than_announced_is_not_taken(relay: RelayProcess) -> None:
+    (one,) = fresh_twins(1)
+    body = signed(FAR, (one.id, None)).SerializeToString()
+
+    def ended() -> float:
+        return relay.counted("federation_inbound_refused_total", reason="body_ended")
+
+    before = ended()
+    async with tcp(relay.port) as (_, writer):
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + body)
+        await writer.drain()
+    await eventually(lambda: ended() == before + 1)
+    assert relay.redis is not None
+    assert relay.redis.run("EXISTS", f"stream:{one.id}") == 0
+
+
+async def test_many_large_bodies_at_once_have_one_budget(start_relay) -> None:
+    relay = start_relay(settings={"relay.partial_bytes": str(MIB)})
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n"
+    async with tcp(relay.port) as (first, one), tcp(relay.port) as (second, two):
+        one.write(head + bytes(600_000))
+        await one.drain()
+        two.write(head + bytes(600_000))
+        refused, waiting = await asyncio.wait(
+            [asyncio.create_task(read_answer(each)) for each in (first, second)],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        (answer,) = (task.result() for task in refused)
+        assert (answer.status, answer.body) == (503, b"too many large bodies at once")
+        for task in waiting:
+            task.cancel()
+    (one_twin,) = fresh_twins(1)
+    async with federation(relay.port) as other:  # what was held is given back
+        sent = signed(FAR, (one_twin.id, None), bytes(900_000))
+        assert (await other.post(sent)).status == 202
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [("GET /", 404), ("PUT /", 404), ("POST /elsewhere", 404), (f"GET {batch.PATH}", 404)],
+)
+async def test_other_requests_404(relay: RelayProcess, request_line: str, status: int) -> None:
+    request = f"{request_line} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    assert (await exchange(relay.port, request.encode())).status == status
+
+
+async def test_pipelined_requests_are_answered_in_order(relay: RelayProcess) -> None:
+    (one,) = fresh_twins(1)
+    async with session(relay.url, one) as client, tcp(relay.port) as (reader, writer):
+        for number in range(20):
+            body = signed(FAR, client.key, b"%d" % number).SerializeToString()
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))
+            writer.write(body)
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        statuses = [(await read_answer(reader)).status for _ in range(40)]
+        assert statuses == [202, 400] * 20
+        got = [int(each.plain) for each in await client.receive_many(20)]
+        assert got == list(range(20))
+
+
+async def test_checks_go_on_when_their_process_is_killed(start_relay) -> None:
+    relay = start_relay()
+    (one,) = fresh_twins(1)
+
+    def checkers() -> list[psutil.Process]:
+        (worker,) = relay.worker_pids().values()
+        return [
+            child
+            for child in psutil.Process(worker).children()
+            if "relay.federation.verifier" in child.cmdline()
+        ]
+
+    assert checkers() == [], "nothing was to be checked yet"
+    good, forged = signed(FAR, (one.id, None)), signed(FAR, (one.id, None))
+    forged.plain = b"other"
+    records = [
+        batch.Record(b"1-%d-0" % n, False, (forged if n % 3 == 2 else good).SerializeToString())
+        for n in range(300)
+    ]
+    expected = tuple(403 if n % 3 == 2 else 202 for n in range(300))
+    async with bystanders(relay), federation(relay.port) as other:
+        for _ in range(3):
+            assert await other.deliver_batch(records) == expected
+            (checker,) = await eventually(checkers)
+            delivering = asyncio.create_task(other.deliver_batch(records))
+            await asyncio.sleep(0)
+            checker.kill()
+            assert await delivering == expected
+    await eventually(lambda: relay.counted("federation_inbound_checkers_restarted_total") == 3)
+    (worker,) = relay.worker_pids().values()
+    (checker,) = await eventually(checkers)
+    psutil.Process(worker).kill()
+    psutil.wait_procs([checker], timeout=10)
+    assert not checker.is_running(), "it ends with its worker"
+
+
+async def test_without_processes_the_worker_checks_itself(start_relay) -> None:
+    relay = start_relay(settings={"federation.verify_processes": "0"})
+    (one,) = fresh_twins(1)
+    good, forged = signed(FAR, (one.id, None)), signed(FAR, (one.id, None))
+    forged.plain = b"other"
+    records = [
+        batch.Record(b"1-%d-0" % n, False, (forged if n % 3 == 2 else good).SerializeToString())
+        for n in range(512)
+    ]
+    async with bystanders(relay), federation(relay.port) as other:
+        expected = tuple(403 if n % 3 == 2 else 202 for n in range(512))
+        assert await other.deliver_batch(records) == expected
