@@ -161,6 +161,10 @@ class Destination:
             elapsed_s = sender.clock() - started
             if not error.timed_out or counts(elapsed_s, usual_s):
                 self._relay_failed(parts, started, str(error))
+        except Exception:
+            # Not the relay's fault, but what follows is the same: not again at once, or for ever.
+            log.exception("request to relay %s", self.partner.domain)
+            self._relay_failed(parts, started, "internal error")
         else:
             if single:
                 self._single_answered(parts[0], started, reply)

@@ -7,6 +7,7 @@ compression; of an answer it reads the status, two headers and as much of the bo
 from __future__ import annotations
 
 import asyncio
+import io
 import ssl
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -28,6 +29,8 @@ IGNORED_BODY_S: Final = 0.25
 """How long they are waited for."""
 MAX_HEADER_BYTES: Final = 8 << 10
 MAX_RETRY_AFTER_S: Final = 3600.0
+PLAIN_BODY_BYTES: Final = 1 << 20
+"""The library wants larger ones as a file, which it writes piece by piece."""
 MAX_REASON_CHARS: Final = 120
 
 
@@ -133,7 +136,7 @@ class HttpClient:
         try:
             async with self._session.post(
                 f"{self._scheme}://{domain}{path}",
-                data=body,
+                data=body if len(body) <= PLAIN_BODY_BYTES else io.BytesIO(body),
                 headers=headers,
                 timeout=timeout,
                 allow_redirects=False,

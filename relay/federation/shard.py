@@ -42,8 +42,8 @@ LIFE_S: Final = 60.0
 """A drainer ends after so long: whatever it got wrong, its successor begins anew."""
 IDLE_S: Final = 10.0
 """It ends sooner when nothing comes for so long."""
-BLOCK_MS: Final = 1000
-"""Redis answers a read that finds nothing after so long."""
+BLOCK_MS: Final = 500
+"""Redis answers a read that finds nothing after so long; then it is seen whether to leave."""
 ANSWER_S: Final = 5.0
 """And a connection on which it does not is given up this much later."""
 PAGE_MESSAGES: Final = 512

@@ -1,0 +1,147 @@
+"""A sender on the test's own loop, over a real Valkey, with twins in a dictionary."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import redis
+
+from proto.rmb.types_pb2 import Envelope
+from relay.federation.outbox import account_of, pack, source_of
+from relay.federation.sender import Sender, SenderOptions
+from relay.queues import keys
+from relay.twins.source import TwinRecord
+from tests.relay.twins.sources import ScriptedSource
+from tests.support.envelopes import request
+from tests.support.redis_servers import RedisServer
+
+OWN_DOMAIN = "here.example"
+ASKER = (1001, "s")
+WAIT_S = 10.0
+
+
+async def until(condition: Callable[[], Any], what: str = "", timeout_s: float = WAIT_S) -> None:
+    """Waits for something, looking often."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {timeout_s} s: {what}"
+        await asyncio.sleep(0.005)
+
+
+class Outgoing:
+    """The outgoing path of one relay.
+
+    Attributes:
+        client: of its Redis.
+        twins: the source of twins.
+        sender: once `start` was called.
+    """
+
+    def __init__(self, server: RedisServer, **options: Any) -> None:
+        self.server = server
+        self.client: redis.Redis = server.client()
+        self.twins = ScriptedSource()
+        self.options = SenderOptions(
+            server.unix_url,
+            (OWN_DOMAIN, "also-here.example"),
+            **{"scheme": "http", "allow_private": True, "unknown_s": 0.05, **options},
+        )
+        self.leave = False
+        self.drains: list[asyncio.Task[bool]] = []
+
+    def twin(self, number: int, *relays: str) -> int:
+        """Makes a twin known."""
+        self.twins.twins[number] = TwinRecord(number, bytes(32), None, relays, 1)
+        return number
+
+    async def start(self, *shards: int) -> None:
+        """Begins to drain."""
+        self.sender = Sender(self.options, self.twins, lambda: self.leave)
+        await self.sender.start()
+        for shard in shards or range(keys.OUTBOX_SHARDS):
+            self.drains.append(asyncio.create_task(self.sender.drain(shard)))
+
+    async def stop(self) -> list[bool]:
+        """Ends the drainers in good order; whether there is more, for each."""
+        self.leave = True
+        drains, self.drains = self.drains, []
+        more = await asyncio.gather(*drains)
+        await self.sender.close()
+        self.leave = False
+        return more
+
+    def put(
+        self,
+        twin: int,
+        uid: str | None = None,
+        *,
+        origin: str = "1001:s",
+        payload: bytes | None = None,
+        connection: str | None = None,
+        **more: Any,
+    ) -> str:
+        """What a worker does with one message; returns its entry id."""
+        envelope = request(ASKER, (twin, connection), uid=uid, **more)
+        raw = envelope.SerializeToString() if payload is None else payload
+        record = self.twins.twins.get(twin)
+        account = account_of(record.relays if record else ())
+        pipe = self.client.pipeline(transaction=True)
+        pipe.xadd(keys.outbox(twin), {"_": raw, "from": origin, "for": account})
+        for field in ("total", source_of(origin)):
+            pipe.hincrby(keys.held(account), field, pack(1, len(raw)))
+        entry: bytes = pipe.execute()[0]
+        return entry.decode()
+
+    def empty(self) -> bool:
+        """Whether nothing is left in the outbox, nor counted as being there."""
+        left = sum(self.client.xlen(keys.outbox(shard)) for shard in range(keys.OUTBOX_SHARDS))
+        return not left and not self.client.keys(keys.held("*"))
+
+    def dead(self) -> list[dict[str, bytes]]:
+        """The dead letters."""
+        return [
+            {name.decode(): value for name, value in fields.items()}
+            for _, fields in self.client.xrange(keys.DEAD_LETTERS)
+        ]
+
+    def notices(self, session: str = "1001:s") -> list[Envelope]:
+        """What a session was told."""
+        found = self.client.xrange(keys.stream(session))
+        return [Envelope.FromString(fields[b"_"]) for _, fields in found]
+
+    def partner(self, domain: str) -> dict[str, str]:
+        """The stored state of another relay."""
+        found = self.client.hgetall(keys.partner(domain))
+        return {name.decode(): value.decode() for name, value in found.items()}
+
+    async def close(self) -> None:
+        if self.drains:
+            await self.stop()
+        self.client.close()
+
+
+Make = Callable[..., Outgoing]
+
+
+@pytest.fixture
+async def make(valkey: RedisServer) -> AsyncIterator[Make]:
+    """Makes outgoing paths over one Redis."""
+    made: list[Outgoing] = []
+
+    def new(**options: Any) -> Outgoing:
+        made.append(Outgoing(options.pop("server", valkey), **options))
+        return made[-1]
+
+    yield new
+    for each in made:
+        await each.close()
+
+
+@pytest.fixture
+async def out(make: Make) -> Outgoing:
+    """One outgoing path, not started yet."""
+    return make()
