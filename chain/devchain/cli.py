@@ -136,13 +136,15 @@ async def _serve(node: Node, host: str, port: int) -> None:
         flush=True,
     )
     pace = asyncio.create_task(server.run())
+    stop = asyncio.create_task(stopped.wait())
     try:
-        await asyncio.wait(
-            (pace, asyncio.create_task(stopped.wait())), return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait((pace, stop), return_when=asyncio.FIRST_COMPLETED)
+        if pace.done():
+            pace.result()
     finally:
         pace.cancel()
-        await asyncio.gather(pace, return_exceptions=True)
+        stop.cancel()
+        await asyncio.gather(pace, stop, return_exceptions=True)
         await server.stop()
 
 

@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from websockets.asyncio.server import ServerConnection
@@ -23,12 +24,14 @@ from chain.devchain.bounds import (
     MAX_WAITING_BYTES,
     MAX_WAITING_MESSAGES,
 )
+from chain.devchain.errors import JournalError
 from chain.devchain.jsonrpc import BadRequestError, Request, RpcError
 from chain.devchain.knobs import applies
 from chain.devchain.ledger import Block
 from chain.devchain.methods import dev
 from chain.devchain.methods.call import Call, Method, Site, Topic
 from chain.devchain.node import Node
+from chain.devchain.storage_watch import StorageWatch
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +63,7 @@ class Connection:
         self, websocket: ServerConnection, node: Node, site: Site, methods: Methods
     ) -> None:
         self.subscriptions: dict[str, Topic] = {}
+        self._watches: dict[str, StorageWatch] = {}
         self._websocket = websocket
         self._node = node
         self._site = site
@@ -82,6 +86,8 @@ class Connection:
             pass  # left without a goodbye
         finally:
             self._node.listeners.discard(self)
+            self.subscriptions.clear()
+            self._watches.clear()
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
@@ -115,9 +121,12 @@ class Connection:
 
     def cut(self) -> None:
         """End the connection without a goodbye."""
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._held.clear()
         self._websocket.transport.abort()
 
-    def subscribe(self, topic: Topic) -> str:
+    def subscribe(self, topic: Topic, keys: Sequence[bytes] = ()) -> str:
         """See `Caller`."""
         if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
             raise RpcError(
@@ -127,10 +136,14 @@ class Connection:
             )
         subscription = f"devchain{next(self._ids)}"
         self.subscriptions[subscription] = topic
+        if topic is Topic.STORAGE:
+            self._watches[subscription] = StorageWatch(self._node.ledger, keys)
+            self._tell_values(subscription, self._node.ledger.best)
         return subscription
 
     def unsubscribe(self, subscription: str) -> bool:
         """See `Caller`."""
+        self._watches.pop(subscription, None)
         return self.subscriptions.pop(subscription, None) is not None
 
     def notify(self, subscription: str, value: object) -> None:
@@ -147,6 +160,8 @@ class Connection:
     def best_head(self, block: Block) -> None:
         """See `Listener`."""
         self._tell_head(block, (Topic.BEST_HEADS, Topic.ALL_HEADS))
+        for subscription in list(self._watches):
+            self._tell_values(subscription, block)
 
     def final_head(self, block: Block) -> None:
         """See `Listener`."""
@@ -154,10 +169,15 @@ class Connection:
 
     def _tell_head(self, block: Block, topics: tuple[Topic, ...]) -> None:
         header: dict[str, Any] | None = None
-        for subscription, topic in list(self.subscriptions.items()):
+        for subscription, topic in self.subscriptions.items():
             if topic in topics:
                 header = header or block.header.to_json()
                 self.notify(subscription, header)
+
+    def _tell_values(self, subscription: str, block: Block) -> None:
+        changes = self._watches[subscription].changes(block)
+        if changes is not None:
+            self.notify(subscription, changes)
 
     def _answer(self, request: Request) -> str:
         method = self._methods.find(request.method)
@@ -173,17 +193,19 @@ class Connection:
             return jsonrpc.result(request.id, value)
         except RpcError as error:
             return jsonrpc.error(request.id, error)
+        except JournalError as error:
+            self._site.fail(error)
+            return jsonrpc.error(request.id, _INTERNAL)
         except Exception:
             # A mistake in this program: the client is told, and the node lives on.
             log.exception("%s failed", request.method)
             return jsonrpc.error(request.id, _INTERNAL)
 
     def _hold(self, method: str, messages: list[str]) -> None:
-        if len(self._held) >= MAX_HELD_ANSWERS:
+        self._held.append((method, messages))
+        if len(self._held) > MAX_HELD_ANSWERS:
             log.warning("more than %d answers held: connection cut", MAX_HELD_ANSWERS)
             self.cut()
-            return
-        self._held.append((method, messages))
 
     def _send_late(self, messages: list[str]) -> None:
         delay_s = self._node.knobs.delay_s

@@ -7,6 +7,7 @@ is cut off when the file is read. One process at a time: the file is locked.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 from pathlib import Path
@@ -69,7 +70,11 @@ class FileJournal:
         return ledger
 
     def append(self, block: Block) -> None:
-        """Keep a block."""
+        """Keep a block.
+
+        Raises:
+            JournalError: the disk is full, or broken.
+        """
         changes = {
             key.hex(): None if value is None else value.hex()
             for key, value in block.changes.items()
@@ -80,15 +85,26 @@ class FileJournal:
             "extrinsics": [to_hex(each) for each in block.extrinsics],
             "changes": changes,
         }
-        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        try:
+            self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        except OSError as error:
+            raise JournalError(f"{self._path}: {error.strerror}") from None
 
     def flush(self) -> None:
-        """Write what was appended: from here on it survives the process."""
-        self._file.flush()
+        """Write what was appended: from here on it survives the process.
+
+        Raises:
+            JournalError: the disk is full, or broken.
+        """
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise JournalError(f"{self._path}: {error.strerror}") from None
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file; whatever could not be written before is lost."""
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 def _read(line: bytes, where: str) -> Block:

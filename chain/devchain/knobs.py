@@ -38,6 +38,10 @@ class Knobs:
     finality_lag: int = 0
     """A block is final when so many came after it. A fork below is played all the same."""
 
+    finality_delay_s: float = 0.1
+    """And so much later: clients that look a block up when they hear of it (polkadot-js) lose the
+    word that a transaction is in it if it is final in the same moment."""
+
     states_kept: int = 0
     """The state of so many newest blocks can be asked (a node without archive has 256); 0: all."""
 
@@ -128,6 +132,7 @@ _TAKES: Final[dict[str, Callable[[Any], Any]]] = {
     "instant": _flag,
     "stalled": _flag,
     "finality_lag": _number(0, MAX_BLOCKS),
+    "finality_delay_s": _seconds(MAX_DELAY_S),
     "states_kept": _number(0, MAX_BLOCKS),
     "mute_heads": _flag,
     "announce_every": _number(1, MAX_BLOCKS),

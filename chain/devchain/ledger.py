@@ -74,9 +74,6 @@ class Ledger:
         """The newest block of the best chain."""
         return self._best_chain[-1]
 
-    def __len__(self) -> int:
-        return len(self._blocks)
-
     def block(self, block_hash: bytes) -> Block | None:
         """A block of the tree, retracted ones included."""
         return self._blocks.get(block_hash)
@@ -89,6 +86,17 @@ class Ledger:
         """Whether a block is on the best chain."""
         return self.at(block.number) is block
 
+    def check_room(self, count: int) -> None:
+        """Check that so many blocks may still come.
+
+        Raises:
+            ChainFullError: there would be too many.
+        """
+        if len(self._blocks) + count > MAX_BLOCKS:
+            raise ChainFullError(
+                f"the chain has {len(self._blocks)} blocks, and at most {MAX_BLOCKS} are kept"
+            )
+
     def add(self, block: Block) -> None:
         """Take a block in; the best chain stays as it is.
 
@@ -96,8 +104,7 @@ class Ledger:
             ChainFullError: there are too many.
             KeyError: its parent is unknown.
         """
-        if len(self._blocks) >= MAX_BLOCKS:
-            raise ChainFullError(f"the chain has {MAX_BLOCKS} blocks, the most that are kept")
+        self.check_room(1)
         if self._blocks and block.header.parent_hash not in self._blocks:
             raise KeyError(block.header.parent_hash)
         self._blocks[block.hash] = block

@@ -56,6 +56,7 @@ class Node:
         chain: what signatures are good for.
         listeners: are told of heads.
         on_ready: is called when a transaction could be in a block.
+        on_best: is called after new blocks; `finalize` is due some time later.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Node:
         self.chain = Chain(SPEC_VERSION, TRANSACTION_VERSION, ledger.genesis.hash)
         self.listeners: set[Listener] = set()
         self.on_ready: Callable[[], None] = lambda: None
+        self.on_best: Callable[[], None] = self.finalize
         self._clock = clock
         self._author = author
         self._journal = journal
@@ -88,7 +90,6 @@ class Node:
         # Transactions of blocks that are not final, by the hash of the block.
         self._included: dict[bytes, list[Waiting]] = {}
         self._newest_ms = int.from_bytes(self.state().get(calls.NOW) or b"", "little")
-        self.apply_knobs()
 
     @property
     def final(self) -> Block:
@@ -106,7 +107,7 @@ class Node:
     def apply_knobs(self) -> None:
         """Take knobs into account that were changed."""
         self.ledger.states_kept = self.knobs.states_kept
-        self._finalize()
+        self.on_best()
 
     def submit(self, data: bytes, watcher: Watcher | None = None) -> bytes:
         """Take a transaction.
@@ -140,13 +141,12 @@ class Node:
         """Make blocks at once and announce the last one only, as a node that catches up does.
 
         Raises:
-            ChainFullError: there is no room for another; some may have been made.
+            ChainFullError: there is no room for so many; none was made.
         """
-        try:
-            for _ in range(count):
-                self._make()
-        finally:
-            self._announce()
+        self.ledger.check_room(count)
+        for _ in range(count):
+            self._make()
+        self._announce()
         return self.ledger.best
 
     def put_twins(self, twins: Sequence[Twin], *, told: bool) -> Block:
@@ -159,13 +159,13 @@ class Node:
         Raises:
             ValueError: a twin would get another account, or an account a second twin.
         """
-        state = self.state()
-        for each in twins:
-            _check_account(state, each)
 
         def change(builder: BlockBuilder) -> None:
-            events = [calls.put_twin(builder.state, each) for each in twins]
-            builder.tell(events if told else [])
+            for each in twins:
+                _check_account(builder.state, each)
+                event = calls.put_twin(builder.state, each)
+                if told:
+                    builder.tell([event])
 
         return self._make_changed(change)
 
@@ -192,8 +192,9 @@ class Node:
 
         Raises:
             ValueError: there are not so many blocks, or the branch would not be longer.
-            ChainFullError: there is no room for so many; some may have been made.
+            ChainFullError: there is no room for so many.
         """
+        self.ledger.check_room(count)
         root = self.ledger.at(self.ledger.best.number - depth)
         if depth < 1 or root is None:
             raise ValueError(f"depth must be from 1 to {self.ledger.best.number}")
@@ -206,6 +207,21 @@ class Node:
             self._take_back(block, reinclude=reinclude)
         self.make_blocks(count)
         return retracted
+
+    def finalize(self) -> None:
+        """Make final what has enough blocks behind it."""
+        target = self.ledger.at(max(0, self.ledger.best.number - self.knobs.finality_lag))
+        if target is None or target.number <= self._final.number:
+            return
+        first = self._final.number + 1
+        self._final = target
+        if self._included:
+            for number in range(first, target.number + 1):
+                if (block := self.ledger.at(number)) is not None:
+                    self._tell_final(block)
+        if not self.knobs.mute_heads:
+            for listener in list(self.listeners):
+                listener.final_head(target)
 
     def _make_changed(self, change: Callable[[BlockBuilder], None]) -> Block:
         self._make(change)
@@ -263,21 +279,7 @@ class Node:
         if not self.knobs.mute_heads and best.number % self.knobs.announce_every == 0:
             for listener in list(self.listeners):
                 listener.best_head(best)
-        self._finalize()
-
-    def _finalize(self) -> None:
-        target = self.ledger.at(max(0, self.ledger.best.number - self.knobs.finality_lag))
-        if target is None or target.number <= self._final.number:
-            return
-        first = self._final.number + 1
-        self._final = target
-        if self._included:
-            for number in range(first, target.number + 1):
-                if (block := self.ledger.at(number)) is not None:
-                    self._tell_final(block)
-        if not self.knobs.mute_heads:
-            for listener in list(self.listeners):
-                listener.final_head(target)
+        self.on_best()
 
     def _tell_final(self, block: Block) -> None:
         for waiting in self._included.pop(block.hash, ()):

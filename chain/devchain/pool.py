@@ -48,6 +48,13 @@ class Waiting:
             self.watcher(fate)
 
 
+def is_last(fate: object) -> bool:
+    """Whether nothing more is to be told of a transaction."""
+    if isinstance(fate, dict):
+        return "finalized" in fate or "usurped" in fate
+    return fate in (DROPPED, INVALID)
+
+
 class Pool:
     """All transactions that are in no block yet."""
 
@@ -138,6 +145,9 @@ class Pool:
             nonce = nonce_of(account)
             for outdated in [each for number, each in queue.items() if number < nonce]:
                 self.drop(outdated, INVALID)
+            first_missing = self.next_nonce(account, nonce)
+            for number, each in queue.items():
+                each.ready = each.ready and number < first_missing
             self._promote(account, nonce)
 
     def next_nonce(self, account: bytes, nonce: int) -> int:

@@ -17,17 +17,16 @@ from websockets.http11 import Request, Response
 
 from chain.devchain.bounds import CLOSE_TIMEOUT_S, MAX_CONNECTIONS, MAX_REQUEST_BYTES
 from chain.devchain.connection import Connection
-from chain.devchain.errors import ChainFullError
+from chain.devchain.errors import ChainFullError, JournalError
 from chain.devchain.methods import author, chain, dev, state, system
 from chain.devchain.methods.call import Call, Caller, Method
 from chain.devchain.node import Node
 
 log = logging.getLogger(__name__)
 
-_ALL_METHODS: Final[dict[str, Method]] = {
+_NODE_METHODS: Final[dict[str, Method]] = {
     **author.METHODS,
     **chain.METHODS,
-    **dev.METHODS,
     **state.METHODS,
     **system.METHODS,
 }
@@ -49,8 +48,10 @@ class Server:
         self._listener: websocket_server.Server | None = None
         self._paced = asyncio.Event()
         self._block_wanted = False
-        self._methods = {**_ALL_METHODS, "rpc_methods": _list_methods}
+        self._failure: JournalError | None = None
+        self._methods = {**_NODE_METHODS, **dev.METHODS, "rpc_methods": _list_methods}
         node.on_ready = self._want_block
+        node.on_best = self._finalize_later
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 takes any.
@@ -72,13 +73,18 @@ class Server:
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def run(self) -> None:
-        """Make a block whenever one is due."""
-        while True:
+        """Make a block whenever one is due.
+
+        Raises:
+            JournalError: the file took no more.
+        """
+        while self._failure is None:
             self._paced.clear()
             try:
                 await asyncio.wait_for(self._paced.wait(), self._node.knobs.block_time_s or None)
             except TimeoutError:
                 self._make_block()
+        raise self._failure
 
     async def stop(self) -> None:
         """Close all connections and the listener."""
@@ -109,6 +115,11 @@ class Server:
         for connection in dropped:
             connection.cut()
         return len(dropped)
+
+    def fail(self, error: JournalError) -> None:
+        """See `Site`."""
+        self._failure = error
+        self._paced.set()
 
     def counts(self) -> dict[str, Any]:
         """See `Site`."""
@@ -160,8 +171,18 @@ class Server:
         except ChainFullError as error:
             self._node.knobs.stalled = True
             log.error("%s; no more blocks are made by themselves", error)
+        except JournalError as error:
+            self.fail(error)
+
+    def _finalize_later(self) -> None:
+        delay_s = self._node.knobs.finality_delay_s
+        if delay_s:
+            asyncio.get_running_loop().call_later(delay_s, self._node.finalize)
+        else:
+            self._node.finalize()
 
 
 def _list_methods(call: Call) -> object:
     call.positional.finish()
-    return {"version": 1, "methods": sorted([*_ALL_METHODS, "rpc_methods"])}
+    # Those a node has: some clients warn of names they do not know.
+    return {"version": 1, "methods": sorted([*_NODE_METHODS, "rpc_methods"])}

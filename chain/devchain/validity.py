@@ -10,6 +10,7 @@ from typing import Final
 
 from chain.devchain import accounts, calls, eras
 from chain.devchain.accounts import ReadWrite
+from chain.devchain.bounds import MAX_BLOCK_BYTES
 from chain.devchain.calls import Call
 from chain.devchain.errors import InvalidTransactionError
 from chain.devchain.ledger import Ledger
@@ -22,6 +23,9 @@ from proto.chain.scale import Reader
 from proto.identity.errors import SignatureError
 
 _BASE_FEE: Final = 10_000
+
+_TIME_BYTES: Final = 64
+"""Room for the transaction that every block begins with."""
 
 _BAD_FORMAT: Final = 1001
 _VERIFICATION_ERROR: Final = 1002
@@ -59,6 +63,8 @@ def check(data: bytes, chain: Chain, ledger: Ledger, state: ReadWrite) -> Transa
     signed = decoded.signed
     if signed is None:
         raise _unsigned(call)
+    if len(data) > MAX_BLOCK_BYTES - _TIME_BYTES:
+        raise InvalidTransactionError("Transaction would exhaust the block limits")
     try:
         birth_hash = _birth_hash(signed.era, ledger)
         extrinsic.verify(decoded, chain, birth_hash)

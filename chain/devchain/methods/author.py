@@ -8,7 +8,7 @@ from chain.devchain.errors import InvalidTransactionError
 from chain.devchain.jsonrpc import RpcError
 from chain.devchain.methods.call import Call, Methods, Topic
 from chain.devchain.methods.chain import unsubscribe
-from chain.devchain.pool import Watcher
+from chain.devchain.pool import Watcher, is_last
 from proto.chain.bounds import MAX_EXTRINSIC_BYTES
 from proto.chain.headers import to_hex
 
@@ -22,8 +22,14 @@ def _submit(call: Call) -> object:
 
 def _submit_and_watch(call: Call) -> object:
     subscription = call.caller.subscribe(Topic.TRANSACTION)
+
+    def tell(fate: object) -> None:
+        call.caller.notify(subscription, fate)
+        if is_last(fate):
+            call.caller.unsubscribe(subscription)
+
     try:
-        _send(call, lambda fate: call.caller.notify(subscription, fate))
+        _send(call, tell)
     except RpcError:
         call.caller.unsubscribe(subscription)
         raise

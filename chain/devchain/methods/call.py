@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
 
-from chain.devchain.errors import DevchainError, StateDiscardedError, UnknownBlockError
+from chain.devchain.errors import (
+    DevchainError,
+    JournalError,
+    StateDiscardedError,
+    UnknownBlockError,
+)
 from chain.devchain.jsonrpc import Positional, RpcError
 from chain.devchain.ledger import Block
 from chain.devchain.node import Node
@@ -24,13 +29,18 @@ class Topic(Enum):
     FINAL_HEADS = "chain_finalizedHead"
     TRANSACTION = "author_extrinsicUpdate"
     RUNTIME_VERSION = "state_runtimeVersion"
+    STORAGE = "state_storage"
 
 
 class Caller(Protocol):
     """A connection."""
 
-    def subscribe(self, topic: Topic) -> str:
+    def subscribe(self, topic: Topic, keys: Sequence[bytes] = ()) -> str:
         """Begin a subscription; its id.
+
+        Args:
+            topic: what to be told of.
+            keys: for `STORAGE`, whose values; they are told at once, and when they change.
 
         Raises:
             RpcError: the connection has too many.
@@ -51,6 +61,9 @@ class Site(Protocol):
 
     def drop_connections(self, spared: Caller) -> int:
         """Cut all connections but one; how many."""
+
+    def fail(self, error: JournalError) -> None:
+        """End the node: what happens from here on would be forgotten."""
 
     def counts(self) -> dict[str, Any]:
         """How many requests, connections and subscriptions there are."""

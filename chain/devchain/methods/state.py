@@ -95,6 +95,13 @@ def _query_storage_at(call: Call) -> object:
     return [{"block": to_hex(block.hash), "changes": changes}]
 
 
+def _subscribe_storage(call: Call) -> object:
+    params = call.positional
+    keys = params.list_of_data(MAX_QUERIED_KEYS, MAX_KEY_BYTES)
+    params.finish()
+    return call.caller.subscribe(Topic.STORAGE, keys)
+
+
 def _call(call: Call) -> object:
     params = call.positional
     name = params.text(MAX_ID_CHARS)
@@ -168,4 +175,6 @@ METHODS: Final[Methods] = {
     "state_queryStorageAt": _query_storage_at,
     "state_subscribeRuntimeVersion": _subscribe_runtime_version,
     "state_unsubscribeRuntimeVersion": unsubscribe,
+    "state_subscribeStorage": _subscribe_storage,
+    "state_unsubscribeStorage": unsubscribe,
 }
