@@ -126,12 +126,17 @@ def _item(title: str, icon: str, app: str, model: str, page: str = "changelist")
     }
 
 
+# Pages beside a model's list that have an entry of their own.
+_OWN_ENTRIES = ("live", "pending")
+
+
 def _shown(request: HttpRequest, name: str, page: str) -> bool:
-    """Whether the request is for a page of this model: the live one, or any of the others."""
+    """Whether the request is for the page of this entry; forms belong to their model's list."""
     shown = request.resolver_match.url_name if request.resolver_match else None
     if not shown or not shown.startswith(f"{name}_"):
         return False
-    return shown.endswith("_live") == (page == "live")
+    own = shown.removeprefix(f"{name}_")
+    return page == (own if own in _OWN_ENTRIES else "changelist")
 
 
 UNFOLD = {
@@ -172,6 +177,7 @@ UNFOLD = {
                 "title": "Federation",
                 "items": [
                     _item("Relays", "lan", "relay_federation", "relaynode"),
+                    _item("Outbox", "outbox", "relay_federation", "deadletter", "pending"),
                     _item("Dead letters", "unsubscribe", "relay_federation", "deadletter"),
                 ],
             },

@@ -71,7 +71,7 @@ class DeadLetterAdmin(ModelAdmin):  # type: ignore[misc]
         rows = self._dead_rows(
             found, self.has_change_permission(request), self.has_delete_permission(request)
         )
-        table = live_page.LiveTable("Dead letters", DEAD_HEADERS, rows, note)
+        table = live_page.LiveTable("Dead letters", DEAD_HEADERS, rows, "No dead letters", note)
         return live_page.render(self, request, table)
 
     def pending_view(self, request: HttpRequest) -> HttpResponse:
@@ -84,7 +84,8 @@ class DeadLetterAdmin(ModelAdmin):  # type: ignore[misc]
             note = f"the oldest {len(found)} messages that wait for other relays"
         except RedisError as error:
             note = f"Redis does not answer: {error}"
-        table = live_page.LiveTable("Outbox", PENDING_HEADERS, _pending_rows(found), note)
+        rows = _pending_rows(found)
+        table = live_page.LiveTable("Outbox", PENDING_HEADERS, rows, "Nothing waits", note)
         return live_page.render(self, request, table)
 
     def _act(self, request: HttpRequest) -> HttpResponse:
