@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -20,6 +20,10 @@ from relay.twins.bounds import SHARED_LIFE_S, SHARED_TIMEOUT_S
 from relay.twins.source import TwinRecord, from_text, to_text
 
 logger = logging.getLogger(__name__)
+
+FAILURES: Final = (RedisError, OSError, RuntimeError)
+"""What a command ends with when Redis is away. A `RuntimeError` is uvloop's: the transport was
+closed before the write."""
 
 FILL_SCRIPT = (Path(__file__).parent / "lua" / "fill.lua").read_text()
 
@@ -58,7 +62,7 @@ class SharedTwins:
                 pipe.get(keys.TWINS_VERSION)
                 pipe.hmget(keys.TWINS, [str(twin) for twin in ids])
                 version, entries = await pipe.execute()
-        except (RedisError, TimeoutError) as error:
+        except FAILURES as error:
             logger.warning("shared twin cache not readable: %r", error)
             return SharedRead({}, None)
         fresh = {}
@@ -86,5 +90,5 @@ class SharedTwins:
         try:
             async with asyncio.timeout(SHARED_TIMEOUT_S):
                 await self._client.eval(FILL_SCRIPT, 2, keys.TWINS, keys.TWINS_VERSION, *arguments)
-        except (RedisError, TimeoutError) as error:
+        except FAILURES as error:
             logger.warning("shared twin cache not writable: %r", error)

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from redis.asyncio import Redis
+import uvloop
+from redis.asyncio import Connection, ConnectionPool, Redis
 
 from relay.queues import keys
 from relay.twins import bounds
@@ -386,3 +387,31 @@ async def test_without_redis_the_source_is_asked(
     assert await cache.look_up(7) == record(7)
     assert "not readable" in caplog.text
     await client.aclose()
+
+
+class CutConnection(Connection):
+    """A connection that ends before its first command is written."""
+
+    async def on_connect_check_health(self, check_health: bool = True) -> None:
+        assert self._writer is not None
+        self._writer.transport.abort()
+        await super().on_connect_check_health(check_health)
+
+
+def test_a_connection_to_redis_that_ends_at_once_is_no_failure(
+    clock: StillClock, valkey: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """uvloop refuses to write on a closed transport with a `RuntimeError`."""
+
+    async def main() -> None:
+        pool = ConnectionPool.from_url(
+            valkey.url, connection_class=CutConnection, protocol=2, retry=None
+        )
+        client = Redis(connection_pool=pool)
+        cache = TwinCache(ScriptedSource(7), client, clock)
+        assert await cache.look_up(7) == record(7)
+        await client.aclose()
+        await pool.aclose()
+
+    uvloop.run(main())
+    assert "not readable" in caplog.text
