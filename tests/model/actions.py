@@ -193,6 +193,14 @@ WORKER_FAULTS = ("kill_worker", "drain_worker", "freeze_worker")
 LINK_FAULTS = ("cut", "cut_after", "half_open", "stall")
 REDIS_FAULTS = ("crash_redis", "pause_redis", "fill_memory", "free_memory")
 FAULTS = frozenset((*CLIENT_FAULTS, *WORKER_FAULTS, *LINK_FAULTS, *REDIS_FAULTS))
+FAULT_SETS = {
+    "no faults": frozenset[str](),
+    "clients": frozenset(CLIENT_FAULTS),
+    "workers": frozenset(WORKER_FAULTS),
+    "links": frozenset(LINK_FAULTS),
+    "redis": frozenset(REDIS_FAULTS),
+    "all": FAULTS,
+}
 
 
 def draw(rng: random.Random, faults: frozenset[str]) -> tuple[str, tuple[Any, ...]]:

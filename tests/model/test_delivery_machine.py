@@ -17,16 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests.model.actions import (
-    CLIENT_FAULTS,
-    FAULTS,
-    LINK_FAULTS,
-    PAUSES_S,
-    REDIS_FAULTS,
-    WORKER_FAULTS,
-    Actions,
-    random_run,
-)
+from tests.model.actions import FAULT_SETS, PAUSES_S, Actions, random_run
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
@@ -143,15 +134,6 @@ TestDeliveryMachine.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-
-FAULT_SETS = {
-    "no faults": frozenset[str](),
-    "clients": frozenset(CLIENT_FAULTS),
-    "workers": frozenset(WORKER_FAULTS),
-    "links": frozenset(LINK_FAULTS),
-    "redis": frozenset(REDIS_FAULTS),
-    "all": FAULTS,
-}
 
 
 @pytest.mark.parametrize("faults", FAULT_SETS.values(), ids=FAULT_SETS)

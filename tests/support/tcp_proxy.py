@@ -130,6 +130,7 @@ class TcpProxy:
         port: where it listens.
         connections: those open now, oldest first.
         interceptor: see `Interceptor`; None passes everything.
+        on_ended: called with each connection that has ended.
         delay_s: added to each chunk, both ways.
         refusing: new connections are reset at once.
     """
@@ -138,6 +139,7 @@ class TcpProxy:
         self.target = target
         self.connections: list[ProxiedConnection] = []
         self.interceptor: Interceptor | None = None
+        self.on_ended: Callable[[ProxiedConnection], None] | None = None
         self.delay_s = 0.0
         self.refusing = False
         self._receive_buffer_bytes = receive_buffer_bytes
@@ -205,10 +207,14 @@ class TcpProxy:
             )
         finally:
             connection.reset()
-            await asyncio.gather(*connection.flow_tasks, return_exceptions=True)
-            self.connections.remove(connection)
-            _close(client, reset=broken)
-            _close(server, reset=broken)
+            try:
+                await asyncio.gather(*connection.flow_tasks, return_exceptions=True)
+            finally:  # the proxy may be closed just then
+                self.connections.remove(connection)
+                if self.on_ended is not None:
+                    self.on_ended(connection)
+                _close(client, reset=broken)
+                _close(server, reset=broken)
 
     async def close(self) -> None:
         """End the listener and all connections."""

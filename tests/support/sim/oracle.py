@@ -82,7 +82,8 @@ class Connection:
 @dataclass(slots=True, eq=False)
 class Arrival:
     connection: Connection
-    at: float
+    at: float  # not later than this,
+    since: float  # and not earlier than this
     position: float  # how far the relay's stream to that connection had got, see `Client`
 
 
@@ -128,8 +129,8 @@ class Oracle:
         self._releases: dict[tuple[SessionKey, int], float] = {}
         self._pings: dict[str, tuple[Connection, int, int]] = {}
 
-    def note(self, text: str) -> None:
-        self.history.append(f"{self.clock.now:10.4f} {text}")
+    def note(self, text: str, at: float | None = None) -> None:
+        self.history.append(f"{self.clock.now if at is None else at:10.4f} {text}")
 
     # What clients do
 
@@ -161,17 +162,27 @@ class Oracle:
         """A living worker's receiver was handed a message."""
         message = self.messages.get(Envelope.FromString(payload).uid)
         if message is not None:
-            message.taken_by = worker
-            sender.taken.append(message)
+            self.took(message, worker)
+
+    def took(self, message: Message, worker: str) -> None:
+        """As `taken`, where it is known afterwards only."""
+        message.taken_by = worker
+        message.sender.taken.append(message)
 
     # What reaches a client's TCP
 
     def arrived(
-        self, connection: Connection, payload: bytes, position: float, at: float | None = None
+        self,
+        connection: Connection,
+        payload: bytes,
+        position: float,
+        since: float | None = None,
+        at: float | None = None,
     ) -> None:
-        """A message is in the client's kernel; `at` is when, for worlds that tell later."""
+        """A message came into the client's kernel: now, or between `since` and `at`."""
+        at = self.clock.now if at is None else at
         envelope = Envelope.FromString(payload)
-        self.note(f"arrive {envelope.uid} at connection {connection.number}")
+        self.note(f"arrive {envelope.uid} at connection {connection.number}", at)
         if envelope.HasField("pong"):
             self._pong(connection, envelope.uid)
             return
@@ -184,19 +195,22 @@ class Oracle:
             raise PromiseBroken(f"connection {connection.number} got what nobody sent")
         if message.to != connection.key:
             raise PromiseBroken(f"{message} came to {connection.key}")
-        arrival = Arrival(connection, self.clock.now if at is None else at, position)
+        arrival = Arrival(connection, at, at if since is None else since, position)
         if message.arrivals:
             self._judge_double(message, message.arrivals[-1], arrival)
         else:
-            self._judge_order(message)
+            self._judge_order(message, arrival)
         message.arrivals.append(arrival)
 
-    def _judge_order(self, message: Message) -> None:
+    def _judge_order(self, message: Message, arrival: Arrival) -> None:
         stream = (message.sender, message.to)
         before = self.highest.get(stream)
-        if before is not None and before.index > message.index:
+        if before is None or before.index < message.index:
+            self.highest[stream] = message
+            return
+        other = before.arrivals[0]
+        if other.connection is arrival.connection or other.at <= arrival.since:
             raise PromiseBroken(f"{message} came after {before}")
-        self.highest[stream] = message
 
     def _judge_double(self, message: Message, first: Arrival, again: Arrival) -> None:
         excuse = self._excuse(message, first, again)
@@ -231,7 +245,7 @@ class Oracle:
             return Excuse.WORKER_DIED
         if self._unanswered_claim(message.to, former.opened_at, max(first.at, again.at)):
             return Excuse.SLOW_HOLDER
-        if any(first.at - 1 <= at <= again.at for at in self._commit_losses[former.worker]):
+        if any(first.since - 1 <= at <= again.at for at in self._commit_losses[former.worker]):
             return Excuse.COMMIT_LOST
         return None
 
@@ -294,18 +308,27 @@ class Oracle:
         return found
 
     def published(self, channel: bytes, payload: bytes) -> None:
+        """News of a key's take-over; a claim may also be told with `claimed`."""
         if not channel.startswith(b"wake:"):
             return
         word, _, epoch = payload.partition(b" ")
         key = tuple(parse(channel[len(b"wake:") :].decode()))
         if word == b"evict":
-            self.note(f"evict {int(epoch)} for {key}")
-            claims = self._claims[key]  # type: ignore[index]
-            if not claims or claims[-1][1] != int(epoch):
-                claims.append((self.clock.now, int(epoch)))
+            self.claimed(key, int(epoch), self.clock.now)  # type: ignore[arg-type]
         elif word == b"released":
             self.note(f"released {int(epoch)} for {key}")
             self._releases.setdefault((key, int(epoch)), self.clock.now)  # type: ignore[arg-type]
+
+    def claimed(self, key: SessionKey, epoch: int, at: float) -> None:
+        """A holder of the key was entered in the directory."""
+        self.note(f"evict {epoch} for {key}", at)
+        claims = self._claims[key]
+        if not claims or claims[-1][1] != epoch:
+            claims.append((at, epoch))
+
+    def claim_after(self, key: SessionKey, since: float) -> float:
+        """When the key was claimed first after that time; infinite if it was not."""
+        return min((at for at, _ in self._claims[key] if at > since), default=float("inf"))
 
     # What workers report (the recorder hook)
 
