@@ -87,9 +87,16 @@ class RedisServer:
             target=self._copy_log, args=(self._process, ready), daemon=True
         )
         self._drain.start()
-        if not ready.wait(START_TIMEOUT_S) or not self.running or not self.run("PING"):
+        if not ready.wait(START_TIMEOUT_S) or not self._answers():
             self.kill()
             raise RuntimeError(f"Redis did not start:\n{self.log_path.read_text()}")
+
+    def _answers(self) -> bool:
+        """Whether it is there: it may be ending, with its output closed already."""
+        try:
+            return self.running and bool(self.run("PING"))
+        except redis.ConnectionError:
+            return False
 
     def _copy_log(self, process: subprocess.Popen[bytes], ready: threading.Event) -> None:
         assert process.stdout is not None
