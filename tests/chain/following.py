@@ -1,0 +1,97 @@
+"""A follower in a thread, with a mirror whose state can be awaited."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from chain.client import Head
+from chain.follower import Follower, Progress
+from proto.chain.twin import Twin
+from tests.chain.simulation import Mirror
+
+WAIT_S = 30.0
+
+
+class Following:
+    """A running follower.
+
+    Attributes:
+        mirror: what it told.
+    """
+
+    def __init__(self, urls: Sequence[str], **options: Any) -> None:
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self.mirror = _Announcing(self._changed)
+        self.follower = Follower(urls, self.mirror, **options)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def wait(self, condition: Callable[[Mirror, Progress], bool]) -> Mirror:
+        """Return when the condition is true; the follower is asked again after each call of it."""
+
+        def happened() -> bool:
+            if self._error is not None:
+                raise self._error
+            return condition(self.mirror, self.follower.progress)
+
+        with self._changed:
+            # A change of progress announces nothing.
+            for _ in range(int(WAIT_S / 0.05)):
+                if self._changed.wait_for(happened, 0.05):
+                    return self.mirror
+        raise AssertionError(f"never happened; {self.follower.progress}, {self.mirror.__dict__}")
+
+    def wait_for_head(self, height: int) -> Mirror:
+        """Return when this block was told."""
+        return self.wait(lambda mirror, _: bool(mirror.heads) and mirror.heads[-1].height >= height)
+
+    def start(self) -> None:
+        """Run it."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop it, and check that it stops."""
+        self._stop.set()
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self.follower.run(self._stop)
+        except BaseException as error:
+            self._error = error
+
+
+class _Announcing(Mirror):
+    """A mirror that wakes those who wait for a change of it."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        super().__init__()
+        self._changed = changed
+
+    def at(self, head: Head) -> None:
+        super().at(head)
+        with self._changed:
+            self._changed.notify_all()
+
+    def relay_of(self, number: int) -> str | None:
+        """The relays kept for a twin."""
+        kept: Twin | None = self.kept[number][0]
+        return kept.relay.decode() if kept is not None and kept.relay is not None else None
+
+
+@contextmanager
+def following(*urls: str, **options: Any) -> Iterator[Following]:
+    """A follower of these nodes, until the block ends."""
+    running = Following(urls, **options)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.end()
