@@ -1,9 +1,8 @@
 """The first look at a message a session sent to its relay: may it be routed, and where to?
 
-This runs for every message a relay handles, so it costs little more than the parsing: about two
-microseconds for 256 bytes. Reading a field of a parsed envelope costs about a tenth of one, so
-only what decides is read, and sizes of fields are looked at only in messages large enough to break
-their bounds.
+This runs for every message a relay handles, so it costs little more than the parsing. Reading a
+field of a parsed envelope costs a tenth of a microsecond, so only what decides is read, and sizes
+of fields are looked at only where what is not payload is large enough to break their bounds.
 
 What follows needs to know the world: the limit of the twin (which is judged before this verdict is
 acted upon), who is connected, and which relays a twin names; see `routing.py`.
@@ -11,6 +10,7 @@ acted upon), who is connected, and which relays a twin names; see `routing.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -35,48 +35,66 @@ A plain tuple, to be unpacked: a named one costs a tenth more of the whole exami
 _parse = pb.Envelope.FromString
 
 
-def examine(origin: SessionKey, raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Examined:
-    """Parses and judges one binary message, in the order of the reference relay (rmb-rs 1.5).
+def examiner(origin: SessionKey, bounds: Bounds = DEFAULT_BOUNDS) -> Callable[[bytes], Examined]:
+    """The examination of what one session sends.
+
+    A closure, since all that is the same for each message is then at hand without a look-up.
 
     Args:
-        origin: the session it came from.
-        raw: the message.
+        origin: the session its messages come from.
         bounds: sizes the fields may have.
+
+    Returns:
+        Parses and judges one binary message, in the order of the reference relay (rmb-rs 1.5).
     """
-    try:
-        envelope = _parse(raw)
-    except DecodeError:
-        return None, None, MessageReason.UNPARSABLE, None
-    if len(raw) > bounds.unchecked_bytes or not raw:
-        refusal = _judge_size(envelope, raw, bounds)
-        if refusal is not None:
-            return refusal
+    expected = pb.Address(twin=origin[0], connection=origin[1])
+    unchecked_bytes = bounds.unchecked_bytes
+    longest_connection = bounds.connection_bytes // MAX_CHARACTER_BYTES
 
-    # A field left out reads as its default, so presence is asked only where it makes a difference.
-    source = envelope.source
-    connection: str | None = source.connection
-    if not connection and not source.HasField("connection"):
-        connection = None
-    if connection != origin[1] or source.twin != origin[0]:
-        return envelope, None, MessageReason.WRONG_SOURCE, None
-
-    if envelope.HasField("ping"):
-        return envelope, None, None, None
-
-    destination = envelope.destination
-    twin = destination.twin
-    if not twin:
-        return envelope, None, MessageReason.MISSING_DESTINATION, None
-    connection = destination.connection
-    if not connection:
-        if not destination.HasField("connection"):
-            connection = None
-    elif len(connection) * MAX_CHARACTER_BYTES > bounds.connection_bytes:
+    def examine(raw: bytes) -> Examined:
         try:
-            _check_size("destination.connection", connection, bounds.connection_bytes)
-        except BoundError as error:
-            return envelope, None, MessageReason.TOO_LARGE, str(error)
-    return envelope, (twin, connection), None, None
+            envelope = _parse(raw)
+        except DecodeError:
+            return None, None, MessageReason.UNPARSABLE, None
+        # Most of a large message is its payload: the rest alone is then too small to break a bound.
+        size_bytes = len(raw)
+        if not size_bytes or (
+            size_bytes > unchecked_bytes
+            and size_bytes - len(envelope.plain or envelope.cipher) > unchecked_bytes
+        ):
+            refusal = _judge_size(envelope, raw, bounds)
+            if refusal is not None:
+                return refusal
+
+        # Equal as a whole, or, where it has fields we do not know, in those that we do.
+        if envelope.source != expected and not _is_from(envelope.source, origin):
+            return envelope, None, MessageReason.WRONG_SOURCE, None
+
+        if envelope.HasField("ping"):
+            return envelope, None, None, None
+
+        # A field left out reads as its default: presence is asked only where it makes a difference.
+        destination = envelope.destination
+        twin = destination.twin
+        if not twin:
+            return envelope, None, MessageReason.MISSING_DESTINATION, None
+        connection: str | None = destination.connection
+        if not connection:
+            if not destination.HasField("connection"):
+                connection = None
+        elif len(connection) > longest_connection:
+            try:
+                _check_size("destination.connection", connection, bounds.connection_bytes)
+            except BoundError as error:
+                return envelope, None, MessageReason.TOO_LARGE, str(error)
+        return envelope, (twin, connection), None, None
+
+    return examine
+
+
+def _is_from(source: pb.Address, origin: SessionKey) -> bool:
+    connection = source.connection if source.HasField("connection") else None
+    return (source.twin, connection) == origin
 
 
 def _check_size(field: str, text: str, bound_bytes: int) -> None:

@@ -39,7 +39,7 @@ from proto.rmb.errors import (
     NotEnvelopeError,
     UnknownTwinError,
 )
-from proto.rmb.inbound import examine
+from proto.rmb.inbound import examiner
 from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.routing import Facts, Step, route
 from proto.rmb.sealing import PeerTwin, Sealer
@@ -74,7 +74,7 @@ class RelaySide:
         self._domains = domains
         self._facts = facts
         self._admit = admit
-        self._bounds = bounds
+        self._examine = examiner(origin, bounds)
         self._failed = False  # after fatal input nothing more is taken
         self._events: deque[events.RelayEvent] = deque()
         self._output: list[bytes] = []
@@ -83,7 +83,7 @@ class RelaySide:
         """Takes one binary message of the client."""
         if self._failed:
             return
-        envelope, destination, reason, detail = examine(self.origin, data, self._bounds)
+        envelope, destination, reason, detail = self._examine(data)
         if reason is MessageReason.UNPARSABLE:
             self._events.append(events.EnvelopeRefused(reason, None, len(data)))
             self._fail(SessionReason.UNPARSABLE)

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from proto.rmb import notices
-from proto.rmb.inbound import examine
+from proto.rmb.inbound import examiner
 from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.routing import Step
 from proto.rmb.tags import has_fail_fast
@@ -58,6 +58,7 @@ class Sender:
         "_asked",
         "_away_bytes",
         "_batch",
+        "_examine",
         "_notices",
         "_parked",
         "_parked_bytes",
@@ -84,6 +85,7 @@ class Sender:
         self.session = session
         self.meter = meter  # of the twin, shared by all its connections here
         self.ended = False
+        self._examine = examiner(key, worker.envelope_bounds)
         self._batch: Batch | None = None  # the last batch with a message of this connection
         self._notices: deque[tuple[Batch | None, bytes]] = deque()
         self._parked: list[Parked] = []
@@ -102,14 +104,14 @@ class Sender:
         commit = worker.commit
         destinations = worker.destinations
         session = self.session
+        examine = self._examine
         meter = self.meter if self.meter.limited else None
         now_s = worker.wall_s() if meter is not None else 0.0
         total = 0
         for payload in messages:
             size = len(payload)
             total += size
-            examined = examine(self.key, payload, worker.envelope_bounds)
-            envelope, key, reason, detail = examined
+            envelope, key, reason, detail = examine(payload)
             if (
                 meter is not None
                 and reason is not MessageReason.UNPARSABLE

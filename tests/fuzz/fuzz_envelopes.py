@@ -14,7 +14,7 @@ from proto.rmb import challenge, events
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import from_message
 from proto.rmb.errors import SignatureError
-from proto.rmb.inbound import examine
+from proto.rmb.inbound import examiner
 from proto.rmb.reasons import MessageReason
 from tests.interop.recorded import recorded
 from tests.support.identities import TEST_DOMAIN
@@ -45,7 +45,7 @@ def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
 
 def _check(data: bytes) -> pb.Envelope | None:
     """Feeds both sides and holds them to what they promise of any input."""
-    envelope, destination, reason, detail = examine((1, None), data)
+    envelope, destination, reason, detail = examiner((1, None))(data)
     assert reason is None or destination is None
     assert detail is None or reason is MessageReason.TOO_LARGE
     assert envelope is not None or reason is not None

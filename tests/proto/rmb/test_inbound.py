@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import SessionKey, from_message, to_message
 from proto.rmb.bounds import DEFAULT_BOUNDS, Bounds
-from proto.rmb.inbound import examine
+from proto.rmb.inbound import Examined, examiner
 from proto.rmb.reasons import MessageReason
 from tests.interop.recorded import recorded
 from tests.proto.rmb.strategies import connections, envelopes, keys
 
 ORIGIN = (7, "cli")
+
+
+def examine(origin: SessionKey, raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Examined:
+    return examiner(origin, bounds)(raw)
 
 
 def _request(
@@ -193,3 +197,20 @@ def test_any_bytes_have_one_verdict(origin: SessionKey, raw: bytes) -> None:
             assert envelope.HasField("ping") == (destination is None)
             assert destination in (None, from_message(envelope.destination))
     assert DEFAULT_BOUNDS.unchecked_bytes == 256
+
+
+@pytest.mark.parametrize("payload", ["plain", "cipher"])
+def test_fields_of_a_message_with_a_large_payload_are_bounded_too(payload: str) -> None:
+    envelope = _request()
+    setattr(envelope, payload, bytes(DEFAULT_BOUNDS.tags_bytes))
+    envelope.tags = "x" * DEFAULT_BOUNDS.tags_bytes
+    assert examine(ORIGIN, envelope.SerializeToString())[2] is None
+    envelope.tags += "x"
+    assert examine(ORIGIN, envelope.SerializeToString())[2] is MessageReason.TOO_LARGE
+
+
+def test_fields_of_a_newer_protocol_in_the_source_are_not_judged() -> None:
+    envelope = _request()
+    newer = envelope.source.SerializeToString() + b"\x7a\x01x"  # field 15
+    envelope.source.ParseFromString(newer)
+    assert examine(ORIGIN, envelope.SerializeToString())[1:] == ((8, None), None, None)
