@@ -1,9 +1,9 @@
 """The fixed window limit of a twin: so many messages and bytes per minute of the clock.
 
 Several workers serve sessions of one twin. Each counts what it admits in a `WindowCount` and hands
-the part not yet reported to the shared counter with its next commit (`take`); the counter's reply,
-the sum over all workers, comes back with `merge`. A judgement uses that sum and everything counted
-here since: exact for one worker, and for several as exact as one commit is quick.
+the part not yet reported to the shared counter (`take`); the counter's reply, the sum over all
+workers, comes back with `merge`. A judgement uses that sum and everything counted here since: exact
+for one worker, and for several as exact as reports are frequent.
 """
 
 from __future__ import annotations
@@ -54,14 +54,26 @@ class WindowCount:
         window: index of the window the numbers belong to.
         messages: over all workers, as far as known here.
         size_bytes: the same.
+        new_messages: counted here and not taken yet.
+        new_bytes: the same.
+        merged: whether the shared counter of this window was heard of.
     """
 
-    __slots__ = ("_new_bytes", "_new_messages", "_unanswered", "messages", "size_bytes", "window")
+    __slots__ = (
+        "_unanswered",
+        "merged",
+        "messages",
+        "new_bytes",
+        "new_messages",
+        "size_bytes",
+        "window",
+    )
 
     def __init__(self) -> None:
         self.window = -1
         self.messages = self.size_bytes = 0
-        self._new_messages = self._new_bytes = 0  # counted here and not taken yet
+        self.new_messages = self.new_bytes = 0
+        self.merged = False
         self._unanswered = False  # an increment is on its way to the shared counter
 
     def admit(self, size_bytes: int, limit: Limit, now: float) -> Excess | None:
@@ -78,8 +90,8 @@ class WindowCount:
             return Excess.SIZE
         self.messages += 1
         self.size_bytes += size_bytes
-        self._new_messages += 1
-        self._new_bytes += size_bytes
+        self.new_messages += 1
+        self.new_bytes += size_bytes
         if max_messages and self.messages > max_messages:
             return Excess.COUNT
         if max_bytes and self.size_bytes > max_bytes:
@@ -92,18 +104,19 @@ class WindowCount:
         Nothing is handed out until the former increment was answered (`merge` or `settle`), as
         exactly one commit is unanswered at a time.
         """
-        if self._unanswered or not self._new_messages:
+        if self._unanswered or not self.new_messages:
             return None
-        increment = Increment(self.window, self._new_messages, self._new_bytes)
-        self._new_messages = self._new_bytes = 0
+        increment = Increment(self.window, self.new_messages, self.new_bytes)
+        self.new_messages = self.new_bytes = 0
         self._unanswered = True
         return increment
 
     def merge(self, window: int, messages: int, size_bytes: int) -> None:
         """Takes the shared counter's reply to the increment; one for a past window is void."""
         if window == self.window:
-            self.messages = messages + self._new_messages
-            self.size_bytes = size_bytes + self._new_bytes
+            self.merged = True
+            self.messages = messages + self.new_messages
+            self.size_bytes = size_bytes + self.new_bytes
             self._unanswered = False
 
     def settle(self, window: int) -> None:
@@ -114,5 +127,6 @@ class WindowCount:
     def _begin(self, window: int) -> None:
         self.window = window
         self.messages = self.size_bytes = 0
-        self._new_messages = self._new_bytes = 0
+        self.new_messages = self.new_bytes = 0
+        self.merged = False
         self._unanswered = False  # a reply that still comes is void

@@ -129,7 +129,7 @@ def encode(
         _encode_fullness(append, handlers, destination, sources, policy, now, dropped)
     for session, removals in batch.removals:
         ids = [entry_id for entry_id, _ in removals]
-        append(resp.command("XDEL", session.destination.stream, *ids))
+        append(resp.xdel(session.destination.stream, ids))
         handlers.append(_ignore)
     for payload, handler in batch.outgoing:
         append(payload)

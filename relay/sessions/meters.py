@@ -1,8 +1,10 @@
 """Rate limits of the twins that are signed in at this worker.
 
 One meter serves all connections of a twin here. What it counted goes to the shared counter of the
-twin's window inside the group commit, and the reply is the sum over all workers: a limit is exact
-for one worker, and over several it may be overrun by what they admit within one commit.
+twin's window inside a group commit, and the reply is the sum over all workers. The first message of
+a connection or window is reported at once, then every `SHARE`th part of the limit, and within a
+second in any case. So a limit is exact for one worker; over several, each worker beyond the first
+may overrun it by that part and by what it admits within one commit.
 """
 
 from __future__ import annotations
@@ -22,26 +24,56 @@ above them (512 GiB per window)."""
 _COUNT_MASK: Final = (1 << COUNT_BITS) - 1
 UNLIMITED: Final = Limit()
 
+SHARE: Final = 128
+"""Part of a limit that a worker may admit without a report. One for each message of a thousand busy
+twins cost the worker and Redis a tenth of their time."""
+_NEVER: Final = 1 << 62
+
 
 class Meter:
     """The limit of one twin, and what it used of it."""
 
-    __slots__ = ("_book", "expiring", "hit_window", "limit", "limited", "twin", "users", "window")
+    __slots__ = (
+        "_book",
+        "_step_bytes",
+        "_step_messages",
+        "expiring",
+        "hit_window",
+        "limit",
+        "limited",
+        "twin",
+        "users",
+        "window",
+    )
 
     def __init__(self, book: MeterBook, twin: int, limit: Limit) -> None:
         self._book = book
         self.twin = twin
-        self.limit = limit
-        self.limited = limit != UNLIMITED
         self.window = WindowCount()
+        self.change(limit)
         self.users = 0  # connections of the twin
         self.expiring = -1  # the window whose counter was given its time to live
         self.hit_window = -1  # the window whose first refusal was logged
 
+    def change(self, limit: Limit) -> None:
+        """Puts a limit into force."""
+        self.limit = limit
+        self.limited = limit != UNLIMITED
+        self._step_messages = limit.messages // SHARE if limit.messages else _NEVER
+        self._step_bytes = limit.size_bytes // SHARE if limit.size_bytes else _NEVER
+
     def count(self, size_bytes: int, now_s: float) -> MessageReason | None:
         """Counts a message; a reason means that it is refused."""
-        excess = self.window.admit(size_bytes, self.limit, now_s)
-        self._book.used[self] = None
+        window = self.window
+        excess = window.admit(size_bytes, self.limit, now_s)
+        if (
+            window.new_messages >= self._step_messages
+            or window.new_bytes >= self._step_bytes
+            or not window.merged
+        ):
+            self._book.due[self] = None
+        else:
+            self._book.later[self] = None
         if excess is None:
             return None
         if excess is Excess.COUNT:
@@ -61,7 +93,8 @@ class MeterBook:
     def __init__(self, default: Limit) -> None:
         self.default = default
         self.overrides: dict[int, Limit] = {}
-        self.used: dict[Meter, None] = {}  # with something the shared counter does not have
+        self.due: dict[Meter, None] = {}  # to be reported with the next batch
+        self.later: dict[Meter, None] = {}  # with less, reported within a second
         self._meters: dict[int, Meter] = {}
 
     def acquire(self, twin: int) -> Meter:
@@ -87,16 +120,21 @@ class MeterBook:
         self.default = default
         self.overrides = overrides
         for twin, meter in self._meters.items():
-            meter.limit = self._limit(twin)
-            meter.limited = meter.limit != UNLIMITED
+            meter.change(self._limit(twin))
+
+    def report_all(self) -> None:
+        """Has everything reported with the next batch; called every second."""
+        self.due.update(self.later)
+        self.later.clear()
 
     def commit(self, log: CommitLog) -> None:
-        """Puts what was counted since the last batch into the one that fills."""
-        for meter in list(self.used):
+        """Puts the reports that are due into the batch that fills."""
+        for meter in list(self.due):
             increment = meter.window.take()
+            if increment is not None or not meter.window.new_messages:
+                del self.due[meter]
             if increment is None:
-                continue
-            del self.used[meter]
+                continue  # the former report is not answered yet
             window = increment.window
             name = keys.limit(meter.twin, window)
             amount = (increment.size_bytes << COUNT_BITS) + increment.messages

@@ -110,6 +110,8 @@ class Upkeep:
         there = await self._ask("EXPIRE", name, BEAT_TTL_S)
         try:
             await self._ask("HSET", name, *self._report())
+            worker.meters.report_all()
+            worker.commit.schedule()
             if worker.commit.idle:
                 worker.commit.storage_full_since = None
             if not there:

@@ -262,7 +262,7 @@ class Worker:
 
     def confirm(self) -> None:
         """Looks which messages have arrived, and adds what is due to the batch that fills."""
-        if self.meters.used:
+        if self.meters.due:
             self.meters.commit(self.commit)
         if not self.unconfirmed:
             return
