@@ -150,14 +150,6 @@ class Node:
         answers = self._call_many([("chain_getBlockHash", [height]) for height in heights])
         return [None if answer is None else self._hash(answer) for answer in answers]
 
-    def finalized(self) -> bytes:
-        """The hash of the newest final block.
-
-        Raises:
-            NodeError: no such answer.
-        """
-        return self._hash(self._call("chain_getFinalizedHead"))
-
     def subscribe_heads(self) -> None:
         """Have best heads announced; the present one comes at once.
 
@@ -190,8 +182,7 @@ class Node:
         """
         keys = [storage.twin_key(each) for each in dict.fromkeys(ids)]
         head, values = self._values(keys, at)
-        found = [self._read(twin.decode, value) for value in values.values()]
-        return Twins(head, {each.id: each for each in found})
+        return Twins(head, {each.id: each for each in self._twins(values)})
 
     def twin_id_of(self, account: bytes, at: bytes | None = None) -> tuple[Head, int | None]:
         """The id of an account's twin, and the block that says so.
@@ -235,8 +226,7 @@ class Node:
         if sorted(set(keys)) != keys or (start_key and keys[0] <= start_key):
             raise NodeError(f"{self.url}: storage keys out of order")
         _, values = self._values(keys, head.hash)
-        twins = tuple(self._read(twin.decode, value) for value in values.values())
-        return Page(head, twins, keys[-1])
+        return Page(head, self._twins(values), keys[-1])
 
     # Events and transactions
 
@@ -304,6 +294,13 @@ class Node:
             at = block_hash
             values |= changes
         return self._head_of(at), values
+
+    def _twins(self, values: dict[bytes, bytes]) -> tuple[Twin, ...]:
+        twins = tuple(self._read(twin.decode, value) for value in values.values())
+        for key, each in zip(values, twins, strict=True):
+            if storage.twin_key(each.id) != key:
+                raise NodeError(f"{self.url}: twin {each.id} under the key of another")
+        return twins
 
     def _change_set(self, answer: Any, asked: set[bytes]) -> tuple[bytes, dict[bytes, bytes]]:
         try:

@@ -1,0 +1,51 @@
+"""A websocket server that answers as a test tells it to: with nonsense, too much, or nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection, serve
+
+Answer = Callable[[ServerConnection, dict[str, Any]], None]
+"""Called with each request; sends what it likes."""
+
+
+@contextmanager
+def scripted_node(answer: Answer) -> Iterator[str]:
+    """Serve until the block ends; yields the address."""
+
+    def converse(websocket: ServerConnection) -> None:
+        try:
+            for text in websocket:
+                answer(websocket, json.loads(text))
+        except ConnectionClosed:
+            return
+
+    with serve(converse, "127.0.0.1", 0, compression=None, close_timeout=1) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def result(websocket: ServerConnection, request: dict[str, Any], value: Any) -> None:
+    """Answer as a node does."""
+    websocket.send(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": value}))
+
+
+def by_method(**values: Any) -> Answer:
+    """Always the same result for each method, or what a function makes of the parameters."""
+
+    def answer(websocket: ServerConnection, request: dict[str, Any]) -> None:
+        value = values[request["method"]]
+        result(websocket, request, value(*request["params"]) if callable(value) else value)
+
+    return answer
