@@ -59,8 +59,7 @@ class FileJournal:
                 if ledger is None:
                     ledger = Ledger(block)
                 else:
-                    ledger.add(block)
-                    ledger.set_best(block)
+                    ledger.append(block)
             except KeyError:
                 raise JournalError(f"{where}: its parent is not above it") from None
             except ChainFullError as error:

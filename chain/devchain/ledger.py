@@ -61,7 +61,7 @@ class Ledger:
         self._history: dict[bytes, list[tuple[int, bytes | None]]] = {}
         # Keys that ever had a value; deleted ones stay, and are passed over when read.
         self._sorted_keys: list[bytes] = []
-        self.add(genesis)
+        self._blocks[genesis.hash] = genesis
         self._extend(genesis)
 
     @property
@@ -97,20 +97,21 @@ class Ledger:
                 f"the chain has {len(self._blocks)} blocks, and at most {MAX_BLOCKS} are kept"
             )
 
-    def add(self, block: Block) -> None:
-        """Take a block in; the best chain stays as it is.
+    def append(self, block: Block) -> None:
+        """Take a block in; it is the best one from here on.
 
         Raises:
             ChainFullError: there are too many.
             KeyError: its parent is unknown.
         """
         self.check_room(1)
-        if self._blocks and block.header.parent_hash not in self._blocks:
-            raise KeyError(block.header.parent_hash)
+        parent = self._blocks[block.header.parent_hash]
         self._blocks[block.hash] = block
+        self.set_best(parent)
+        self._extend(block)
 
     def set_best(self, block: Block) -> list[Block]:
-        """Make the chain that ends in `block` the best one.
+        """Make the chain that ends in `block`, an older or a retracted one, the best.
 
         Returns:
             The blocks that are no longer on it, newest first.

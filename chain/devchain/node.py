@@ -245,8 +245,7 @@ class Node:
             else:
                 included.append(waiting)
         block = builder.seal()
-        self.ledger.add(block)
-        self.ledger.set_best(block)
+        self.ledger.append(block)
         if self._journal is not None:
             self._journal.append(block)
         for waiting in included:
