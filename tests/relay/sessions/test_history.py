@@ -14,7 +14,8 @@ from relay.sessions import services
 from relay.sessions.history import SessionHistory, SessionOpened, SessionProgress
 from relay.sessions.models import Session
 
-pytestmark = pytest.mark.django_db
+# On PostgreSQL the history closes a connection that it finds within a transaction.
+pytestmark = pytest.mark.django_db(transaction=True)
 
 SINCE = 1_700_000_000.0
 END = SINCE + 60

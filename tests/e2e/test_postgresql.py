@@ -1,0 +1,151 @@
+"""The site's database on PostgreSQL: a relay's whole life, and a database that goes away."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from tests.support.identities import Twin, twin, twins_csv
+from tests.support.postgres_server import PostgresServer
+from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import RelayProcess, eventually, run_command
+from tests.support.rmb_client import connect, session
+
+# History is written every two seconds; changes of twins are live within one.
+WRITTEN_TIMEOUT_S = 15.0
+TWINS = [twin(number) for number in range(41_001, 41_006)]
+
+_databases = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """A server for the tests of this module."""
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> str:
+    """The URL of an empty database."""
+    return postgres.make_database(f"relay{next(_databases)}")
+
+
+def _manage(folder: Path, database: str, *arguments: str) -> str:
+    settings = {"database.url": database, "redis.url": "redis://127.0.0.1:1"}
+    done = run_command(folder, *arguments, settings=settings)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def _fill(folder: Path, database: str, twins: list[Twin]) -> None:
+    _manage(folder, database, "migrate", "-v", "0")
+    source = folder / "twins.csv"
+    source.write_text(twins_csv(twins))
+    _manage(folder, database, "rmb_twin", "import", str(source))
+
+
+def _rows(relay: RelayProcess, postgres: PostgresServer, number: int) -> list[Any]:
+    name = relay.settings["database.url"].rpartition("/")[2]
+    with postgres.connect(name) as connection:
+        return connection.execute(
+            "SELECT sid, closed_at IS NULL, close_reason, messages_in FROM relay_sessions_session"
+            " WHERE twin = %s ORDER BY epoch",
+            (number,),
+        ).fetchall()
+
+
+async def test_a_relay_on_postgresql(
+    start_relay: Any, postgres: PostgresServer, database: str, tmp_path: Path
+) -> None:
+    one, two, three, late, _ = TWINS
+    _fill(tmp_path, database, [one, two, three])
+    relay = start_relay(settings={"database.url": database}, processes=2)
+    assert f"PostgreSQL 127.0.0.1/{database.rpartition('/')[2]}" in relay.log()
+    async with (
+        session(relay.url, one, "nul\0and\N{SNOWMAN}") as sender,
+        session(relay.url, two) as receiver,
+    ):
+        await sender.request(receiver.key, b"hello")
+        assert (await receiver.receive()).plain == b"hello"
+        await eventually(lambda: _rows(relay, postgres, one.id), WRITTEN_TIMEOUT_S)
+        assert _rows(relay, postgres, one.id)[0][:2] == ("nul\ufffdand\N{SNOWMAN}", True)
+
+        # A twin that is added while the relay runs, and one that is taken away.
+        settings = {"database.url": database, "redis.url": relay.redis_url}
+        account = f"0x{late.account.hex()}"
+        added = run_command(
+            relay.folder, *("rmb_twin", "add", str(late.id), account, "--relays", "localhost"),
+            settings=settings,
+        )  # fmt: skip
+        assert added.returncode == 0, added.stderr
+        async with session(relay.url, late) as client:
+            await client.barrier()
+        removed = run_command(relay.folder, "rmb_twin", "remove", str(three.id), settings=settings)
+        assert removed.returncode == 0, removed.stderr
+
+        async def refused() -> bool:
+            try:
+                await (await connect(relay.url, three)).abort()
+            except InvalidStatus:
+                return True
+            return False
+
+        await eventually(refused, 2)
+        assert relay.get("/admin/login/", admin=True)[0] == 200
+
+    def closed() -> bool:
+        ((_, still_open, reason, received),) = _rows(relay, postgres, one.id)
+        return (still_open, reason, received) == (False, "client_close", 1)
+
+    await eventually(closed, WRITTEN_TIMEOUT_S, "the end in the history")
+    listed = _manage(tmp_path, database, "rmb_twin", "list", "--json")
+    assert {int(entry["id"]) for entry in json.loads(listed)} == {one.id, two.id, late.id}
+
+
+async def test_a_database_that_goes_away(
+    start_relay: Any, postgres: PostgresServer, database: str, tmp_path: Path
+) -> None:
+    one, two, *_ = TWINS
+    _fill(tmp_path, database, [one, two])
+    relay = start_relay(settings={"database.url": database})
+    async with session(relay.url, two) as receiver:
+        async with session(relay.url, one, "first") as sender:
+            await sender.request(receiver.key, b"before")
+            await receiver.receive()
+        postgres.stop()
+        try:
+            # Both are in the caches: nobody notices.
+            async with session(relay.url, one, "second") as sender:
+                await sender.request(receiver.key, b"meanwhile")
+                assert (await receiver.receive()).plain == b"meanwhile"
+        finally:
+            postgres.start()
+
+        def written() -> bool:
+            found = {sid: still_open for sid, still_open, *_ in _rows(relay, postgres, one.id)}
+            return found == {"first": False, "second": False}
+
+        await eventually(written, WRITTEN_TIMEOUT_S, "what waited for the database")
+    assert "Traceback" not in relay.log()
+
+
+def test_tables_are_the_operators(valkey: RedisServer, database: str, tmp_path: Path) -> None:
+    done = run_command(
+        tmp_path,
+        *("runrelay", "--domain", "localhost", "--twins", "registry", "--listen", "127.0.0.1:0"),
+        settings={"database.url": database, "redis.url": valkey.url, "admin.listen": ""},
+    )
+    assert done.returncode == 2
+    assert "manage.py migrate" in done.stderr
+    assert "Traceback" not in done.stderr
