@@ -26,6 +26,9 @@ BACKOFF: Final = Backoff(first_s=3.0, longest_s=60.0, jitter=0.5)
 MAX_WAIT_S: Final = BACKOFF.longest_s * (1 + BACKOFF.jitter)
 """A stored time further away than this comes from another clock, and is not believed."""
 
+PASS_S: Final = 60.0
+"""Longer than one pass over all relays of a twin takes, if none of them answers."""
+
 FAIR_SHARE: Final = 0.5
 """A try cut short by a message's deadline says nothing of the relay, unless it had this part of
 the usual time."""
@@ -118,6 +121,14 @@ class Setbacks:
         self.failures = failures
         self.retry_at = min(retry_at, now + MAX_WAIT_S) if failures else 0.0
 
+    def weight(self, now: float) -> int:
+        """How many failures speak against this place, when there are others.
+
+        One that failed in the current pass comes after those that were not tried yet, whatever its
+        rank. Once it could have been tried again for a while, only its rank counts.
+        """
+        return self.failures if now < self.retry_at + PASS_S else 0
+
 
 class Choice(NamedTuple):
     """Where the next message goes.
@@ -131,31 +142,38 @@ class Choice(NamedTuple):
     at: float
 
 
-def choose(
-    ranked: Iterable[str],
-    sticky: str | None,
-    retry_at: Callable[[str], float],
-    now: float,
-) -> Choice:
+class Candidate(NamedTuple):
+    """One relay of a twin.
+
+    Attributes:
+        relay: its domain.
+        retry_at: when it may be tried again.
+        weight: failures that speak against it, see `Setbacks.weight`.
+    """
+
+    relay: str
+    retry_at: float = 0.0
+    weight: int = 0
+
+
+def choose(ranked: Iterable[Candidate], sticky: str | None, now: float) -> Choice:
     """Picks the relay of one twin that is tried next.
 
     Args:
         ranked: the twin's relays, the best first.
         sticky: the one that took the last message.
-        retry_at: when a relay may be tried again.
         now: the time.
     """
-    first: str | None = None
+    best: Candidate | None = None
     earliest = float("inf")
-    for relay in ranked:
-        at = retry_at(relay)
-        if at > now:
-            earliest = min(earliest, at)
-        elif relay == sticky:
-            return Choice(relay, now)
-        elif first is None:
-            first = relay
-    return Choice(first, now if first is not None else earliest)
+    for candidate in ranked:
+        if candidate.retry_at > now:
+            earliest = min(earliest, candidate.retry_at)
+        elif candidate.relay == sticky and not candidate.weight:
+            return Choice(sticky, now)
+        elif best is None or candidate.weight < best.weight:
+            best = candidate
+    return Choice(best.relay, now) if best is not None else Choice(None, earliest)
 
 
 def time_out_s(usual_s: float, deadline: float, now: float) -> float:

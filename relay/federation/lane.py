@@ -12,9 +12,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from proto.federation.delivery import Setbacks
+from proto.federation.delivery import Candidate, Setbacks
 
 if TYPE_CHECKING:
+    from relay.federation.partners import Partner
     from relay.federation.shard import Shard
 
 
@@ -118,10 +119,14 @@ class Lane:
             entries.popleft()
         return None
 
-    def retry_at(self, relay: str) -> float:
-        """When this relay may be tried again with this twin's messages."""
-        busy = self.busy.get(relay)
-        return busy.retry_at if busy is not None else 0.0
+    def candidate(self, partner: Partner, now: float) -> Candidate:
+        """A relay of the twin, as one that may be tried next."""
+        retry_at, weight = partner.retry_at(), partner.setbacks.weight(now)
+        busy = self.busy.get(partner.domain)
+        if busy is not None:
+            retry_at = max(retry_at, busy.retry_at)
+            weight = max(weight, busy.weight(now))
+        return Candidate(partner.domain, retry_at, weight)
 
     def wait(self, delay_s: float, then: Callable[[Lane], None]) -> None:
         """Has something done later."""

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from aiohttp.abc import AbstractResolver, ResolveResult
-
 THREADS: Final = 32
 """Look-ups under way: names whose servers do not answer must not hold up the others."""
 MAX_ADDRESSES: Final = 8
@@ -27,7 +25,7 @@ MAX_ADDRESSES: Final = 8
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Lookup = Callable[..., list[tuple[Any, ...]]]
+LookUp = Callable[..., list[tuple[Any, ...]]]
 
 
 def is_public(address: Address) -> bool:
@@ -43,18 +41,10 @@ def is_public(address: Address) -> bool:
     return address.is_global and not address.is_multicast and not address.is_unspecified
 
 
-def literal(host: str) -> Address | None:
-    """The address a host is written as; None for a name."""
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-class PublicResolver(AbstractResolver):
+class PublicResolver:
     """Looks names up in threads of its own and lets public addresses through."""
 
-    def __init__(self, allow_private: bool, look_up: Lookup = socket.getaddrinfo) -> None:
+    def __init__(self, allow_private: bool, look_up: LookUp = socket.getaddrinfo) -> None:
         """
         Args:
             allow_private: lets all addresses through.
@@ -64,49 +54,51 @@ class PublicResolver(AbstractResolver):
         self._look_up = look_up
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="resolver")
 
-    def check_literal(self, host: str) -> None:
-        """Judges a host that is an address: the connector asks no resolver for those.
+    def check(self, host: str) -> None:
+        """Judges a host that is written as an address; a name is judged when it is looked up.
 
         Raises:
             OSError: nothing may be sent there.
         """
-        address = literal(host)
-        if address is not None and not self._allow_private and not is_public(address):
+        address = _literal(host)
+        if address is not None and not self._lets(address):
             raise OSError(f"{address} is not a public address")
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """The addresses of a name that may be connected to.
+    async def resolve(self, host: str, port: int) -> list[str]:
+        """The addresses of a host that may be connected to.
 
         Raises:
             OSError: there is none.
         """
+        address = _literal(host)
+        if address is not None:
+            self.check(host)
+            return [str(address)]
         found = await asyncio.get_running_loop().run_in_executor(
-            self._threads, self._found, host, port, family
+            self._threads, self._found, host, port
         )
-        usable: list[ResolveResult] = []
-        for kind, _, proto, _, place in found[:MAX_ADDRESSES]:
-            address = ipaddress.ip_address(place[0].partition("%")[0])
-            if not self._allow_private and not is_public(address):
-                continue
-            usable.append(
-                ResolveResult(
-                    hostname=host,
-                    host=str(address),
-                    port=port,
-                    family=kind,
-                    proto=proto,
-                    flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-                )
-            )
+        addresses = [
+            ipaddress.ip_address(place[0].partition("%")[0]) for *_, place in found[:MAX_ADDRESSES]
+        ]
+        usable = [str(address) for address in addresses if self._lets(address)]
         if not usable:
             raise OSError(f"{host} has no public address" if found else f"{host} has no address")
         return usable
 
-    def _found(self, host: str, port: int, family: int) -> list[tuple[Any, ...]]:
-        return self._look_up(host, port, family=family, type=socket.SOCK_STREAM)
+    def _lets(self, address: Address) -> bool:
+        return self._allow_private or is_public(address)
+
+    def _found(self, host: str, port: int) -> list[tuple[Any, ...]]:
+        return self._look_up(host, port, type=socket.SOCK_STREAM)
 
     async def close(self) -> None:
         """Ends the threads without waiting for the look-ups they are in."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _literal(host: str) -> Address | None:
+    """The address a host is written as; None for a name."""
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None

@@ -49,7 +49,7 @@ from redis.backoff import ConstantBackoff
 
 from proto.federation import batch
 from proto.rmb.reasons import MessageReason
-from relay.federation.destination import SINGLES, Destination
+from relay.federation.destination import Destination
 from relay.federation.http_client import HttpClient
 from relay.federation.partners import Partners
 from relay.federation.ranks import Ranks
@@ -175,7 +175,6 @@ class Sender:
             scheme=options.scheme,
             connect_timeout_s=options.connect_timeout_s,
             ca_file=options.ca_file,
-            limit_per_host=SINGLES,
         )
         self._destinations: dict[str, Destination] = {}
         self._shards: set[Shard] = set()
@@ -255,6 +254,7 @@ class Sender:
                 log.debug("federation state not refreshed: %s", error)
 
     async def _refresh(self) -> None:
+        self.http.tidy()
         for reason, count in self._ends.items():
             self.pipe.submit(
                 resp.command("HINCRBY", keys.FEDERATION_COUNTERS, f"dropped|{reason.value}", count),

@@ -309,11 +309,12 @@ class Shard:
         if all(partner.blocked for partner in partners):
             self._end_all(lane, MessageReason.REMOTE_4XX)
             return
-        retry_at = {
-            partner.domain: max(partner.retry_at(), lane.retry_at(partner.domain))
-            for partner in partners
-        }
-        choice = choose(sender.ranks.order(relays, now), lane.sticky, retry_at.__getitem__, now)
+        if len(partners) == 1:
+            candidates = [lane.candidate(partners[0], now)]
+        else:
+            found = {partner.domain: lane.candidate(partner, now) for partner in partners}
+            candidates = [found[relay] for relay in sender.ranks.order(relays, now)]
+        choice = choose(candidates, lane.sticky, now)
         if choice.relay is None:
             if choice.at - now > SOON_S:
                 self._unload(lane)

@@ -142,6 +142,7 @@ async def test_a_refused_message_stops_its_lane_only(out: Outgoing) -> None:
         await until(lambda: len(other.uids) == 6)
         assert "failures" not in out.partner(other.domain)
         name = keys.tries(0, out.client.xrange(keys.outbox(0))[0][0].decode())
+        await until(lambda: out.client.exists(name))
         first = json.loads(out.client.lindex(name, 0))
         assert first["relay"] == other.domain and first["answer"] == "answered 503"
         full = False

@@ -1,0 +1,198 @@
+"""One HTTP/1.1 connection to another relay: a request out, an answer in, bounded in every part.
+
+The parser is the one the relay's own listener uses (llhttp, by httptools). A connection serves one
+request at a time; whoever has it waits for `answer`, and gives it back to its pool or closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NamedTuple
+
+import httptools
+
+MAX_HEAD_BYTES: Final = 16 << 10
+"""Status line and headers of an answer."""
+MAX_IGNORED_BYTES: Final = 16 << 10
+"""Of a body nobody needs, read so that the connection can be used again."""
+IGNORED_BODY_S: Final = 0.25
+"""How long it is waited for."""
+TOO_LONG: Final = "the head of the answer is too long"
+
+
+class Answer(NamedTuple):
+    """What came back.
+
+    Attributes:
+        status: of HTTP.
+        headers: by name in lower case; of several with one name the last.
+        body: as much as was asked for, and one byte more of a longer one.
+    """
+
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
+
+
+class BadAnswer(Exception):
+    """What came back is not HTTP, or more than it may be."""
+
+
+class HttpConnection(asyncio.Protocol):
+    """A connection that requests are made on.
+
+    Attributes:
+        open: it can take a request.
+        idle_since: loop time it was last used.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.open = False
+        self.idle_since = 0.0
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self._waiter: asyncio.Future[Answer] | None = None
+        self._wanted = 0
+        self._head_bytes = 0  # received before the head was over
+        self._header_bytes = 0  # of names and values
+        self._in_body = False
+        self._reusable = False
+        self._patience: asyncio.TimerHandle | None = None
+        self._headers: dict[bytes, bytes] = {}
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+
+    def request(self, head: bytes, body: bytes, wanted: int) -> asyncio.Future[Answer]:
+        """Writes a request.
+
+        Args:
+            head: request line and headers with the empty line.
+            body: of the request.
+            wanted: bytes of the answer's body that are needed; 0 for none, and then the answer
+                counts when its head is there.
+
+        Returns:
+            The answer to come; `BadAnswer` or `ConnectionError` instead.
+        """
+        assert self._transport is not None and self._waiter is None
+        self._wanted = wanted
+        self._in_body = self._reusable = False
+        self._head_bytes = self._header_bytes = self._body_bytes = 0
+        self._headers = {}
+        self._body = []
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter = self._loop.create_future()
+        if len(body) < MAX_HEAD_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
+        return self._waiter
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the whole answer came, and the other side keeps the connection."""
+        return self.open and self._reusable
+
+    def close(self) -> None:
+        """Ends it at once."""
+        self.open = False
+        if self._patience is not None:
+            self._patience.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- asyncio.Protocol ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        self.open = True
+
+    def data_received(self, data: bytes) -> None:
+        parser = self._parser
+        if parser is None or self._reusable:
+            self.close()  # nobody asked
+            return
+        if not self._in_body:
+            self._head_bytes += len(data)
+        try:
+            parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(BadAnswer(str(error) or "not HTTP"))
+            return
+        if self._in_body:
+            if not self._wanted and self._patience is None:
+                self._patience = self._loop.call_later(IGNORED_BODY_S, self._lose_patience)
+        elif not self._reusable and self._head_bytes > MAX_HEAD_BYTES:
+            self._fail(BadAnswer(TOO_LONG))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.open = False
+        if self._in_body and exc is None and b"content-length" not in self._headers:
+            self._answer()  # the end of the connection is the end of the body
+        self._fail(ConnectionError("the connection ended"))
+
+    # --- httptools ----------------------------------------------------------------------------
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > MAX_HEAD_BYTES:
+            raise BadAnswer(TOO_LONG)
+        self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        if self._status >= 200:
+            self._in_body = True
+
+    def on_body(self, body: bytes) -> None:
+        limit = self._wanted or MAX_IGNORED_BYTES
+        self._body_bytes += len(body)
+        if self._wanted:
+            self._body.append(body)
+        if self._body_bytes > limit:
+            self._answer()
+            self.close()
+
+    def on_message_complete(self) -> None:
+        if self._status < 200:  # "continue" and its like: the answer follows
+            self._headers = {}
+            return
+        assert self._parser is not None
+        self._in_body = False
+        self._reusable = self._parser.should_keep_alive()
+        self._answer()
+
+    @property
+    def _status(self) -> int:
+        assert self._parser is not None
+        status: int = self._parser.get_status_code()
+        return status
+
+    @property
+    def early(self) -> Answer | None:
+        """The head of an answer whose body nobody needs and which is not over."""
+        if self._in_body and not self._wanted:
+            return Answer(self._status, self._headers, b"")
+        return None
+
+    def _lose_patience(self) -> None:
+        self._fail(BadAnswer("the body does not end"))
+
+    def _answer(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            body = b"".join(self._body)[: self._wanted + 1]
+            waiter.set_result(Answer(self._status, self._headers, body))
+
+    def _fail(self, error: Exception) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            early = self.early
+            if early is not None:
+                waiter.set_result(early)
+            else:
+                waiter.set_exception(error)
+        self.close()

@@ -1,0 +1,185 @@
+"""Requests to relays that answer badly: bounded, in time, and no more than what was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from relay.federation.http_client import HttpClient, Reply, Unanswered
+from relay.federation.resolver import PublicResolver
+from tests.support.certificates import make_certificate
+from tests.support.envelopes import request
+from tests.support.partner_server import partner
+from tests.support.redis_servers import free_port
+
+BODY = request((1, None), (2, None)).SerializeToString()
+
+
+@contextlib.asynccontextmanager
+async def client(scheme: str = "http", ca_file: str = "") -> AsyncIterator[HttpClient]:
+    http = HttpClient(PublicResolver(True), scheme=scheme, connect_timeout_s=0.3, ca_file=ca_file)
+    yield http
+    await http.close()
+
+
+async def post(http: HttpClient, domain: str, answer_bytes: int = 0) -> Reply:
+    return await http.post(domain, "/", {"RMB-Relay": "here.example"}, BODY, 0.8, answer_bytes)
+
+
+@contextlib.asynccontextmanager
+async def raw_server(*parts: bytes, pause_s: float = 0.0, close: bool = True) -> AsyncIterator[str]:
+    """Answers each request with these bytes, one part after the other."""
+    serving: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        serving.add(task)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(pause_s)
+            if not close:
+                await reader.read()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        await server.wait_closed()
+        await asyncio.wait_for(asyncio.gather(*serving, return_exceptions=True), 10)
+
+
+async def test_a_connection_is_used_again() -> None:
+    ports = set()
+
+    async def answer(request: web.Request, body: bytes) -> web.Response:
+        assert request.transport is not None
+        ports.add(request.transport.get_extra_info("peername")[1])
+        assert body == BODY and request.headers["RMB-Relay"] == "here.example"
+        assert "Accept-Encoding" not in request.headers
+        return web.Response(status=202)
+
+    async with partner() as other, client() as http:
+        other.answer = answer
+        for _ in range(5):
+            assert await post(http, other.domain) == Reply(202, None, False, b"")
+    assert len(ports) == 1
+
+
+async def test_headers_that_matter_are_read() -> None:
+    async with partner(offers=True) as other, client() as http:
+        other.status = lambda _: 503
+        other.headers = {"Retry-After": "7"}
+        assert await post(http, other.domain) == Reply(503, 7.0, True, b"")
+        other.headers = {"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}
+        assert (await post(http, other.domain)).retry_after_s == 0.0
+        other.headers = {"Retry-After": "9" * 30}
+        assert (await post(http, other.domain)).retry_after_s == 3600.0
+
+
+async def test_redirects_are_not_followed() -> None:
+    async with partner() as other, partner() as elsewhere, client() as http:
+
+        async def answer(request: web.Request, body: bytes) -> web.Response:
+            return web.Response(status=307, headers={"Location": f"http://{elsewhere.domain}/"})
+
+        other.answer = answer
+        assert (await post(http, other.domain)).status == 307
+        assert not elsewhere.requests
+
+
+async def test_an_endless_body_is_not_read() -> None:
+    head = b"HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+    async with raw_server(head, *[chunk] * 1000) as domain, client() as http:
+        assert (await post(http, domain)).status == 202
+        assert len((await post(http, domain, 10)).body) == 11
+
+
+async def test_a_body_that_drips_is_not_waited_for() -> None:
+    head = b"HTTP/1.1 202 Accepted\r\nContent-Length: 1000\r\n\r\n"
+    async with raw_server(head, *[b"x"] * 50, pause_s=0.1) as domain, client() as http:
+        started = time.monotonic()
+        assert (await post(http, domain)).status == 202
+        assert time.monotonic() - started < 0.6
+        with pytest.raises(Unanswered, match="in time") as raised:
+            await post(http, domain, 1000)
+        assert raised.value.sent and raised.value.timed_out
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\x00\x01\x02 garbage\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 202 Accepted\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 202 Accepted\r\nContent-Length: x\r\n\r\n",
+        b"HTTP/1.1 202 Accepted\r\nno colon\r\n\r\n",
+        b"",
+    ],
+)
+async def test_garbage_is_no_answer(answer: bytes) -> None:
+    async with raw_server(answer) as domain, client() as http:
+        with pytest.raises(Unanswered) as raised:
+            await post(http, domain)
+        assert raised.value.sent and not raised.value.timed_out
+
+
+async def test_no_answer_ends_in_time() -> None:
+    async with raw_server(close=False) as domain, client() as http:
+        started = time.monotonic()
+        with pytest.raises(Unanswered, match="no answer in time") as raised:
+            await post(http, domain)
+        assert 0.7 < time.monotonic() - started < 1.5
+        assert raised.value.sent and raised.value.timed_out
+
+
+async def test_nobody_there() -> None:
+    async with client() as http:
+        with pytest.raises(Unanswered, match="no connection") as raised:
+            await post(http, f"127.0.0.1:{free_port()}")
+        assert not raised.value.sent
+
+
+async def test_texts_that_are_no_domain_reach_nobody() -> None:
+    async with client() as http:
+        for domain in ("", "user@127.0.0.1", "127.0.0.1/x", "a b", "::1"):
+            with pytest.raises(Unanswered, match="must be host") as raised:
+                await post(http, domain)
+            assert not raised.value.sent
+
+
+def _server_context(folder: Path) -> tuple[ssl.SSLContext, Path]:
+    certificate, key = make_certificate(folder)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return context, certificate
+
+
+async def test_certificates_are_verified(tmp_path: Path) -> None:
+    context, certificate = _server_context(tmp_path)
+    async with partner(tls=context) as other:
+        async with client("https") as http:
+            with pytest.raises(Unanswered, match=r"(?i)certificate") as raised:
+                await post(http, other.domain)
+            assert not raised.value.sent and not other.requests
+        async with client("https", str(certificate)) as http:
+            assert (await post(http, other.domain)).status == 202
+            assert (await post(http, f"localhost:{other.port}")).status == 202
