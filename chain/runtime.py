@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from chain.errors import BlockUnreadableError, ChainError, NodeError, shortened
 from chain.rpc import Connection, TextSocket
 from proto.chain.bounds import MAX_U32
+from proto.chain.events import count
 from proto.chain.headers import to_hex
 
 _KEPT_VERSIONS: Final = 4
@@ -116,6 +117,8 @@ class Runtime:
         from scalecodec.base import ScaleBytes
 
         try:
+            # The library believes any number, and reads zeros behind the end of the bytes.
+            count(value)
             with self._lock:
                 events = self._types.create_scale_object(self._events_type, ScaleBytes(value))
                 events.decode()

@@ -16,3 +16,11 @@ def devchain(tmp_path: Path) -> Iterator[Devchain]:
     """A node with twins 1 to 9, and a block for each transaction."""
     with running_devchain(tmp_path, [twin(number) for number in range(1, 10)]) as chain:
         yield chain
+
+
+@pytest.fixture(scope="module")
+def shared_devchain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devchain]:
+    """The same for all tests of a module that ask for it: they turn no knob."""
+    folder = tmp_path_factory.mktemp("devchain")
+    with running_devchain(folder, [twin(number) for number in range(1, 10)]) as chain:
+        yield chain

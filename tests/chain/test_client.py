@@ -174,6 +174,6 @@ def test_another_header_than_was_asked_for_is_none() -> None:
 def test_events_that_do_not_decode(devchain: Devchain, node: Node) -> None:
     devchain.new_blocks()
     runtime = node.events(node.best().hash())[1]
-    for value in (b"\4", b"\4\0", bytes.fromhex("04ff"), b"\xff" * 9):
+    for value in (b"\4", b"\4\0", bytes.fromhex("04ff"), b"\xff" * 9, bytes.fromhex("feffffff")):
         with pytest.raises(BlockUnreadableError):
             list(runtime.records(value))
