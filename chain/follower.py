@@ -114,6 +114,9 @@ class Progress:
     """When the last head was announced, on the follower's clock."""
 
     last_error: str = ""
+    failures: int = 0
+    """How often a node failed: not reached, silent, or of no use."""
+
     connections: int = 0
     blocks: int = 0
     changes: int = 0
@@ -183,7 +186,8 @@ class Follower:
                 self._follow(self._urls[0], stop)
             except NodeError as error:
                 logger.info("chain node left: %s", error)
-                self._note(url="", last_error=str(error))
+                failed = self.progress.failures + 1
+                self._note(url="", last_error=str(error), failures=failed)
                 self._urls.rotate(-1)
                 failures = 1 if self.progress.head_at != heard_at else failures + 1
         self._note(url="")

@@ -319,6 +319,7 @@ def test_nodes_that_cannot_be_reached_are_tried_in_turn() -> None:
     follower.run(stop)
     assert urls == ["ws://a", "ws://b", "ws://a", "ws://b", "ws://a"]
     assert follower.progress.last_error == "ws://a: refused"
+    assert (follower.progress.failures, follower.progress.connections) == (5, 0)
 
 
 @pytest.mark.parametrize(
