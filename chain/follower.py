@@ -114,10 +114,10 @@ class Progress:
     """When the last head was announced, on the follower's clock."""
 
     last_error: str = ""
-    failures: int = 0
-    """How often a node failed: not reached, silent, or of no use."""
-
     connections: int = 0
+    failures: int = 0
+    """Times a node was left, whether it had been connected or not."""
+
     blocks: int = 0
     changes: int = 0
     flushes: int = 0
@@ -186,8 +186,7 @@ class Follower:
                 self._follow(self._urls[0], stop)
             except NodeError as error:
                 logger.info("chain node left: %s", error)
-                failed = self.progress.failures + 1
-                self._note(url="", last_error=str(error), failures=failed)
+                self._note(url="", last_error=str(error), failures=self.progress.failures + 1)
                 self._urls.rotate(-1)
                 failures = 1 if self.progress.head_at != heard_at else failures + 1
         self._note(url="")
