@@ -88,10 +88,12 @@ class _Link(asyncio.Protocol):
 
     def _flush(self) -> None:
         gathered = self._gathered
-        if gathered and self.transport is not None:
+        transport = self.transport
+        # What waits on a connection that ends is told `LinkLost`; uvloop's refuses writes then.
+        if gathered and transport is not None and not transport.is_closing():
             payload = gathered[0] if len(gathered) == 1 else b"".join(gathered)
             gathered.clear()
-            self.transport.write(payload)
+            transport.write(payload)
 
     def connection_lost(self, exc: Exception | None) -> None:
         waiting, self.waiting = self.waiting, deque()

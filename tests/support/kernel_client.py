@@ -33,7 +33,7 @@ class KernelClient(asyncio.Protocol):
     Attributes:
         reading: whether what comes is taken from the kernel.
         over: set when the connection has ended.
-        broken: ended by `reset` or `vanish`.
+        broken: ended by `reset`, `vanish` or `discard`.
         closed_first: the closing handshake was begun here.
     """
 
@@ -140,19 +140,25 @@ class KernelClient(asyncio.Protocol):
         program = ctypes.create_string_buffer(DROP_EVERYTHING)
         filter_ = struct.pack("HL", 1, ctypes.addressof(program))
         end.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, filter_)
-        with (
-            socket.socket(fileno=os.dup(end.fileno())) as duplicate,
-            contextlib.suppress(BlockingIOError, ConnectionError),
-        ):
-            while data := duplicate.recv(READ_BYTES):
-                self.data_received(data)
+        self._take_the_rest()
 
     def discard(self) -> None:
         """End the connection hard; after `vanish` nobody hears of more than the reset."""
+        self.broken = True
         if not self.over.is_set():
             end = self._open_transport.get_extra_info("socket")
             end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_RESET)
             self._open_transport.abort()
+
+    def _take_the_rest(self) -> None:
+        """Read what the kernel has acknowledged and nobody took yet."""
+        number = self._open_transport.get_extra_info("socket").fileno()
+        with (
+            socket.socket(fileno=os.dup(number)) as end,
+            contextlib.suppress(BlockingIOError, ConnectionError),
+        ):
+            while data := end.recv(READ_BYTES):
+                self.data_received(data)
 
     @property
     def _open_transport(self) -> asyncio.Transport:
@@ -161,7 +167,7 @@ class KernelClient(asyncio.Protocol):
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
-            if data and not self.broken:
+            if data and not self.broken and not self._open_transport.is_closing():
                 self._open_transport.write(data)
 
     # asyncio.Protocol
@@ -184,6 +190,8 @@ class KernelClient(asyncio.Protocol):
             self._upgraded.set_exception(self._protocol.handshake_exc)
 
     def connection_lost(self, error: Exception | None) -> None:
+        if not self.broken:
+            self._take_the_rest()  # the socket is still open, and writing may have failed first
         if not self._upgraded.done():
             self._upgraded.set_exception(ConnectionResetError("ended before the upgrade"))
         self.over.set()

@@ -79,6 +79,7 @@ class Visitor:
         self.awaited: dict[str, int] = {}  # uid of a ping -> messages sent before it
         self.kernel: KernelClient | None = None
         self._signed_in_at = 0.0
+        self._has_room = not world.receive_buffer_bytes  # the kernel takes all that comes
         self._broken_at: float | None = None
         self._stopped_at: float | None = None
         self._ended_at: float | None = None
@@ -123,11 +124,14 @@ class Visitor:
     @property
     def acknowledged_position(self) -> float:
         """A position is the time by which a message was in the kernel."""
-        looks = [self.world.oracle.claim_after(self.key, self._signed_in_at)]
+        looks = [float("inf")]
         if self._broken_at is not None:
             looks.append(self._broken_at)
-        elif self._ended_at is not None and not self._closed_cleanly:
-            looks.append(self._ended_at)
+        if not self._has_room:
+            # Otherwise all is acknowledged within the time a holder waits for it.
+            looks.append(self.world.oracle.claim_after(self.key, self._signed_in_at))
+            if self._ended_at is not None and not self._closed_cleanly:
+                looks.append(self._ended_at)
         return min(looks) - ACKNOWLEDGE_S
 
     @property
@@ -171,6 +175,7 @@ class Visitor:
     def stop_reading(self) -> None:
         if self.kernel is not None and self.alive and self._stopped_at is None:
             self._note("stops reading")
+            self._has_room = False
             self._stopped_at = self.world.awake_at
             self.kernel.stop_reading()
 
