@@ -15,7 +15,8 @@ MAX_DOMAIN_BYTES: Final = 260
 MAX_HOST_BYTES: Final = 253
 
 _DOMAIN: Final = re.compile(
-    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)(?::(?P<port>\d{1,5}))?"
+    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)"
+    r"(?::(?P<port>[0-9]{1,5}))?"
 )
 
 

@@ -9,6 +9,7 @@ its name and number on any machine.
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 import random
 import time
@@ -120,31 +121,29 @@ def run(
     """
     tallies = {name: Tally() for name in names}
     deadline = time.monotonic() + budget.seconds
+    left = budget.inputs
     with ProcessPoolExecutor(processes) as pool:
-        chunks = _chunks(names, budget.inputs, first)
-        pending: dict[Future[Tally], str] = {}
+        turns = _turns(names, first)
+        pending: dict[Future[Tally], tuple[str, int]] = {}
         while True:
-            while len(pending) < 2 * processes and time.monotonic() < deadline:
-                chunk = next(chunks, None)
-                if chunk is None:
-                    break
-                pending[pool.submit(run_chunk, *chunk)] = chunk[0]
+            while left > 0 and len(pending) < 2 * processes and time.monotonic() < deadline:
+                name, number = next(turns)
+                count = min(CHUNK_INPUTS, left)
+                left -= count
+                pending[pool.submit(run_chunk, name, number, count)] = name, count
             if not pending:
                 return tallies
             done, _ = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
-                tallies[pending.pop(future)].add(future.result())
+                name, count = pending.pop(future)
+                tally = future.result()
+                left += count - tally.inputs  # what a slow chunk left is somebody's turn later
+                tallies[name].add(tally)
             on_chunk(tallies)
 
 
-def _chunks(names: list[str], inputs: int, first: int) -> Iterator[tuple[str, int, int]]:
-    """(target, first input, count), target by target in turn, until `inputs` are handed out."""
-    number = first
-    while inputs > 0:
+def _turns(names: list[str], first: int) -> Iterator[tuple[str, int]]:
+    """Target and number of the first input of a chunk, target by target in turn, without end."""
+    for number in itertools.count(first, CHUNK_INPUTS):
         for name in names:
-            count = min(CHUNK_INPUTS, inputs)
-            if count <= 0:
-                return
-            yield name, number, count
-            inputs -= count
-        number += CHUNK_INPUTS
+            yield name, number

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -32,9 +34,15 @@ def test_a_failing_input_is_named_and_can_be_made_again(monkeypatch: pytest.Monk
 
 
 def test_the_budget_goes_round_all_targets() -> None:
-    chunks = list(runner._chunks(["a", "b"], 2 * runner.CHUNK_INPUTS + 7, 100))
-    assert chunks == [
-        ("a", 100, runner.CHUNK_INPUTS),
-        ("b", 100, runner.CHUNK_INPUTS),
-        ("a", 100 + runner.CHUNK_INPUTS, 7),
-    ]
+    turns = itertools.islice(runner._turns(["a", "b"], 100), 3)
+    assert list(turns) == [("a", 100), ("b", 100), ("a", 100 + runner.CHUNK_INPUTS)]
+
+
+def test_slow_targets_do_not_shrink_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    def half_of_it(name: str, first: int, count: int) -> runner.Tally:
+        return runner.Tally(max(1, count // 2), 1.0)
+
+    monkeypatch.setattr(runner, "run_chunk", half_of_it)
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", ThreadPoolExecutor)
+    tallies = runner.run(["a", "b"], runner.Budget(5_000, 60), 1, 0)
+    assert sum(tally.inputs for tally in tallies.values()) == 5_000

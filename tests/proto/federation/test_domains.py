@@ -50,6 +50,7 @@ def test_domains_are_read(domain: str, place: Place) -> None:
         "relay.example\r\nX-Header: y",
         "relay\\example",
         "relay.exämple",
+        "relay.example:\u0663",  # a digit of another script
         "１２７.0.0.1",  # noqa: RUF001 - full width digits become an address in some libraries
         "a" * 254,
         "%31.example",
