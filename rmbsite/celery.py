@@ -13,7 +13,6 @@ and the schedule starts again what must run.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from typing import Any, Final
 
@@ -82,8 +81,7 @@ def _watch(task: str) -> None:
     app.conf.beat_schedule[task] = {"task": task, "schedule": WATCH_S}
 
 
-if importlib.util.find_spec("relay.federation.tasks") is not None:
-    _watch("federation.watch")
+_watch("federation.watch")
 if settings.RMB.twins.source == "tfchain":
     _watch("chain.watch")
 
@@ -103,8 +101,11 @@ def _mind_connections(**_: Any) -> None:
     close_old_connections()
 
 
-def _tell_of_life(**_: Any) -> None:
-    background.begin_heartbeat(list(app.amqp.queues.consume_from))
+def _begin(**_: Any) -> None:
+    """Say that somebody takes tasks, and look at once whether there is something to start."""
+    if background.begin_heartbeat(list(app.amqp.queues.consume_from)):
+        for task in app.conf.beat_schedule:
+            background.start(task, expires_s=WATCH_S)
 
 
 def _stop_tasks(**_: Any) -> None:
@@ -118,5 +119,5 @@ app.autodiscover_tasks(TASK_PACKAGES)
 signals.setup_logging.connect(_leave_logging, weak=False)
 signals.task_prerun.connect(_mind_connections, weak=False)
 signals.task_postrun.connect(_mind_connections, weak=False)
-signals.worker_ready.connect(_tell_of_life, weak=False)
+signals.worker_ready.connect(_begin, weak=False)
 signals.worker_shutting_down.connect(_stop_tasks, weak=False)

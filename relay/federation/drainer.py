@@ -18,7 +18,7 @@ from django.conf import settings
 
 from relay.federation.sender import Sender, SenderOptions
 from relay.ops import background
-from relay.twins.registry import RegistrySource
+from relay.twins.source import TwinSource, open_source
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Drainer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Lock | None = None
         self._sender: Sender | None = None
-        self._source: RegistrySource | None = None
+        self._source: TwinSource | None = None
         self._users = 0
 
     def drain(self, shard: int) -> bool:
@@ -71,7 +71,7 @@ class Drainer:
         assert self._opening is not None
         async with self._opening:
             if self._sender is None:
-                self._source = RegistrySource()
+                self._source = open_source(settings.RMB)
                 sender = Sender(self._options(), self._source, self._stopping)
                 try:
                     await sender.start()

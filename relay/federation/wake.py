@@ -8,7 +8,6 @@ every shard that has messages and no drainer.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import queue
 import threading
@@ -16,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from relay.ops import background
 from relay.queues import keys
 
 log = logging.getLogger(__name__)
@@ -23,17 +23,13 @@ log = logging.getLogger(__name__)
 START_S: Final = 1.0
 """At most one start per shard in this time: a task needs about so long to take its lease."""
 TASK: Final = "federation.deliver"
-QUEUE: Final = "federation"
-APP: Final = "rmbsite.celery"
-"""The module with the Celery application, named by string as settings are."""
 JOIN_S: Final = 2.0
 """How long a stop waits for a start that is under way; the thread ends with the process."""
 
 
 def start_task(shard: int) -> None:
     """Puts the task of one shard into its queue. Blocks, and imports Celery."""
-    app = importlib.import_module(APP).app
-    app.send_task(TASK, args=(shard,), queue=QUEUE, retry=False)
+    background.hand_over(TASK, shard)
 
 
 class Starter:

@@ -41,6 +41,11 @@ EXPIRES_S: Final = 60.0
 HEARTBEAT_S: Final = 5.0
 HEARTBEAT_LIFE_S: Final = 20
 
+
+class NotStartedError(Exception):
+    """A task could not be handed over to the Celery workers; the text says why."""
+
+
 stopping: Final = threading.Event()
 """Set when this process's Celery worker is asked to stop; tasks that last look at it."""
 
@@ -52,32 +57,49 @@ def start(task: str, *arguments: Any, expires_s: float = EXPIRES_S) -> bool:
     """Have a task run by some Celery worker, soon. Blocks for one round trip or two.
 
     Returns:
-        Whether it was handed over; if not, because Redis does not answer or too many wait, the
-        reason is logged and the schedule comes back to it.
+        Whether it was handed over; if not, the reason is logged and the schedule comes back to it.
     """
-    app = importlib.import_module(APPLICATION).app
-    queue = app.amqp.router.route({}, task)["queue"].name
     try:
-        waiting = int(client().llen(f"{KEY_PREFIX}{queue}"))
-        if waiting >= MAX_WAITING:
-            logger.error("%d tasks wait in queue %s: does its Celery worker run?", waiting, queue)
-            return False
-        app.send_task(task, arguments, expires=expires_s, retry=False)
-    except Exception as error:  # the transport lets errors of several libraries through
+        hand_over(task, *arguments, expires_s=expires_s)
+    except NotStartedError as error:
         logger.warning("%s could not be started: %s", task, error)
         return False
     return True
 
 
-def begin_heartbeat(queues: Iterable[str]) -> None:
-    """Say from now on, in Redis, that this process takes tasks from `queues`; said once."""
+def hand_over(task: str, *arguments: Any, expires_s: float = EXPIRES_S) -> None:
+    """As `start`, for those who have their own way of telling.
+
+    Raises:
+        NotStartedError: Redis does not answer, or too many tasks wait.
+    """
+    app = importlib.import_module(APPLICATION).app
+    queue = app.amqp.router.route({}, task)["queue"].name
+    try:
+        waiting = int(client().llen(f"{KEY_PREFIX}{queue}"))
+        if waiting < MAX_WAITING:
+            app.send_task(task, arguments, expires=expires_s, retry=False)
+            return
+    except Exception as error:  # the transport lets errors of several libraries through
+        raise NotStartedError(str(error)) from error
+    raise NotStartedError(f"{waiting} tasks wait in queue {queue}: does its Celery worker run?")
+
+
+def begin_heartbeat(queues: Iterable[str]) -> bool:
+    """Say from now on, in Redis, that this process takes tasks from `queues`.
+
+    Returns:
+        Whether that is news: a worker that connects again begins once.
+    """
     with _heart_lock:
-        if not _heart:
-            thread = threading.Thread(
-                target=_beat, args=(tuple(queues),), name="heartbeat", daemon=True
-            )
-            _heart.append(thread)
-            thread.start()
+        if _heart:
+            return False
+        thread = threading.Thread(
+            target=_beat, args=(tuple(queues),), name="heartbeat", daemon=True
+        )
+        _heart.append(thread)
+        thread.start()
+        return True
 
 
 def queues_without_worker(connection: Redis) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final, NamedTuple
 
+from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import connection
 from redis import Redis
@@ -12,6 +14,7 @@ from redis.exceptions import RedisError
 from relay.ops import background
 from relay.ops.redis_client import client
 from relay.ops.workers import WorkerState, list_workers
+from relay.twins import chain_state
 
 NOEVICTION: Final = "noeviction"
 STATE_REASONS: Final = {
@@ -47,6 +50,7 @@ def readiness() -> Health:
         reasons += _redis_reasons(connection_to_redis)
         reasons += _worker_reasons(workers)
         degraded += _background_complaints(connection_to_redis)
+        degraded += _chain_complaints(connection_to_redis)
     except RedisError as error:
         reasons.append(f"redis: {error}")
     return Health(tuple(reasons), len(workers), tuple(degraded))
@@ -71,6 +75,13 @@ def _background_complaints(connection_to_redis: Redis) -> list[str]:
         f"no Celery worker takes tasks from queue {queue}"
         for queue in background.queues_without_worker(connection_to_redis)
     ]
+
+
+def _chain_complaints(connection_to_redis: Redis) -> list[str]:
+    if settings.RMB.twins.source != "tfchain":
+        return []
+    complaint = chain_state.read(connection_to_redis).following.complaint(time.time())
+    return [f"chain: {complaint}"] if complaint else []
 
 
 def _worker_reasons(workers: list[WorkerState]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -11,6 +12,7 @@ from relay.federation import figures
 from relay.ops import exposition, health
 from relay.ops.redis_client import client
 from relay.ops.workers import list_workers
+from relay.twins import chain_state
 
 
 @never_cache
@@ -37,9 +39,12 @@ def ready(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The figures of all workers and of federation."""
+    """The figures of all workers, of federation and of the chain."""
     try:
-        text = exposition.render(list_workers(client()), figures.read(client()))
+        shared = [figures.read(client())]
+        if settings.RMB.twins.source == "tfchain":
+            shared.append(chain_state.figures(chain_state.read(client())))
+        text = exposition.render(list_workers(client()), *shared)
     except RedisError as error:
         return HttpResponse(f"redis: {error}\n", status=503, content_type="text/plain")
     return HttpResponse(text, content_type=exposition.CONTENT_TYPE)

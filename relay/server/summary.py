@@ -45,6 +45,7 @@ class Summary:
             f"redis     {self.prepared['redis']}",
             f"database  {self.prepared['database']}",
             f"twins     {self.config.twins.source}, {self.prepared['twins']} known",
+            *([f"chain     {', '.join(self.config.substrate.urls)}"] if self._on_chain else []),
             f"celery    {self._background()}",
             f"limits    {self._limits()}; {self.open_files}",
         ]
@@ -82,6 +83,10 @@ class Summary:
         per_twin = f"{limits.count} messages, {limits.size} bytes per twin and minute"
         capacity = relay.workers * relay.user_per_worker
         return f"{per_twin if limits.count else 'none per twin'}, capacity {capacity} sessions"
+
+    @property
+    def _on_chain(self) -> bool:
+        return bool(self.config.twins.source == "tfchain")
 
     def _background(self) -> str:
         if self.config.celery.embedded:

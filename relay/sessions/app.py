@@ -20,6 +20,7 @@ from relay.ops.health import STATE_REASONS
 from relay.ops.workers import list_workers_async
 from relay.sessions.routing import websocket_urlpatterns
 from relay.sessions.runtime import Runtime, install, running
+from relay.twins import chain_state
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -98,7 +99,9 @@ class RelayApp:
         state = self._runtime.worker.upkeep.state if self._runtime is not None else "redis_away"
         ready = state == "ok"
         reasons = [] if ready else [REASONS.get(state, state)]
-        body = json.dumps({"ready": ready, "reasons": reasons}).encode()
+        away = self._runtime.source.away if self._runtime is not None else ""
+        degraded = [f"twins: {away}"] if away else []
+        body = json.dumps({"ready": ready, "reasons": reasons, "degraded": degraded}).encode()
         return (200 if ready else 503), JSON, body
 
     def _may_read_metrics(self, scope: dict[str, Any]) -> bool:
@@ -112,10 +115,13 @@ class RelayApp:
         assert self._runtime is not None
         try:
             workers = await list_workers_async(self._runtime.redis)
-            federation = await figures.read_async(self._runtime.redis)
+            shared = [await figures.read_async(self._runtime.redis)]
+            if self._config.twins.source == "tfchain":
+                state = await chain_state.read_async(self._runtime.redis)
+                shared.append(chain_state.figures(state))
         except RedisError:
             return 503, TEXT, b"redis does not answer"
-        return 200, CONTENT_TYPE, render(workers, federation).encode()
+        return 200, CONTENT_TYPE, render(workers, *shared).encode()
 
 
 def create_app(

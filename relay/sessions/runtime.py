@@ -32,7 +32,7 @@ from relay.sessions.options import SessionBounds, WorkerOptions
 from relay.sessions.reporting import HistoryReporter
 from relay.sessions.worker import Worker
 from relay.twins.cache import TwinCache
-from relay.twins.registry import RegistrySource
+from relay.twins.source import open_source
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +60,9 @@ class Runtime:
             socket_connect_timeout=CONNECT_TIMEOUT_S,
             retry=Retry(ConstantBackoff(RETRY_PAUSE_S), RETRIES),
         )
-        self._source = RegistrySource()
+        self.source = open_source(config)
         self.twins = TwinCache(
-            self._source,
+            self.source,
             self.redis,
             life_s=config.twins.cache_s,
             unknown_s=config.twins.unknown_s,
@@ -118,13 +118,14 @@ class Runtime:
         await asyncio.to_thread(self._starter.stop)
         await asyncio.to_thread(self._history.stop)
         await self.twins.close()
-        await self._source.close()
+        await self.source.close()
         await self.redis.aclose()
 
     def _gauges(self) -> dict[str, float]:
         return {
             "relay_twins_cached": len(self.twins),
             "relay_history_dropped_total": self._history.dropped,
+            **self.source.figures(),
             "federation_start_failures_total": self._starter.failures,
             **self.inbound.figures(),
         }

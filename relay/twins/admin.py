@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -84,17 +85,34 @@ class TwinForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @admin.register(Twin)
 class TwinAdmin(ModelAdmin):  # type: ignore[misc]
-    """Twins of the registry."""
+    """Twins of the registry, and those of the chain, which are changed there and shown here."""
 
     form = TwinForm
     fields = ("id", "account_text", "pk_text", "relays")
-    list_display = ("id", "show_account", "show_pk", "show_relays", "source", "updated")
+    list_display = ("id", "show_account", "show_pk", "show_relays", "source", "height", "updated")
     list_filter = ("source",)
     search_fields = ("id", "relays")
     search_help_text = "Twin id, account or relay"
     show_full_result_count = False
 
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        # What is the chain's business is done on the chain.
+        return settings.RMB.twins.source == "registry" and super().has_add_permission(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Twin | None = None) -> bool:
+        return not _of_the_chain(obj) and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Twin | None = None) -> bool:
+        return not _of_the_chain(obj) and super().has_delete_permission(request, obj)
+
+    def get_fields(self, request: HttpRequest, obj: Twin | None = None) -> tuple[str, ...]:
+        if _of_the_chain(obj):
+            return ("id", "show_address", "show_key", "relays", "height", "stale_since", "updated")
+        return self.fields
+
     def get_readonly_fields(self, request: HttpRequest, obj: Twin | None = None) -> tuple[str, ...]:
+        if _of_the_chain(obj):
+            return self.get_fields(request, obj)
         # The id is who the twin is: another id is another twin.
         return ("id",) if obj else ()
 
@@ -116,7 +134,8 @@ class TwinAdmin(ModelAdmin):  # type: ignore[misc]
         services.remove_twins([obj.id])
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Twin]) -> None:
-        services.remove_twins(list(queryset.values_list("id", flat=True)))
+        twins = queryset.exclude(source=Twin.Source.CHAIN)
+        services.remove_twins(list(twins.values_list("id", flat=True)))
 
     @admin.display(description="account")
     def show_account(self, twin: Twin) -> str:
@@ -129,3 +148,15 @@ class TwinAdmin(ModelAdmin):  # type: ignore[misc]
     @admin.display(description="encrypts", boolean=True)
     def show_pk(self, twin: Twin) -> bool:
         return twin.encryption_key is not None
+
+    @admin.display(description="account")
+    def show_address(self, twin: Twin) -> str:
+        return twin.address
+
+    @admin.display(description="encryption key (pk)")
+    def show_key(self, twin: Twin) -> str:
+        return f"0x{bytes(twin.encryption_key).hex()}" if twin.encryption_key else "-"
+
+
+def _of_the_chain(twin: Twin | None) -> bool:
+    return twin is not None and twin.source == Twin.Source.CHAIN

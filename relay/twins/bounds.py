@@ -34,6 +34,10 @@ SHARED_LIFE_S: Final = 300
 """Age at which an entry of the shared cache is fetched again. Every change removes its entry at
 once; this bounds the damage where a change could not be announced because Redis was away."""
 
+PATIENCE_S: Final = 2.0
+"""Wait for a source that is slow, when an older copy is at hand; then that is used. Signing in has
+10 s."""
+
 RETRY_S: Final = 1.0
 """While the source is away a stale twin is used, and the source asked again this often."""
 

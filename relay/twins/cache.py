@@ -1,25 +1,27 @@
 """Twins by id, as the hot path needs them: from memory, without a query, a wait or a lock.
 
 A look-up goes from the process's memory to the hash all workers share to the source. Concurrent
-misses are gathered into one fetch for many ids. A twin is believed for `life_s`; one that is still
-in use is refreshed in the background before that. While the source is away stale twins are used.
+misses are gathered into one fetch for many ids, first of the hash, then of the source: a slow
+source does not hold up what the hash knows. A twin is believed for `life_s`; one that is still in
+use is refreshed in the background before that. While the source is away or slow stale twins are
+used.
 Changes come from outside through `invalidate`, which makes twins stale, not unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
 
 from relay.twins import bounds
-from relay.twins.shared import SharedRead, SharedTwins
+from relay.twins.batches import Batches, Flight
+from relay.twins.shared import SharedTwins
 from relay.twins.source import TwinRecord, TwinSource, TwinSourceError
 
 logger = logging.getLogger(__name__)
@@ -32,6 +34,7 @@ class Missing(Enum):
 
 
 MISSING: Final = Missing.MISSING
+NOTHING: Final[Mapping[int, TwinRecord]] = {}
 
 
 class TwinLookupError(Exception):
@@ -82,10 +85,11 @@ class TwinCache:
         self._highest_until = float("-inf")
         # One future for each id being looked up. An invalidated id loses its future: what that
         # fetch brings is handed to those who wait for it already, and not kept.
-        self._flights: dict[int, asyncio.Future[TwinRecord | None]] = {}
-        self._wanted: dict[int, asyncio.Future[TwinRecord | None]] = {}
-        self._fetches: set[asyncio.Task[None]] = set()
-        self._patience: asyncio.TimerHandle | None = None
+        self._flights: dict[int, Flight] = {}
+        self._for_source = Batches(self._ask_source)
+        self._stages: tuple[Batches, ...] = (self._for_source,)
+        if self._shared is not None:
+            self._stages = (Batches(self._ask_shared), self._for_source)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -117,8 +121,14 @@ class TwinCache:
         known = self.get(twin)
         if known is not MISSING:
             return known
+        stale = self._held.get(twin)
+        flight = self._flight(twin)
+        if stale is not None:
+            await asyncio.wait({flight}, timeout=bounds.PATIENCE_S)
+            if not flight.done():
+                return stale.record
         # Shielded: a caller that goes away must not cancel the look-up of the others.
-        return await asyncio.shield(self._flight(twin))
+        return await asyncio.shield(flight)
 
     def invalidate(self, ids: Iterable[int] | None) -> None:
         """Make twins stale after a change.
@@ -143,73 +153,57 @@ class TwinCache:
 
     async def close(self) -> None:
         """End the fetches under way; those who wait for one get `TwinLookupError`."""
-        if self._patience is not None:
-            self._patience.cancel()
-        fetches = list(self._fetches)
-        for fetch in fetches:
-            fetch.cancel()
-        await asyncio.gather(*fetches, return_exceptions=True)
-        self._fail(self._wanted, "the twin cache was closed")
-        self._wanted = {}
+        for batches in self._stages:
+            await batches.close()
+            self._fail(batches.waiting, "the twin cache was closed")
+            batches.waiting.clear()
 
     # Fetching
 
     def _refresh(self, twin: int) -> None:
-        if twin not in self._flights and len(self._wanted) < bounds.MAX_WAITING_LOOK_UPS:
+        if twin not in self._flights and self._waiting() < bounds.MAX_WAITING_LOOK_UPS:
             self._flight(twin)
 
-    def _flight(self, twin: int) -> asyncio.Future[TwinRecord | None]:
+    def _waiting(self) -> int:
+        return sum(len(batches.waiting) for batches in self._stages)
+
+    def _flight(self, twin: int) -> Flight:
         flight = self._flights.get(twin)
         if flight is not None:
             return flight
-        if len(self._wanted) >= bounds.MAX_WAITING_LOOK_UPS:
-            raise TwinLookupError(f"{len(self._wanted)} twin look-ups wait already")
+        if self._waiting() >= bounds.MAX_WAITING_LOOK_UPS:
+            raise TwinLookupError(f"{self._waiting()} twin look-ups wait already")
         # An invalidated id may be wanted a second time before its first fetch began: that fetch
         # begins after the change, so it serves both.
-        waiting = self._wanted.get(twin)
-        if waiting is not None:
-            self._flights[twin] = waiting
-            return waiting
-        loop = asyncio.get_running_loop()
-        flight = loop.create_future()
+        for batches in self._stages:
+            if twin in batches.waiting:
+                return self._flights.setdefault(twin, batches.waiting[twin])
+        flight = asyncio.get_running_loop().create_future()
         flight.add_done_callback(_retrieve)
-        self._flights[twin] = self._wanted[twin] = flight
-        if not self._fetches:
-            # The task begins in the next turn of the loop: all misses of this turn join it.
-            self._begin_fetch()
-        elif self._patience is None:
-            # The fetch under way takes those that gather meanwhile with it when it is done; if it
-            # is slow, another one does.
-            self._patience = loop.call_later(bounds.GATHER_S, self._lose_patience)
+        self._flights[twin] = flight
+        self._stages[0].put(twin, flight)
         return flight
 
-    def _begin_fetch(self) -> None:
-        self._fetches.add(asyncio.get_running_loop().create_task(self._fetch_wanted()))
-
-    def _lose_patience(self) -> None:
-        self._patience = None
-        if self._wanted and len(self._fetches) < bounds.MAX_PARALLEL_FETCHES:
-            self._begin_fetch()
-
-    async def _fetch_wanted(self) -> None:
+    async def _ask_shared(self, batch: dict[int, Flight]) -> None:
+        assert self._shared is not None
         try:
-            while self._wanted:
-                await self._fetch_batch()
-        finally:
-            # Not by a callback: a miss before it ran would wait for a fetch that is over.
-            self._fetches.discard(asyncio.current_task())  # type: ignore[arg-type]
+            found = await self._shared.read(list(batch))
+        except asyncio.CancelledError:
+            self._fail(batch, "the twin cache was closed")
+            raise
+        self._land({twin: flight for twin, flight in batch.items() if twin in found}, found)
+        for twin, flight in batch.items():
+            if twin not in found:
+                self._for_source.put(twin, flight)
 
-    async def _fetch_batch(self) -> None:
-        batch = dict(itertools.islice(self._wanted.items(), bounds.MAX_FETCH))
-        for twin in batch:
-            del self._wanted[twin]
+    async def _ask_source(self, batch: dict[int, Flight]) -> None:
         try:
             found = await self._fetch(list(batch))
         except asyncio.CancelledError:
             self._fail(batch, "the twin cache was closed")
             raise
         except TwinSourceError as error:
-            self._use_stale(batch, str(error))
+            self._use_stale(batch, str(error), error.known)
         except Exception:
             logger.exception("twin look-up failed")
             self._use_stale(batch, "internal error")
@@ -217,34 +211,27 @@ class TwinCache:
             self._land(batch, found)
 
     async def _fetch(self, ids: list[int]) -> dict[int, TwinRecord]:
-        shared = SharedRead({}, None)
-        if self._shared is not None:
-            shared = await self._shared.read(ids)
-        found = dict(shared.fresh)
-        missing = [twin for twin in ids if twin not in found]
-        if missing:
-            missing = await self._possible(missing)
-        if missing:
-            fetched = await self._source.fetch(missing)
-            found.update(fetched)
-            if self._shared is not None and shared.version is not None:
-                await self._shared.store(fetched, shared.version)
+        # Before the source is asked: what was announced later makes its answer unfit to be shared.
+        version = await self._shared.version() if self._shared is not None else None
+        possible = await self._possible(ids)
+        found = await self._source.fetch(possible) if possible else {}
+        if self._shared is not None and version is not None:
+            await self._shared.store(found, version)
         return found
 
     async def _possible(self, ids: list[int]) -> list[int]:
         """Those that are not above the highest twin there is: the others need no query."""
         if max(ids) > self._highest and self._clock() >= self._highest_until:
             generation = self.generation
-            self._highest = await self._source.highest_id()
+            try:
+                self._highest = await self._source.highest_id()
+            except TwinSourceError:
+                return ids  # what it knows all the same, it says when it is asked for them
             if generation == self.generation:
                 self._highest_until = self._clock() + self._unknown_s
         return [twin for twin in ids if twin <= self._highest]
 
-    def _land(
-        self,
-        batch: dict[int, asyncio.Future[TwinRecord | None]],
-        found: dict[int, TwinRecord],
-    ) -> None:
+    def _land(self, batch: dict[int, Flight], found: Mapping[int, TwinRecord]) -> None:
         now = self._clock()
         for twin, flight in batch.items():
             record = found.get(twin)
@@ -265,7 +252,9 @@ class TwinCache:
         refresh_at = now + self._life_s * bounds.REFRESH_SHARE
         self._held[twin] = _Held(record, refresh_at, now + self._life_s)
 
-    def _use_stale(self, batch: dict[int, asyncio.Future[TwinRecord | None]], detail: str) -> None:
+    def _use_stale(
+        self, batch: dict[int, Flight], detail: str, known: Mapping[int, TwinRecord] = NOTHING
+    ) -> None:
         """The source is away: what was known goes on being used, without waiting for the source.
 
         A twin in use is asked for again every `RETRY_S`, in the background.
@@ -273,18 +262,22 @@ class TwinCache:
         now = self._clock()
         failed = {}
         for twin, flight in batch.items():
-            held = self._held.get(twin)
-            if held is None:
+            held = self._held.pop(twin, None)
+            record = known.get(twin) or (held.record if held is not None else None)
+            if record is None:
                 failed[twin] = flight
                 continue
             if self._flights.get(twin) is flight:
                 del self._flights[twin]
-                self._held[twin] = _Held(held.record, now + bounds.RETRY_S, now + self._life_s)
+                _make_room(self._held, bounds.MAX_CACHED_TWINS)
+                held = _Held(record, now + bounds.RETRY_S, now + self._life_s)
+            if held is not None:
+                self._held[twin] = held
             if not flight.done():
-                flight.set_result(held.record)
+                flight.set_result(record)
         self._fail(failed, detail)
 
-    def _fail(self, batch: dict[int, asyncio.Future[TwinRecord | None]], detail: str) -> None:
+    def _fail(self, batch: dict[int, Flight], detail: str) -> None:
         for twin, flight in batch.items():
             if self._flights.get(twin) is flight:
                 del self._flights[twin]
@@ -298,7 +291,7 @@ def _make_room(entries: dict[int, Any], limit: int) -> None:
         del entries[next(iter(entries))]
 
 
-def _retrieve(flight: asyncio.Future[TwinRecord | None]) -> None:
+def _retrieve(flight: Flight) -> None:
     """A background refresh has nobody waiting: its failure was handled, not forgotten."""
     if not flight.cancelled():
         flight.exception()

@@ -1,4 +1,5 @@
-"""The registry: twins as this site knows them. Written by `relay.twins.services` only."""
+"""Twins as this site knows them: of the registry, written by `relay.twins.services` only, or
+mirrored from the chain, written by `relay.twins.mirror` only."""
 
 from __future__ import annotations
 
@@ -43,6 +44,12 @@ class Twin(models.Model):
     source = models.CharField(max_length=16, choices=Source, default=Source.REGISTRY)
     updated = models.DateTimeField(auto_now=True)
     version = models.PositiveBigIntegerField(default=1, help_text="Grows with every change.")
+    height = models.PositiveBigIntegerField(
+        "block height", null=True, help_text="Block the twin was read at, if it is of the chain."
+    )
+    stale_since = models.PositiveBigIntegerField(
+        null=True, help_text="Block from which on it may have changed unseen; empty: none."
+    )
 
     class Meta:
         ordering = ("id",)
@@ -67,5 +74,5 @@ class Twin(models.Model):
             account=bytes(self.account),
             pk=bytes(self.encryption_key) if self.encryption_key else None,
             relays=split_relays(self.relays),
-            version=self.version,
+            version=self.version if self.height is None else self.height,
         )

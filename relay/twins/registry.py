@@ -21,6 +21,7 @@ class RegistrySource:
     """`relay.twins.source.TwinSource` over the Django model."""
 
     def __init__(self) -> None:
+        self.away = ""
         # One thread, so one connection: look-ups come merged, more would only idle.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="twins")
 
@@ -37,7 +38,16 @@ class RegistrySource:
 
     async def _query(self, function: Callable[[], Answer]) -> Answer:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, _guarded, function)
+        try:
+            answer = await loop.run_in_executor(self._thread, _guarded, function)
+        except TwinSourceError as error:
+            self.away = str(error)
+            raise
+        self.away = ""
+        return answer
+
+    def figures(self) -> dict[str, float]:
+        return {}
 
 
 def _guarded(function: Callable[[], Answer]) -> Answer:

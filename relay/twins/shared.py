@@ -1,7 +1,7 @@
 """The twins all workers share: hash `relay:twin` in Redis, between process memory and the source.
 
-Reads also return the version of the registry, which a later write must present: a twin fetched
-before a change was announced is never stored after it.
+Who fetches a twin from the source reads the version of what is known first, and presents it when it
+stores the twin: one fetched before a change was announced is never stored after it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -28,18 +28,6 @@ closed before the write."""
 FILL_SCRIPT = (Path(__file__).parent / "lua" / "fill.lua").read_text()
 
 
-class SharedRead(NamedTuple):
-    """What the shared cache knew.
-
-    Attributes:
-        fresh: twins young enough to be used.
-        version: to be handed to `store`; None when Redis did not answer.
-    """
-
-    fresh: dict[int, TwinRecord]
-    version: bytes | None
-
-
 class SharedTwins:
     """The Redis layer of the twin cache. It never raises: without Redis the source is asked."""
 
@@ -52,19 +40,24 @@ class SharedTwins:
         self._client = client
         self._wall_clock = wall_clock
 
-    async def read(self, ids: Sequence[int]) -> SharedRead:
-        """Look several twins up."""
+    async def version(self) -> bytes | None:
+        """To be handed to `store`; None when Redis did not answer."""
         try:
-            async with (
-                asyncio.timeout(SHARED_TIMEOUT_S),
-                self._client.pipeline(transaction=True) as pipe,
-            ):
-                pipe.get(keys.TWINS_VERSION)
-                pipe.hmget(keys.TWINS, [str(twin) for twin in ids])
-                version, entries = await pipe.execute()
+            async with asyncio.timeout(SHARED_TIMEOUT_S):
+                version: Any = await self._client.get(keys.TWINS_VERSION)
         except FAILURES as error:
             logger.warning("shared twin cache not readable: %r", error)
-            return SharedRead({}, None)
+            return None
+        return bytes(version or b"0")
+
+    async def read(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
+        """Those of some twins that it has, young enough to be used."""
+        try:
+            async with asyncio.timeout(SHARED_TIMEOUT_S):
+                entries: Any = await self._client.hmget(keys.TWINS, [str(twin) for twin in ids])
+        except FAILURES as error:
+            logger.warning("shared twin cache not readable: %r", error)
+            return {}
         fresh = {}
         oldest = self._wall_clock() - SHARED_LIFE_S
         for twin, entry in zip(ids, entries, strict=True):
@@ -77,10 +70,10 @@ class SharedTwins:
                 continue
             if fetched_at >= oldest:
                 fresh[twin] = record
-        return SharedRead(fresh, version or b"0")
+        return fresh
 
     async def store(self, records: dict[int, TwinRecord], version: bytes) -> None:
-        """Keep twins fetched after a `read` that returned `version`."""
+        """Keep twins fetched from the source after `version` was read."""
         if not records:
             return
         now = int(self._wall_clock())

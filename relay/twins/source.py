@@ -1,13 +1,13 @@
 """What the relay knows of a twin, and the port through which it learns it.
 
-A `TwinSource` is the record: the registry of this site (`relay.twins.registry`) or a chain. It is
-asked only through `relay.twins.cache`.
+A `TwinSource` is the record: the registry of this site (`relay.twins.registry`) or the chain
+(`relay.twins.chain_source`). It is asked only through `relay.twins.cache`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from proto.identity.bounds import ACCOUNT_BYTES, PUBLIC_KEY_BYTES
 
@@ -33,11 +33,25 @@ class TwinRecord(NamedTuple):
 
 
 class TwinSourceError(Exception):
-    """The source cannot answer now."""
+    """The source cannot answer now.
+
+    Attributes:
+        known: what is known of the wanted twins all the same; it may be old.
+    """
+
+    def __init__(self, text: str, known: Mapping[int, TwinRecord] | None = None) -> None:
+        super().__init__(text)
+        self.known = known or {}
 
 
 class TwinSource(Protocol):
-    """Where twins come from."""
+    """Where twins come from.
+
+    Attributes:
+        away: why the last question had no answer; empty when it had one.
+    """
+
+    away: str
 
     async def fetch(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
         """Look up several twins at once; those that do not exist are missing in the answer.
@@ -52,6 +66,24 @@ class TwinSource(Protocol):
         Raises:
             TwinSourceError: the source cannot answer now.
         """
+
+    def figures(self) -> dict[str, float]:
+        """Series for the metrics of the worker."""
+
+    async def close(self) -> None:
+        """Give back connections and threads."""
+
+
+def open_source(config: Any) -> TwinSource:
+    """The source the configuration names."""
+    # Not at the top: models need Django, and who reads the registry needs no client of the chain.
+    if config.twins.source == "tfchain":
+        from relay.twins.chain_source import ChainSource
+
+        return ChainSource(config.substrate.urls)
+    from relay.twins.registry import RegistrySource
+
+    return RegistrySource()
 
 
 def split_relays(text: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ def test_a_start_is_refused_when_nobody_works(
     site_redis: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "MAX_WAITING", 3)
-    caplog.set_level(logging.ERROR)
+    caplog.set_level(logging.WARNING)
     site_redis.run("RPUSH", f"{background.KEY_PREFIX}federation", "1", "2", "3")
     assert not background.start("federation.deliver", 3)
     assert "3 tasks wait in queue federation: does its Celery worker run?" in caplog.text

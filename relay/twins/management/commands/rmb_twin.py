@@ -9,6 +9,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from relay.twins import csv_io, services
@@ -16,6 +17,7 @@ from relay.twins.fields import FieldError, TwinValues, parse_id, parse_values, t
 from relay.twins.models import Twin
 
 STANDARD = "-"
+CHANGES = ("add", "import", "remove")
 
 
 class Command(BaseCommand):
@@ -59,6 +61,11 @@ class Command(BaseCommand):
             "list": self._list,
             "remove": self._remove,
         }
+        if verb in CHANGES and settings.RMB.twins.source == "tfchain":
+            raise CommandError(
+                "twins come from the chain (twins.source = tfchain) and are changed there; "
+                "see rmb_chain"
+            )
         try:
             actions[verb](options)
         except FieldError as error:

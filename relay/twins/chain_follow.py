@@ -1,0 +1,204 @@
+"""The follower of the chain as a task: one at a time, what it hears goes to the mirror and on.
+
+    chain.follower -> MirrorSink -> the mirror, then the workers (`services.announce`), then the tip
+
+What a batch of blocks changed is kept until `at` says that all of it is told, and written at once.
+Only when the mirror has it and the workers were told, the block becomes the tip that the next
+follower starts from: whoever is killed in between leaves work that is done twice, never a gap.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import Error as DatabaseError
+from redis import Redis
+from redis.exceptions import RedisError
+
+from chain.client import Head
+from chain.errors import shortened
+from chain.follower import Follower, Progress
+from proto.chain.twin import Twin
+from relay.ops import background
+from relay.ops.lease import Lease
+from relay.ops.redis_client import client
+from relay.queues import keys
+from relay.twins import chain_import, chain_state, mirror, services
+
+logger = logging.getLogger(__name__)
+
+TASK: Final = "chain.follow"
+
+LIFE_S: Final = 1800.0
+"""Then another takes over: a task that ran longer than the broker's patience would be started a
+second time."""
+
+REPORT_S: Final = 1.0
+
+
+class LeaseLostError(Exception):
+    """Somebody else may follow the chain by now."""
+
+
+class MirrorSink:
+    """What the follower tells, on its way to the mirror and the workers."""
+
+    def __init__(self, redis: Redis, lease: Lease) -> None:
+        self._redis = redis
+        self._lease = lease
+        self._changed: list[tuple[Twin, int]] = []
+        self._reverted: dict[int, Twin | None] = {}
+        self._reverted_at = 0
+
+    def twin_changed(self, twin: Twin, height: int) -> None:
+        """A twin was made or changed."""
+        self._changed.append((twin, height))
+
+    def twin_reverted(self, twin_id: int, twin: Twin | None, height: int) -> None:
+        """A change was taken back."""
+        # It comes before what the new branch changed.
+        self._reverted[twin_id] = twin
+        self._reverted_at = height
+
+    def flush(self, height: int) -> None:
+        """Changes may have been missed."""
+        self._check()
+        self._changed.clear()
+        self._reverted.clear()
+        mirror.mark_stale(height)
+        with self._redis.pipeline(transaction=True) as pipe:
+            pipe.hincrby(keys.CHAIN_IMPORT, "wanted", 1)
+            pipe.hincrby(keys.CHAIN, "flushes", 1)
+            pipe.execute()
+        self._announce(None)
+        background.start(chain_import.TASK)
+
+    def at(self, head: Head) -> None:
+        """Everything up to this block has been told."""
+        self._check()
+        changed, reverted = self._changed, self._reverted
+        self._changed, self._reverted = [], {}
+        stored = 0
+        if reverted:
+            mirror.keep_reverted(reverted, self._reverted_at)
+        if changed:
+            stored = mirror.keep_changed(changed)
+        ids = {twin.id for twin, _ in changed} | reverted.keys()
+        if ids:
+            self._announce(sorted(ids))
+        with self._redis.pipeline(transaction=True) as pipe:
+            pipe.hset(keys.CHAIN, mapping={"height": head.height, "hash": head.hash.hex()})
+            if changed:
+                pipe.hincrby(keys.CHAIN, "stored", stored)
+                pipe.hincrby(keys.CHAIN, "updated", len(changed) - stored)
+            pipe.execute()
+
+    def _check(self) -> None:
+        if not self._lease.held:
+            raise LeaseLostError
+
+    def _announce(self, ids: list[int] | None) -> None:
+        # A worker that was not told would believe what it holds: the block is told again.
+        if not services.announce(ids):
+            raise RedisError("the workers could not be told of a change")
+
+
+def follow(life_s: float = LIFE_S) -> bool:
+    """Follow the chain until the lease is lost, the worker stops, or for `life_s`.
+
+    Returns:
+        Whether it did; False when somebody else does.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    redis = client()
+    lease = Lease(redis, keys.CHAIN_LEASE)
+    if not lease.take():
+        return False
+    stop = threading.Event()
+    lease.keep(stop.set)
+    config = settings.RMB.substrate
+    try:
+        follower = Follower(
+            config.urls,
+            MirrorSink(redis, lease),
+            start=chain_state.read(redis).following.tip,
+            catchup_threshold=config.catchup_threshold,
+        )
+        reporter = Reporter(redis, lambda: follower.progress)
+        ending = threading.Thread(
+            target=_report, args=(reporter, stop, life_s), name="chain report", daemon=True
+        )
+        ending.start()
+        try:
+            follower.run(stop)
+        finally:
+            stop.set()
+            ending.join()
+            reporter.report()
+    except LeaseLostError:
+        logger.info("the lease of the chain's follower was lost: another one goes on")
+    except (RedisError, DatabaseError) as error:
+        logger.error("the chain's follower could not store what it heard: %s", error)
+        _count_store_error(redis)
+    finally:
+        lease.release()
+    return True
+
+
+class Reporter:
+    """Writes a follower's progress where health and metrics find it."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        progress: Callable[[], Progress],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._redis = redis
+        self._progress = progress
+        self._clock = clock
+        self._told = Progress()
+
+    def report(self) -> None:
+        """Write what is new; what Redis does not take is written the next time."""
+        progress, told = self._progress(), self._told
+        fields: dict[Any, Any] = {"url": progress.url, "error": shortened(progress.last_error)}
+        if progress.head_at is not None:
+            fields["head_height"] = progress.head_height
+            fields["head_at"] = f"{time.time() - (self._clock() - progress.head_at):.3f}"
+        try:
+            with self._redis.pipeline(transaction=True) as pipe:
+                pipe.hset(keys.CHAIN, mapping=fields)
+                for name, count in (
+                    ("reconnects", max(progress.connections, 1) - max(told.connections, 1)),
+                    ("node_errors", progress.failures - told.failures),
+                ):
+                    if count:
+                        pipe.hincrby(keys.CHAIN, name, count)
+                pipe.execute()
+        except RedisError as error:
+            logger.debug("no report of the chain's follower: %s", error)
+            return
+        self._told = progress
+
+
+def _report(reporter: Reporter, stop: threading.Event, life_s: float) -> None:
+    ends = time.monotonic() + life_s
+    while not stop.wait(REPORT_S):
+        reporter.report()
+        if background.stopping.is_set() or time.monotonic() >= ends:
+            stop.set()
+
+
+def _count_store_error(redis: Redis) -> None:
+    try:
+        redis.hincrby(keys.CHAIN, "store_errors", 1)
+    except RedisError as error:
+        logger.debug("not counted: %s", error)

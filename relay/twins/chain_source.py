@@ -1,0 +1,148 @@
+"""The twin source `tfchain`: the chain, asked in a thread, with the mirror beside it.
+
+    worker's caches -> ChainSource -> a node of the chain, through `chain.rotation`
+                                   -> the mirror (`relay.twins.mirror`)
+
+Every answer is compared with the mirror, which the follower keeps: where that has the twin of a
+later block, the node lags behind. While no node answers the mirror is what is known all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from django.db import Error as DatabaseError
+from django.db import close_old_connections, connection
+
+from chain.client import Twins
+from chain.errors import ChainError
+from chain.rotation import Rotation
+from relay.twins import mirror
+from relay.twins.bounds import PATIENCE_S
+from relay.twins.source import TwinRecord, TwinSourceError
+
+logger = logging.getLogger(__name__)
+
+MAX_QUERIES: Final = 8
+"""Queries that wait for the chain: more would only wait for those that got no answer."""
+
+CLOSE_S: Final = 1.0
+"""How long a stop waits for a query under way."""
+
+Answer = TypeVar("Answer")
+
+
+class ChainSource:
+    """`relay.twins.source.TwinSource` over a chain and its mirror.
+
+    Attributes:
+        queries, failures: how many there were.
+    """
+
+    def __init__(self, urls: Sequence[str], *, patience_s: float = PATIENCE_S) -> None:
+        """
+        Args:
+            urls: nodes of the chain.
+            patience_s: how long to wait for the chain when the mirror has every wanted twin.
+        """
+        self.away = ""
+        self.queries = 0
+        self.failures = 0
+        self._patience_s = patience_s
+        self._rotation = Rotation(urls)
+        # One thread each: the rotation has one connection, and look-ups come merged.
+        self._chain = ThreadPoolExecutor(1, thread_name_prefix="chain")
+        self._table = ThreadPoolExecutor(1, thread_name_prefix="twins")
+        self._waiting = 0
+
+    async def fetch(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
+        query = await self._ask(lambda: self._rotation.twins(ids), ids)
+        await asyncio.wait({query}, timeout=self._patience_s)
+        if not query.done():
+            known = await self._known(ids)
+            if len(known) == len(set(ids)):
+                raise TwinSourceError("the chain is slow", known)
+        try:
+            answer = await asyncio.shield(query)
+        except ChainError as error:
+            raise TwinSourceError(str(error), await self._known(ids)) from error
+        return await self._compared(ids, answer)
+
+    async def highest_id(self) -> int:
+        query = await self._ask(self._rotation.last_twin_id, ())
+        try:
+            highest = await asyncio.shield(query)
+        except ChainError as error:
+            raise TwinSourceError(str(error)) from error
+        try:
+            return max(highest, await self._look(mirror.highest_id))
+        except DatabaseError as error:
+            logger.warning("the mirror of the chain cannot be read: %s", error)
+            return highest
+
+    async def close(self) -> None:
+        """Close the connections; a query under way is left behind."""
+        loop = asyncio.get_running_loop()
+        closing = loop.run_in_executor(self._chain, self._rotation.close)
+        await asyncio.wait({closing}, timeout=CLOSE_S)
+        await loop.run_in_executor(self._table, lambda: connection.close())
+        self._chain.shutdown(wait=False, cancel_futures=True)
+        self._table.shutdown()
+
+    async def _ask(
+        self, question: Callable[[], Answer], ids: Sequence[int]
+    ) -> asyncio.Future[Answer]:
+        if self._waiting >= MAX_QUERIES:
+            text = f"the chain does not answer: {self._waiting} queries wait"
+            raise TwinSourceError(text, await self._known(ids))
+        self._waiting += 1
+        self.queries += 1
+        query = asyncio.get_running_loop().run_in_executor(self._chain, question)
+        query.add_done_callback(self._answered)
+        return query
+
+    def _answered(self, query: asyncio.Future[Answer]) -> None:
+        self._waiting -= 1
+        if query.cancelled():
+            return
+        error = query.exception()
+        self.away = "" if error is None else str(error)
+        self.failures += error is not None
+
+    def figures(self) -> dict[str, float]:
+        """For the metrics of the worker."""
+        return {
+            "relay_chain_queries_total": self.queries,
+            "relay_chain_query_failures_total": self.failures,
+        }
+
+    async def _compared(self, ids: Sequence[int], answer: Twins) -> dict[int, TwinRecord]:
+        height = answer.head.height
+        try:
+            return await self._look(lambda: mirror.reconcile(ids, answer.found, height))
+        except DatabaseError as error:
+            logger.warning("the mirror of the chain cannot be used: %s", error)
+            return {twin: mirror.record_of(each, height) for twin, each in answer.found.items()}
+
+    async def _known(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
+        try:
+            return await self._look(lambda: mirror.records(ids))
+        except DatabaseError as error:
+            logger.warning("the mirror of the chain cannot be read: %s", error)
+            return {}
+
+    async def _look(self, question: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._table, _guarded, question)
+
+
+def _guarded(question: Callable[[], Answer]) -> Answer:
+    # Django checks connections around each request; outside of one it is up to us.
+    close_old_connections()
+    try:
+        return question()
+    finally:
+        close_old_connections()

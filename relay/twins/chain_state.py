@@ -1,0 +1,208 @@
+"""How the chain is followed and imported, as it stands in Redis: for the tasks, health, metrics.
+
+    relay:chain          the last block told of, the node, the newest head, counts
+    relay:chain:import   the import of all twins: where it is, and which one is wanted
+
+Each flush of the follower wants another import, by raising a number; an import is done when it
+ended under the number that is wanted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+
+from chain.client import Head
+from relay.ops.metric_names import series
+from relay.ops.redis_client import text
+from relay.queues import keys
+
+SILENT_S: Final = 30.0
+"""Without a new block for so long the chain is not followed: one comes each 6 s."""
+
+COUNTS: Final = ("reconnects", "node_errors", "store_errors", "stored", "updated", "flushes")
+
+
+class Following(NamedTuple):
+    """How the follower is doing.
+
+    Attributes:
+        tip: the last block everything is told of; None before the first.
+        url: the node it is connected to; empty while there is none.
+        head_height: the newest block known.
+        head_at: unix time it was announced; 0 before the first.
+        error: why it left the last node.
+        leased: whether somebody follows at all.
+        counts: by `COUNTS`, over all followers there were.
+    """
+
+    tip: Head | None
+    url: str
+    head_height: int
+    head_at: float
+    error: str
+    leased: bool
+    counts: Mapping[str, int]
+
+    @property
+    def lag_blocks(self) -> int:
+        """Blocks that are announced and not told of yet."""
+        return max(0, self.head_height - self.tip.height) if self.tip else 0
+
+    def complaint(self, now: float) -> str:
+        """What is wrong; empty when nothing is."""
+        because = f": {self.error}" if self.error else ""
+        if not self.leased:
+            return f"nobody follows the chain{because}"
+        if not self.url:
+            return f"no node of the chain can be followed{because}"
+        if now - self.head_at > SILENT_S:
+            return f"no new block for {now - self.head_at:.0f} s"
+        return ""
+
+
+class Import(NamedTuple):
+    """How the import of all twins is doing.
+
+    Attributes:
+        wanted, number: of the import that is wanted, and of the last one begun.
+        running: begun and not ended.
+        leased: whether somebody is at it.
+        next_key: of the last page that was kept.
+        height: of the first page.
+        twins, newest_id: read so far, and the highest id of a twin at its beginning.
+        began, ended: unix times, 0 for not yet.
+        error: why it stopped before its end.
+    """
+
+    wanted: int
+    number: int
+    running: bool
+    leased: bool
+    next_key: bytes
+    height: int
+    twins: int
+    newest_id: int
+    began: float
+    ended: float
+    error: str
+
+    @property
+    def needed(self) -> bool:
+        """Whether changes may have been missed since the last one that ended."""
+        return self.running or self.number < self.wanted
+
+
+class ChainState(NamedTuple):
+    """Both."""
+
+    following: Following
+    imported: Import
+
+
+def read(client: Redis) -> ChainState:
+    """Read it.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    with client.pipeline(transaction=False) as pipe:
+        _ask(pipe)
+        return _state(*pipe.execute())
+
+
+async def read_async(client: AsyncRedis) -> ChainState:
+    """As `read`, on an event loop."""
+    async with client.pipeline(transaction=False) as pipe:
+        _ask(pipe)
+        return _state(*await pipe.execute())
+
+
+def figures(state: ChainState, now: float | None = None) -> dict[str, float]:
+    """The metrics of the chain; those of the reference relay under its names."""
+    following, imported = state
+    moment = time.time() if now is None else now
+    counts = following.counts
+    found = {
+        "events_listener_reconnecting": float(not following.leased or not following.url),
+        "events_listener_reconnect_cycles_total": counts["reconnects"],
+        series("events_listener_errors_total", stage="node"): counts["node_errors"],
+        series("events_listener_errors_total", stage="store"): counts["store_errors"],
+        "events_listener_twin_stored_total": counts["stored"],
+        "events_listener_twin_updated_total": counts["updated"],
+        "relay_chain_head_block_number": following.head_height,
+        "relay_chain_flushes_total": counts["flushes"],
+        "relay_chain_import_needed": float(imported.needed),
+    }
+    if following.tip is not None:
+        found["events_listener_last_processed_block_number"] = following.tip.height
+    if following.head_at:
+        found["relay_chain_head_age_seconds"] = round(max(0.0, moment - following.head_at), 3)
+    return found
+
+
+def _ask(pipe: Any) -> None:
+    pipe.hgetall(keys.CHAIN)
+    pipe.exists(keys.CHAIN_LEASE)
+    pipe.hgetall(keys.CHAIN_IMPORT)
+    pipe.exists(keys.CHAIN_IMPORT_LEASE)
+
+
+def _state(chain: Any, followed: int, imported: Any, importing: int) -> ChainState:
+    raw = {text(name): text(value) for name, value in chain.items()}
+    counts = {name: _whole(raw.get(name)) for name in COUNTS}
+    tip = _tip(raw)
+    following = Following(
+        tip=tip,
+        url=raw.get("url", ""),
+        # Reported once a second, so the tip may be ahead of it.
+        head_height=max(_whole(raw.get("head_height")), tip.height if tip else 0),
+        head_at=_number(raw.get("head_at")),
+        error=raw.get("error", ""),
+        leased=bool(followed),
+        counts=counts,
+    )
+    raw = {text(name): text(value) for name, value in imported.items()}
+    return ChainState(
+        following,
+        Import(
+            wanted=_whole(raw.get("wanted")),
+            number=_whole(raw.get("number")),
+            running=raw.get("state") == "running",
+            leased=bool(importing),
+            next_key=_hex(raw.get("next_key")),
+            height=_whole(raw.get("height")),
+            twins=_whole(raw.get("twins")),
+            newest_id=_whole(raw.get("newest_id")),
+            began=_number(raw.get("began")),
+            ended=_number(raw.get("ended")),
+            error=raw.get("error", ""),
+        ),
+    )
+
+
+def _tip(raw: Mapping[str, str]) -> Head | None:
+    block_hash = _hex(raw.get("hash"))
+    return Head(_whole(raw.get("height")), block_hash) if len(block_hash) == 32 else None
+
+
+def _whole(digits: str | None) -> int:
+    return int(_number(digits))
+
+
+def _number(digits: str | None) -> float:
+    try:
+        return float(digits or 0)
+    except ValueError:
+        return 0.0
+
+
+def _hex(digits: str | None) -> bytes:
+    try:
+        return bytes.fromhex(digits or "")
+    except ValueError:
+        return b""

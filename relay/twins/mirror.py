@@ -1,0 +1,181 @@
+"""The mirror: the chain's twins in the table of this site, each with the block it was read at.
+
+Three kinds of writers meet here: the follower, which tells what changed in a block; look-ups of the
+workers; and the import of all twins. They ask different nodes, one of which may lag behind, so an
+answer may be older than what is there. Each statement compares heights by itself, in the database:
+
+    changed   wins unless a greater height is there
+    read      wins only if its height is greater
+    reverted  wins always: a fork was left
+
+A row is stale from a height on when changes may have been missed; then any answer read there or
+above wins. Rows of the registry give way to the chain's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from django.db import connection
+from django.db.models import Max, Q, QuerySet
+from django.utils import timezone
+
+from proto.chain import relays
+from proto.chain.twin import Twin as ChainTwin
+from proto.identity.bounds import PUBLIC_KEY_BYTES
+from relay.twins.models import Twin
+from relay.twins.source import RELAY_SEPARATOR, TwinRecord, split_relays
+
+CHUNK: Final = 500
+"""Rows asked for at once; below what the oldest SQLite takes as parameters."""
+
+_OTHER: Final = "{table}.source <> excluded.source"
+_CHANGED: Final = (
+    f"{_OTHER} OR {{table}}.stale_since IS NOT NULL OR {{table}}.height <= excluded.height"
+)
+_READ: Final = (
+    f"{_OTHER} OR {{table}}.stale_since <= excluded.height"
+    " OR ({table}.stale_since IS NULL AND {table}.height < excluded.height)"
+)
+_ALWAYS: Final = "true"
+
+
+def keep_changed(changes: Iterable[tuple[ChainTwin, int]]) -> int:
+    """Take over what events told: twins and heights, the later one of a twin last.
+
+    Returns:
+        How many of the twins were new to the mirror.
+    """
+    latest = {twin.id: (twin, height) for twin, height in changes}
+    there = sum(_mirrored().filter(id__in=chunk).count() for chunk in _chunks(latest))
+    _write(latest.values(), _CHANGED)
+    return len(latest) - there
+
+
+def keep_read(twins: Iterable[ChainTwin], height: int) -> None:
+    """Take over what was read at a block."""
+    _write([(twin, height) for twin in twins], _READ)
+
+
+def keep_reverted(twins: Mapping[int, ChainTwin | None], height: int) -> None:
+    """Take over what is true after a fork was left; None is a twin that is no more."""
+    _write([(twin, height) for twin in twins.values() if twin is not None], _ALWAYS)
+    for chunk in _chunks(twin_id for twin_id, twin in twins.items() if twin is None):
+        _mirrored().filter(id__in=chunk).delete()
+
+
+def mark_stale(height: int) -> None:
+    """Changes may have been missed before this block."""
+    _mirrored().update(stale_since=height)
+
+
+def drop_unseen(height: int) -> int:
+    """Remove what is stale from before a block although all twins were read from there on.
+
+    Returns:
+        How many twins the chain does not have.
+    """
+    return _mirrored().filter(stale_since__lte=height).delete()[0]
+
+
+def reconcile(
+    ids: Sequence[int], found: Mapping[int, ChainTwin], height: int
+) -> dict[int, TwinRecord]:
+    """Bring the answer of a look-up and the mirror together.
+
+    Args:
+        ids: what was asked for.
+        found: what the node has.
+        height: of the block it was read at.
+
+    Returns:
+        The newest that is known of each twin; those that do not exist are missing.
+    """
+    rows = _rows(ids)
+    news = [twin for twin in found.values() if not _same(rows.get(twin.id), twin)]
+    gone = [twin for twin in rows if twin not in found]
+    if news:
+        keep_read(news, height)
+    if gone:
+        unknown = Q(stale_since__isnull=True, height__lt=height) | Q(stale_since__lte=height)
+        _mirrored().filter(unknown, id__in=gone).delete()
+    if news or gone:
+        rows = _rows(ids)
+    return {twin: row.record() for twin, row in rows.items()}
+
+
+def records(ids: Sequence[int]) -> dict[int, TwinRecord]:
+    """What the mirror has of some twins; it may be old."""
+    return {twin: row.record() for twin, row in _rows(ids).items()}
+
+
+def highest_id() -> int:
+    """The highest twin in the mirror, 0 when it is empty."""
+    highest: int | None = _mirrored().aggregate(highest=Max("id"))["highest"]
+    return highest or 0
+
+
+def record_of(twin: ChainTwin, height: int) -> TwinRecord:
+    """A twin of the chain as the relay works with it."""
+    names = split_relays(_relays_text(twin))
+    return TwinRecord(twin.id, twin.account, _key(twin), names, height)
+
+
+def _mirrored() -> QuerySet[Twin]:
+    return Twin.objects.filter(source=Twin.Source.CHAIN)
+
+
+def _rows(ids: Iterable[int]) -> dict[int, Twin]:
+    return {row.id: row for chunk in _chunks(ids) for row in _mirrored().filter(id__in=chunk)}
+
+
+def _chunks(ids: Iterable[int]) -> list[list[int]]:
+    every = list(ids)
+    return [every[first : first + CHUNK] for first in range(0, len(every), CHUNK)]
+
+
+def _same(row: Twin | None, twin: ChainTwin) -> bool:
+    return (
+        row is not None
+        and row.stale_since is None
+        and bytes(row.account) == twin.account
+        and (bytes(row.encryption_key) if row.encryption_key else None) == _key(twin)
+        and row.relays == _relays_text(twin)
+    )
+
+
+def _key(twin: ChainTwin) -> bytes | None:
+    # The chain takes anything for a key; whoever would encrypt with it needs one.
+    return twin.pk if twin.pk is not None and len(twin.pk) == PUBLIC_KEY_BYTES else None
+
+
+def _relays_text(twin: ChainTwin) -> str:
+    # PostgreSQL cannot hold a NUL, and no relay has it in its name.
+    return RELAY_SEPARATOR.join(filter(None, relays.split(twin.relay))).replace("\0", "\ufffd")
+
+
+def _write(twins: Iterable[tuple[ChainTwin, int]], wins: str) -> None:
+    # In one order, so that two writers on PostgreSQL wait for each other instead of dying.
+    every = sorted(twins, key=lambda each: each[0].id)
+    if not every:
+        return
+    table = connection.ops.quote_name(Twin._meta.db_table)
+    now = connection.ops.adapt_datetimefield_value(timezone.now())
+    statement = f"""
+        INSERT INTO {table} (id, account, pk, relays, source, updated, version, height)
+        VALUES (%s, %s, %s, %s, '{Twin.Source.CHAIN.value}', %s, 1, %s)
+        ON CONFLICT (id) DO UPDATE SET
+            account = excluded.account, pk = excluded.pk, relays = excluded.relays,
+            source = excluded.source, updated = excluded.updated, version = {table}.version + 1,
+            height = excluded.height, stale_since = NULL
+        WHERE {wins.format(table=table)}
+    """
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            statement,
+            [
+                (twin.id, twin.account, _key(twin), _relays_text(twin), now, height)
+                for twin, height in every
+            ],
+        )
