@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 from collections import deque
 from collections.abc import Mapping
@@ -239,6 +240,7 @@ def _retry_after(value: bytes | None) -> float | None:
 
 def _reason(error: Exception) -> str:
     """The cause in a few words."""
-    if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
-        return error.strerror
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno:
+        # The loop's own text has the address in it. Look-ups have numbers of their own, below 0.
+        return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
     return str(error) or type(error).__name__

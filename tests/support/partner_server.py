@@ -108,6 +108,11 @@ class PartnerServer:
             return await self.answer(request, body)
         if not self.offers:
             return web.Response(status=404)
+        statuses = self.take_batch(body)
+        return web.Response(status=200, body=batch.encode_answer(statuses), headers=self._headers())
+
+    def take_batch(self, body: bytes) -> list[int]:
+        """Judges each message of a batch."""
         _, records = batch.decode(body)
         statuses = []
         stopped: set[int] = set()
@@ -121,7 +126,7 @@ class PartnerServer:
             if status >= 500:
                 stopped.add(twin)
             statuses.append(status)
-        return web.Response(status=200, body=batch.encode_answer(statuses), headers=self._headers())
+        return statuses
 
     async def _came(self, request: web.Request) -> bytes:
         self.requests.append((request.path, dict(request.headers)))

@@ -1,0 +1,208 @@
+"""Messages that end otherwise than by delivery: who is told what, and what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from relay.federation import dead_letters
+from relay.queues import keys
+from tests.relay.federation.conftest import ASKER, Make, Outgoing, until
+from tests.support.envelopes import request, response
+from tests.support.partner_server import partner
+from tests.support.redis_servers import free_port
+
+FIRST = "first"
+
+
+def told(out: Outgoing) -> list[tuple[str, str]]:
+    """Uid and text of what the sender was told; each has the sender as its destination."""
+    for notice in out.notices():
+        assert not notice.HasField("source")
+        assert (notice.destination.twin, notice.destination.connection) == ASKER
+    return [(notice.uid, notice.error.message) for notice in out.notices()]
+
+
+async def test_an_unknown_twin(out: Outgoing) -> None:
+    out.twin(999, "other.example")
+    await out.start(1)
+    out.put(9, FIRST)
+    await until(out.empty)
+    assert told(out) == [(FIRST, "unknown twin destination")]
+    assert out.dead()[0]["why"] == b"unknown_twin"
+
+
+async def test_a_twin_without_relays(out: Outgoing) -> None:
+    out.twin(9)
+    await out.start(1)
+    out.put(9, FIRST)
+    await until(out.empty)
+    assert told(out) == [(FIRST, "relay info is not set for this twin")]
+
+
+@pytest.mark.parametrize("offers", [False, True])
+@pytest.mark.parametrize("status", [400, 403, 404, 413])
+async def test_a_refusal_is_final(out: Outgoing, offers: bool, status: int) -> None:
+    async with partner(offers) as other:
+        twin = out.twin(9, other.domain)
+        await out.start(1)
+        out.put(twin, "opens")
+        await until(out.empty)
+        other.status = lambda envelope: status if envelope.uid == FIRST else 202
+        out.put(twin, FIRST)
+        out.put(twin, "next")
+        await until(out.empty)
+        await until(lambda: other.uids == ["opens", "next"])
+        assert len(other.deliveries) == 3
+        assert told(out) == [(FIRST, "remote relay rejected permanently: destination offline")]
+        (letter,) = out.dead()
+        assert letter["why"] == b"remote_4xx" and letter["shard"] == b"1"
+        (attempt,) = json.loads(letter["tries"])
+        assert attempt["relay"] == other.domain and attempt["answer"] == f"answered {status}"
+        assert not out.client.exists(keys.failures(other.domain)), "no vote against the relay"
+        assert not out.client.keys("federation:tries:*")
+
+
+async def test_only_requests_are_answered(out: Outgoing) -> None:
+    async with partner() as other:
+        other.status = lambda envelope: 404
+        twin = out.twin(9, other.domain)
+        out.put(twin, payload=response(ASKER, (twin, None)).SerializeToString())
+        out.put(twin, "of a relay", origin="")
+        await out.start(1)
+        await until(out.empty)
+        assert len(out.dead()) == 2 and not out.notices() and not out.client.keys("stream:*")
+
+
+async def test_what_is_no_envelope_is_given_up(out: Outgoing) -> None:
+    out.twin(8, "other.example")
+    out.put(8, payload=b"\xff\xff\xff")
+    out.put(8, payload=b"")
+    await out.start(0)
+    await until(out.empty)
+    assert [letter["why"] for letter in out.dead()] == [b"unparsable"] * 2
+
+
+async def test_expiry_is_told_when_it_happens(out: Outgoing) -> None:
+    domain = f"127.0.0.1:{free_port()}"
+    twin = out.twin(9, domain)
+    now = int(time.time())
+    out.put(twin, FIRST, timestamp=now, expiration=2)
+    out.put(twin, "later", timestamp=now, expiration=300)
+    await out.start(1)
+    await until(out.notices)
+    assert now + 2 <= time.time() < now + 2.5
+    assert told(out) == [(FIRST, "message has expired")]
+    (letter,) = out.dead()
+    assert letter["why"] == b"expired"
+    tries = json.loads(letter["tries"])
+    assert 2 <= len(tries) <= 3 and all("refused" in each["answer"] for each in tries)
+    assert out.client.xlen(keys.outbox(1)) == 1
+
+
+async def test_a_request_under_way_ends_with_its_message(out: Outgoing) -> None:
+    async with partner() as other:
+        other.gate.clear()
+        twin = out.twin(9, other.domain)
+        now = int(time.time())
+        out.put(twin, FIRST, timestamp=now, expiration=2)
+        await out.start(1)
+        await until(out.notices)
+        assert now + 2 <= time.time() < now + 2.5
+        assert told(out) == [(FIRST, "message has expired")]
+
+
+async def test_in_a_batch_too(out: Outgoing) -> None:
+    async with partner(offers=True) as other:
+        twins = [out.twin(number, other.domain) for number in (9, 17, 25)]
+        out.put(twins[0], "opens")
+        await out.start(1)
+        await until(out.empty)
+        other.gate.clear()
+        now = int(time.time())
+        out.put(twins[0], FIRST, timestamp=now, expiration=2)
+        out.put(twins[1], "lives")
+        out.put(twins[2], "lives too")
+        await until(out.notices)
+        assert now + 2 <= time.time() < now + 2.5
+        assert told(out) == [(FIRST, "message has expired")]
+        other.gate.set()
+        await until(out.empty)
+        # They came twice, the second time marked: a relay of our kind takes them once.
+        assert sorted(other.uids) == sorted(["opens", FIRST, "lives", "lives too"])
+
+
+async def test_without_a_time_of_life_the_retention_counts(make: Make) -> None:
+    out = make(retention_s=1)
+    twin = out.twin(9, f"127.0.0.1:{free_port()}")
+    stored = time.time()
+    out.put(twin, FIRST, expiration=0)
+    out.put(twin, "second", timestamp=1000, expiration=10)
+    await out.start(1)
+    await until(out.empty)
+    assert stored + 0.99 <= time.time() < stored + 2
+    assert sorted(told(out)) == [(FIRST, "message has expired"), ("second", "message has expired")]
+
+
+async def test_many_expire_at_once(out: Outgoing) -> None:
+    domain = f"127.0.0.1:{free_port()}"
+    twins = [out.twin(8 * number, domain) for number in range(1, 21)]
+    now = int(time.time())
+    for number in range(2000):
+        out.put(twins[number % 20], f"{number}", timestamp=now, expiration=3)
+    await out.start(0)
+    await until(lambda: len(out.notices()) == 2000)
+    assert time.time() < now + 5
+    assert out.empty() and out.client.xlen(keys.DEAD_LETTERS) == 2000
+
+
+async def test_a_dead_letter_is_sent_again(out: Outgoing) -> None:
+    async with partner() as other:
+        other.status = lambda envelope: 404
+        twin = out.twin(9, other.domain)
+        out.put(twin, FIRST)
+        await out.start(1)
+        await until(out.dead)
+        other.status = lambda envelope: 202
+        entry = out.client.xrange(keys.DEAD_LETTERS)[0][0].decode()
+        assert dead_letters.requeue(out.client, entry)
+        await until(lambda: other.uids == [FIRST])
+        await until(out.empty)
+        assert not out.dead()
+
+
+async def test_dead_letters_are_bounded_in_bytes(out: Outgoing) -> None:
+    out.twin(999, "other.example")
+    payload = request(ASKER, (9, None), b"x" * (3 << 20)).SerializeToString()
+    await out.start(1)
+    for _ in range(40):
+        out.put(9, payload=payload)
+    await until(out.empty, timeout_s=20)
+    assert 5 <= out.client.xlen(keys.DEAD_LETTERS) <= 22
+
+
+async def test_mail_for_blocked_relays_is_refused(out: Outgoing) -> None:
+    async with partner() as other:
+        twin = out.twin(9, other.domain)
+        out.client.hset(keys.CONTROL, mapping={f"relay:{other.domain}": "blocked", "version": 1})
+        out.put(twin, FIRST)
+        await out.start(1)
+        await until(out.empty)
+        assert told(out) == [(FIRST, "remote relay rejected permanently: destination offline")]
+        assert not other.requests
+
+
+async def test_mail_for_paused_relays_waits(out: Outgoing) -> None:
+    async with partner() as other:
+        twin = out.twin(9, other.domain)
+        out.client.hset(keys.CONTROL, mapping={f"relay:{other.domain}": "paused", "version": 1})
+        out.put(twin, FIRST)
+        await out.start(1)
+        await asyncio.sleep(0.3)
+        assert not other.requests
+        out.client.hdel(keys.CONTROL, f"relay:{other.domain}")
+        out.client.hincrby(keys.CONTROL, "version", 1)
+        await until(lambda: other.uids == [FIRST])

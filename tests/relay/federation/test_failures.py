@@ -1,0 +1,299 @@
+"""Relays that fail, and everything else that can: nothing is lost, and nothing doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from relay.queues import keys
+from tests.relay.federation.conftest import Make, Outgoing, until
+from tests.support.partner_server import PartnerServer, partner
+from tests.support.redis_servers import start_valkey
+
+
+async def opened(out: Outgoing, other: PartnerServer, twin: int, shard: int) -> None:
+    """A first message has gone, so the relay's kind is known."""
+    out.put(twin, "opens")
+    await out.start(shard)
+    await until(out.empty)
+
+
+@pytest.mark.parametrize("offers", [False, True])
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 503, 200, 302])
+async def test_a_relay_that_fails_gets_three_passes_and_then_a_pause(
+    out: Outgoing, offers: bool, status: int
+) -> None:
+    async with partner(offers) as other:
+        twin = out.twin(9, other.domain)
+        await opened(out, other, twin, 1)
+        times: list[float] = []
+
+        async def answer(request: web.Request, body: bytes) -> web.Response:
+            times.append(time.time())
+            return web.Response(status=status, body=b"sorry")
+
+        other.answer = answer
+        entry = out.put(twin, "waits")
+        await until(lambda: out.partner(other.domain).get("failures") == "3")
+        first, second, third = times
+        assert 0.1 <= second - first < 0.4 and 0.2 <= third - second < 0.6
+        state = out.partner(other.domain)
+        assert 3.0 <= float(state["retry_at"]) - third < 4.7
+        assert float(state["last_failure"]) >= third - 0.001
+        assert out.client.zcard(keys.failures(other.domain)) == 3
+        tries = [json.loads(t) for t in out.client.lrange(keys.tries(1, entry), 0, -1)]
+        assert len(tries) == 3 and {each["relay"] for each in tries} == {other.domain}
+        assert out.client.ttl(keys.tries(1, entry)) > 86_000
+        other.answer = None
+        # It was heard: no reason to wait any longer.
+        out.client.hset(keys.partner(other.domain), "heard", f"{time.time():.3f}")
+        await until(lambda: other.uids == ["opens", "waits"])
+        await until(out.empty)
+        assert "failures" not in out.partner(other.domain)
+        assert not out.client.exists(keys.tries(1, entry))
+        assert out.client.hget(keys.FEDERATION_COUNTERS, f"error|{other.domain}") == b"3"
+
+
+async def test_a_busy_relay_is_asked_again_when_it_says(out: Outgoing) -> None:
+    async with partner() as other:
+        twin, neighbour = out.twin(9, other.domain), out.twin(17, other.domain)
+        other.headers = {"Retry-After": "1"}
+        other.status = lambda e: 503 if e.uid == "busy" and len(other.deliveries) < 2 else 202
+        out.put(twin, "busy")
+        await out.start(1)
+        await until(lambda: other.deliveries)
+        refused = time.time()
+        out.put(neighbour, "goes")
+        await until(lambda: other.uids == ["goes"])
+        await until(lambda: other.uids == ["goes", "busy"])
+        assert 0.9 < time.time() - refused < 2.0
+        assert "failures" not in out.partner(other.domain)
+
+
+async def test_the_next_relay_is_tried_at_once_and_kept(out: Outgoing) -> None:
+    async with partner() as bad, partner(offers=True) as good:
+        twin = out.twin(9, bad.domain, good.domain)
+        bad.status = lambda envelope: 500
+        # Its rank is better: the other one has failed long ago.
+        out.client.zadd(keys.failures(good.domain), {"old": time.time() - 100})
+        started = time.time()
+        out.put(twin, "0")
+        await out.start(1)
+        await until(lambda: good.uids == ["0"])
+        assert time.time() - started < 1.0
+        assert len(bad.deliveries) == 1
+        for number in range(1, 50):
+            out.put(twin, f"{number}")
+        await until(out.empty)
+        assert good.uids == [f"{number}" for number in range(50)]
+        assert len(bad.deliveries) == 1
+
+
+async def test_a_twin_loses_its_relays_one_after_the_other(out: Outgoing) -> None:
+    async with partner(True) as one, partner() as two, partner(True) as three:
+        relays = {server.domain: server for server in (one, two, three)}
+        twin = out.twin(9, *relays)
+        await out.start(1)
+        sent, used = 0, []
+        while relays:
+            for _ in range(20):
+                out.put(twin, f"{sent}")
+                sent += 1
+            await until(out.empty)
+            domain = next(d for d, server in relays.items() if server.taken)
+            used.append(relays.pop(domain))
+            await used[-1].stop()
+        got = [uid for server in used for uid in server.uids]
+        assert got == [f"{number}" for number in range(sent)]
+        out.put(twin, "waits")
+        await used[1].start()
+        await until(lambda: used[1].uids[-1] == "waits")
+
+
+async def test_ranks_are_shared_by_processes(make: Make) -> None:
+    first, second = make(), make()
+    async with partner() as bad, partner() as good:
+        for out in (first, second):
+            for number in range(1, 9):
+                out.twin(number, bad.domain, good.domain)
+        bad.status = lambda envelope: 500
+        await first.start(1, 2, 3, 4)
+        for number in (1, 2, 3, 4):
+            first.put(number)
+        await until(first.empty)
+        failed = len(bad.deliveries)
+        for domain in (bad.domain, good.domain):
+            first.client.hdel(keys.partner(domain), "failures", "retry_at")
+        bad.status = lambda envelope: 202
+        await second.start(5, 6, 7, 0)
+        for number in (5, 6, 7, 8):
+            second.put(number)
+        await until(second.empty)
+        if failed:
+            assert len(bad.deliveries) == failed, "the one that failed comes last"
+        assert len(good.taken) == 8
+
+
+async def test_an_answer_that_is_lost_doubles_nothing_between_our_kind(out: Outgoing) -> None:
+    async with partner(offers=True) as other:
+        twins = [out.twin(number, other.domain) for number in (9, 17, 25)]
+        await opened(out, other, twins[0], 1)
+
+        async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
+            """Takes everything, and lets the answer get lost."""
+            other.answer = None
+            other.take_batch(body)
+            await asyncio.sleep(5)
+            return web.Response(status=500)
+
+        other.answer = answer
+        for number in range(30):
+            out.put(twins[number % 3], f"{number}")
+        await until(out.empty)
+        assert sorted(other.uids[1:], key=int) == [f"{number}" for number in range(30)]
+        again = [each for each in other.deliveries if each.retry]
+        assert again and {each.status for each in again} == {208}
+
+
+async def test_a_dead_relay_does_not_slow_a_live_one(out: Outgoing) -> None:
+    async with partner(offers=True) as live, partner(offers=True) as dead:
+        dead.gate.clear()  # it takes connections and answers nothing
+        stuck = [out.twin(8 * number, dead.domain) for number in range(1, 101)]
+        fast = out.twin(8 * 200, live.domain)
+        await opened(out, live, fast, 0)
+        for number in range(6000):
+            out.put(stuck[number % 100], f"d{number}")
+        latencies = []
+        for number in range(100):
+            started = time.monotonic()
+            out.put(fast, f"{number}")
+            await until(lambda number=number: len(live.taken) == number + 2)
+            latencies.append(time.monotonic() - started)
+        latencies.sort()
+        assert latencies[50] < 0.03 and latencies[-1] < 0.5, latencies[-5:]
+        assert not dead.taken
+
+
+async def test_a_backlog_is_drained_in_order_when_the_relay_is_back(out: Outgoing) -> None:
+    async with partner(offers=True) as other:
+        twins = [out.twin(number, other.domain) for number in range(1, 41)]
+        await other.stop()
+        for number in range(8000):
+            out.put(twins[number % 40], f"{number}")
+        await out.start()
+        await until(lambda: out.partner(other.domain).get("failures", "0") >= "3")
+        assert out.client.hget(keys.held(other.domain), "total")
+        await other.start()
+        out.client.hset(keys.partner(other.domain), "heard", f"{time.time():.3f}")
+        await until(out.empty, timeout_s=30)
+        assert len(other.taken) == 8000
+        for at, twin in enumerate(twins):
+            got = [e.uid for e in other.taken if e.destination.twin == twin]
+            assert got == [f"{number}" for number in range(at, 8000, 40)]
+
+
+async def test_garbage_in_place_of_statuses(out: Outgoing) -> None:
+    async with partner(offers=True) as other:
+        twin = out.twin(9, other.domain)
+        await opened(out, other, twin, 1)
+
+        async def answer(request: web.Request, body: bytes) -> web.Response:
+            other.answer = None
+            return web.Response(status=200, body=b"x" * 10_000)
+
+        other.answer = answer
+        for number in range(5):
+            out.put(twin, f"{number}")
+        await until(out.empty)
+        assert other.uids[1:] == [f"{number}" for number in range(5)]
+        assert "failures" not in out.partner(other.domain)
+
+
+async def test_a_drainer_without_its_lease_sends_nothing(out: Outgoing) -> None:
+    async with partner() as other:
+        twin = out.twin(9, other.domain)
+        await opened(out, other, twin, 1)
+        out.client.set(keys.lease(1), "somebody else", px=60_000)
+        # Found out at the renewal at the latest, which is before the lease's own end.
+        await until(lambda: out.drains[0].done(), timeout_s=10.0)
+        out.put(twin, "not ours")
+        await asyncio.sleep(0.2)
+        assert other.uids == ["opens"]
+        assert out.client.get(keys.lease(1)) == b"somebody else"
+
+
+async def test_what_a_dead_drainer_had_is_sent_as_a_repeat(out: Outgoing) -> None:
+    async with partner(offers=True) as other:
+        twin = out.twin(9, other.domain)
+        out.client.set(keys.left(1), "?")  # it began, and left no word
+        out.put(twin, "before")
+        out.put(twin, "before too")
+        await out.start(1)
+        await until(out.empty)
+        out.put(twin, "after")
+        await until(out.empty)
+        assert [each.retry for each in other.deliveries] == [True, True, False]
+
+
+async def test_redis_restarts_under_a_drainer(make: Make, tmp_path: Path) -> None:
+    server = start_valkey(tmp_path, append_fsync="always")
+    try:
+        out = make(server=server)
+        async with partner(offers=True) as other:
+            twin = out.twin(9, other.domain)
+            await opened(out, other, twin, 1)
+            other.gate.clear()
+            out.put(twin, "under way")
+            await until(lambda: len(other.requests) == 2)
+            server.kill()
+            other.gate.set()
+            await until(lambda: len(other.taken) == 2)
+            server.restart()
+            await until(out.empty)
+            out.put(twin, "after")
+            await until(lambda: other.uids == ["opens", "under way", "after"])
+            await until(out.empty)
+            assert not any(each.retry for each in other.deliveries)
+        await out.close()
+    finally:
+        server.remove()
+
+
+async def test_the_source_of_twins_is_away_for_a_while(out: Outgoing) -> None:
+    async with partner() as other:
+        out.twin(9, other.domain)
+        out.twins.away = True
+        out.put(9, "waits")
+        await out.start(1)
+        await until(lambda: out.twins.fetches or out.twins.asked.is_set() or True)
+        await asyncio.sleep(0.2)
+        assert not other.requests and not out.dead()
+        out.twins.away = False
+        await until(lambda: other.uids == ["waits"])
+
+
+async def test_a_relay_that_is_no_domain_is_never_asked(out: Outgoing) -> None:
+    async with partner() as other:
+        twin = out.twin(9, f"user@{other.domain}", f"{other.domain}/path?x=")
+        out.put(twin, "waits")
+        await out.start(1)
+        domain = f"user@{other.domain}"
+        await until(lambda: out.partner(domain).get("failures") == "3")
+        assert "must be host" in out.partner(domain)["last_error"]
+        assert not other.requests
+
+
+async def test_private_addresses_are_not_asked(make: Make) -> None:
+    out = make(allow_private=False)
+    async with partner() as other:
+        twin = out.twin(9, other.domain)
+        out.put(twin, "waits")
+        await out.start(1)
+        await until(lambda: out.partner(other.domain).get("failures") == "3")
+        assert "not a public address" in out.partner(other.domain)["last_error"]
+        assert not other.requests
