@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,14 @@ from proto.chain.twin import Twin
 from tests.chain.simulation import Mirror
 
 WAIT_S = 30.0
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Return when the condition is true."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "never happened"
+        threading.Event().wait(0.02)
 
 
 class Following:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
-from chain.client import Head
+from chain.client import Head, Twins
+from chain.rotation import Rotation
 from proto.chain.headers import from_hex
-from tests.chain.following import following
+from tests.chain.following import eventually, following
 from tests.support.devchain import Devchain, as_json, running_devchain
 from tests.support.identities import twin
 from tests.support.redis_servers import free_port
@@ -148,6 +150,28 @@ def test_slow_answers(devchain: Devchain) -> None:
         devchain.put_twin(twin(1), "slow.example")
         mirror = running.wait_for_head(1)
     assert mirror.flushes == [0]
+
+
+def test_a_twin_updated_while_a_look_up_is_in_flight(devchain: Devchain) -> None:
+    rotation = Rotation([devchain.url])
+    answers: list[Twins] = []
+    look_up = threading.Thread(target=lambda: answers.append(rotation.twins([1])))
+    with following(devchain.url) as running:
+        running.wait_for_head(0)
+        devchain.set(held=["state_queryStorageAt"])
+        look_up.start()
+        eventually(lambda: devchain.requests("state_queryStorageAt") == 1)
+        devchain.put_twin(twin(1), "new.example")
+        mirror = running.wait_for_head(1)
+        devchain.set(held=[])
+        look_up.join()
+        ((head, found),) = answers
+        assert (head.height, found[1].relay) == (0, b"localhost")
+        mirror.looked_up(1, found[1], head.height)
+        kept = mirror.kept[1][0]
+        assert kept is not None
+        assert kept.relay == b"new.example"
+    rotation.close()
 
 
 @pytest.mark.parametrize("method", ["state_getStorage", "chain_subscribeNewHeads"])

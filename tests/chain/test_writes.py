@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from chain.rpc import Connection
 from chain.writes import Until, Writer
 from proto.chain.errors import BoundError, RelayTextError
 from proto.identity.signing import KeyType, SigningKey
+from tests.chain.following import eventually
 from tests.chain.scripted_node import result, scripted_node
 from tests.support.devchain import Devchain, running_devchain
 from tests.support.identities import twin
@@ -190,10 +190,7 @@ def test_a_node_lost_after_the_transaction_was_sent(devchain: Devchain) -> None:
 
     thread = threading.Thread(target=write)
     thread.start()
-    deadline = time.monotonic() + 20
-    while not devchain.counts()["waiting_transactions"]:
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.02)
+    eventually(lambda: devchain.counts()["waiting_transactions"] == 1)
     devchain.kill()
     thread.join()
     (error,) = errors
@@ -290,10 +287,7 @@ def test_the_twin_of_another_is_not_in_the_receipt(tmp_path: Path) -> None:
         threads = [threading.Thread(target=each) for each in (write, accept)]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + 20
-        while devchain.counts()["waiting_transactions"] < 2:
-            assert time.monotonic() < deadline
-            threading.Event().wait(0.02)
+        eventually(lambda: devchain.counts()["waiting_transactions"] == 2)
         devchain.new_blocks()
         for thread in threads:
             thread.join()
