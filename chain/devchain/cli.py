@@ -22,6 +22,7 @@ from chain.devchain.ledger import Ledger
 from chain.devchain.node import Node
 from chain.devchain.server import Server
 from proto.chain import relays
+from proto.chain.bounds import MAX_RELAY_BYTES
 from proto.chain.twin import Twin
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9944"
@@ -156,6 +157,8 @@ def _first_twins(options: argparse.Namespace) -> list[Twin]:
     if not 0 <= options.twins <= MAX_GENESIS_TWINS:
         raise GenesisError(f"--twins must be from 0 to {MAX_GENESIS_TWINS}")
     relay = relays.join(options.relay.split(relays.SEPARATOR))
+    if len(relay) > MAX_RELAY_BYTES:
+        raise GenesisError(f"--relay must have at most {MAX_RELAY_BYTES} bytes")
     return list(genesis.made_up_twins(options.twins, relay))
 
 

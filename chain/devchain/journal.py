@@ -32,14 +32,16 @@ class FileJournal:
         Raises:
             JournalError: it cannot be opened, or another process has it.
         """
+        self._path = path
         try:
             self._file: BinaryIO = path.open("a+b")
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise JournalError(f"{path}: another node has it open") from None
         except OSError as error:
             raise JournalError(f"{path}: {error.strerror}") from None
-        self._path = path
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise JournalError(f"{path}: another node has it open") from None
 
     def load(self) -> Ledger | None:
         """The chain in the file, None if it is empty.
