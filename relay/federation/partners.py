@@ -165,12 +165,11 @@ class Partners:
     # --- once a second ------------------------------------------------------------------------
 
     async def refresh(self) -> list[Partner]:
-        """Writes what went well and reads what may have changed.
+        """Reads what may have changed.
 
         Returns:
             Those that may be tried earlier than was known.
         """
-        self._flush()
         version = await self._pipe.call("HGET", keys.CONTROL, "version")
         everyone = version != self._version
         self._version = version
@@ -183,7 +182,8 @@ class Partners:
         await self.load(looked_at)
         return [partner for partner, at in before.items() if partner.retry_at() < at]
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Writes what went well since the last time."""
         for partner in self._partners.values():
             if not partner.changed:
                 continue

@@ -36,6 +36,7 @@ marks survive the drainer; where one dies, everything that was in its shard is d
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -197,6 +198,10 @@ class Sender:
 
     async def close(self) -> None:
         """Ends everything; all shards have ended before."""
+        if self.pipe.usable:
+            self._flush()
+            with contextlib.suppress(LinkLost):
+                await self.pipe.call("PING")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -255,12 +260,7 @@ class Sender:
 
     async def _refresh(self) -> None:
         self.http.tidy()
-        for reason, count in self._ends.items():
-            self.pipe.submit(
-                resp.command("HINCRBY", keys.FEDERATION_COUNTERS, f"dropped|{reason.value}", count),
-                _ignore,
-            )
-        self._ends = {}
+        self._flush()
         version = await self.pipe.call("GET", keys.TWINS_VERSION)
         if version != self._twins_version:
             self._twins_version = version
@@ -268,6 +268,16 @@ class Sender:
         if await self.partners.refresh():
             for shard in self._shards:
                 shard.look_again()
+
+    def _flush(self) -> None:
+        """Writes the figures."""
+        self.partners.flush()
+        for reason, count in self._ends.items():
+            self.pipe.submit(
+                resp.command("HINCRBY", keys.FEDERATION_COUNTERS, f"dropped|{reason.value}", count),
+                _ignore,
+            )
+        self._ends = {}
 
 
 async def _nothing() -> None:

@@ -1,10 +1,12 @@
-"""What is looked at every few seconds: shards nobody drains, dead letters that are too old."""
+"""What is looked at every few seconds: shards nobody drains, mail that the reference relay
+left, dead letters that are too old.
+"""
 
 from __future__ import annotations
 
 import time
 
-from relay.federation import dead_letters
+from relay.federation import dead_letters, take_over
 from relay.ops import background
 from relay.ops.redis_client import client
 from relay.queues import keys
@@ -16,6 +18,7 @@ def watch() -> None:
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
     """
+    take_over.take_over(client())
     for shard in idle_shards():
         background.start("federation.deliver", shard)
     dead_letters.expire(client(), time.time())

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
-from collections.abc import AsyncIterator, Callable
+import signal
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from tests.support.envelopes import request
 from tests.support.partner_server import PartnerServer, partner
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import eventually, run_command
+from tests.support.started import descendants
 
 TWIN = 5001
 ASKER = 1001
@@ -29,10 +33,11 @@ def data_dir(data_template: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(data_template, tmp_path / "data"))
 
 
-def add_twin(data_dir: Path, number: int, *relays: str) -> None:
-    """A twin in the registry of the relay."""
+def add_twins(data_dir: Path, numbers: Iterable[int], *relays: str) -> None:
+    """Twins in the registry of the relay."""
+    rows = [f"{number},0x{number:064x},,{'_'.join(relays)}\n" for number in numbers]
     source = data_dir.parent / "more.csv"
-    source.write_text(f"id,account,pk,relays\n{number},0x{number:064x},,{'_'.join(relays)}\n")
+    source.write_text("".join(["id,account,pk,relays\n", *rows]))
     settings = {"redis.url": "redis://127.0.0.1:1"}
     done = run_command(data_dir.parent, "rmb_twin", "import", str(source), settings=settings)
     assert done.returncode == 0, done.stderr
@@ -93,7 +98,7 @@ async def settled(server: RedisServer, twin: int) -> None:
 async def test_a_message_leaves_through_the_task(worker: Any, data_dir: Path) -> None:
     server: RedisServer = worker.server
     async with partner() as other:
-        add_twin(data_dir, TWIN, other.domain)
+        add_twins(data_dir, [TWIN], other.domain)
         put(server, TWIN, other.domain, "first")
         async with worker():
             await eventually(lambda: other.uids == ["first"], 30.0)
@@ -119,3 +124,84 @@ def check_single_form(other: PartnerServer) -> None:
         assert headers["RMB-Relay"] == "localhost"
         assert "retry" not in headers["RMB-Delivery"]
         assert headers["Host"] == other.domain
+
+
+def worker_pid() -> int:
+    """The process of the Celery worker."""
+    (found,) = [
+        pid
+        for pid in descendants(os.getpid())
+        if b"relay.server.celery_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    return found
+
+
+def came(other: PartnerServer, requests: int) -> bool:
+    """Whether there was one more request."""
+    return len(other.requests) > requests
+
+
+@pytest.mark.parametrize("offers", [True, False])
+async def test_a_killed_worker_loses_and_doubles_nothing(
+    worker: Any, data_dir: Path, offers: bool
+) -> None:
+    """SIGKILL with requests under way: a successor sends again what may have been taken."""
+    server: RedisServer = worker.server
+    async with partner(offers) as other:
+        twins = [TWIN + 8 * number for number in range(10)]
+        add_twins(data_dir, twins, other.domain)
+        put(server, TWIN, other.domain, "opens")
+        async with worker():
+            await eventually(lambda: other.uids == ["opens"], 30.0)
+            pid = worker_pid()
+            sent = 0
+            while sent < 1000:
+                for twin in twins:
+                    put(server, twin, other.domain, f"{sent}")
+                    sent += 1
+                if sent == 500:
+                    other.gate.clear()
+                    requests = len(other.requests)
+                    put(server, TWIN, other.domain, f"{sent}")
+                    sent += 1
+                    await eventually(partial(came, other, requests))
+                    os.kill(pid, signal.SIGKILL)
+                    other.gate.set()
+            # The lease of the dead one has to run out; the supervisor and the schedule do the rest.
+            await eventually(lambda: len(set(other.uids)) == sent + 1, 60.0)
+            for shard in {twin % keys.OUTBOX_SHARDS for twin in twins}:
+                await settled(server, shard)
+        assert any(each.retry for each in other.deliveries)
+        assert not server.run("EXISTS", keys.held(other.domain))
+        for twin in twins:
+            got = [int(e.uid) for e in other.taken[1:] if e.destination.twin == twin]
+            assert got == sorted(set(got)), "in order, and each once by its id"
+
+
+async def test_redis_and_with_it_the_broker_restarts(worker: Any, data_dir: Path) -> None:
+    server: RedisServer = worker.server
+    async with partner() as other:
+        add_twins(data_dir, [TWIN], other.domain)
+        put(server, TWIN, other.domain, "first")
+        async with worker():
+            await eventually(lambda: other.uids == ["first"], 30.0)
+            server.kill()
+            server.restart()
+            put(server, TWIN, other.domain, "second")
+            await eventually(lambda: other.uids == ["first", "second"], 60.0)
+            await settled(server, TWIN)
+
+
+async def test_what_the_reference_relay_left_is_delivered(worker: Any, data_dir: Path) -> None:
+    server: RedisServer = worker.server
+    async with partner() as other:
+        add_twins(data_dir, [TWIN], other.domain)
+        for number in range(3):
+            payload = request((ASKER, "s"), (TWIN, None), uid=f"{number}").SerializeToString()
+            server.run("XADD", keys.REFERENCE_OUTBOX, "*", "_", payload)
+        server.run("XADD", keys.REFERENCE_OUTBOX, "*", "_", b"\xff")
+        async with worker():
+            await eventually(lambda: other.uids == ["0", "1", "2"], 30.0)
+            await settled(server, TWIN)
+        assert server.run("XLEN", keys.REFERENCE_OUTBOX) == 0
+        assert not server.run("KEYS", keys.held("*"))

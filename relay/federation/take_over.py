@@ -1,0 +1,77 @@
+"""What the reference relay left: its outbox, when this relay was put in its place over one Redis.
+
+Its stream `relay.federation.stream` holds bare envelopes. Each is moved into our outbox, where it
+is as any other from then on; its sender is the envelope's source, since it came from a session of
+this relay. They are counted for no relay in particular: looking twins up is the drainer's business.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+from redis import Redis
+
+from proto.rmb import address
+from proto.rmb.types_pb2 import Envelope
+from relay.federation import outbox, scripts
+from relay.queues import keys
+
+logger = logging.getLogger(__name__)
+
+PAGE: Final = 100
+MOST: Final = 1000
+"""Entries taken over in one look; the next look follows within seconds."""
+ACCOUNT: Final = ""
+
+
+def take_over(client: Redis) -> int:
+    """Moves what is there; returns how many.
+
+    What is no envelope is removed: the reference could not send it either.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    moved = 0
+    while moved < MOST:
+        page: list[Any] = client.xrange(keys.REFERENCE_OUTBOX, count=PAGE)  # type: ignore[assignment]
+        for entry, fields in page:
+            moved += _move(client, entry, fields)
+        if len(page) < PAGE:
+            break
+    if moved:
+        logger.info("%d messages of the reference relay's outbox taken over", moved)
+    return moved
+
+
+def _move(client: Redis, entry: bytes, fields: Mapping[bytes, bytes]) -> int:
+    payload = fields.get(outbox.ENVELOPE.encode()) or next(iter(fields.values()), b"")
+    try:
+        envelope = Envelope.FromString(payload)
+    except DecodeError:
+        envelope = Envelope()
+    twin = envelope.destination.twin
+    if not twin:
+        logger.warning("entry %r of %s is no envelope", entry, keys.REFERENCE_OUTBOX)
+        client.xdel(keys.REFERENCE_OUTBOX, entry)
+        return 0
+    source = address.from_message(envelope.source)
+    origin = str(source) if source.twin else ""
+    return int(
+        client.eval(
+            scripts.source("take_over"),
+            3,
+            keys.REFERENCE_OUTBOX,
+            keys.outbox(twin),
+            keys.held(ACCOUNT),
+            entry,
+            payload,
+            origin,
+            ACCOUNT,
+            outbox.source_of(origin),
+            outbox.pack(1, len(payload)),
+        )
+    )
