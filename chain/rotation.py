@@ -66,6 +66,7 @@ class Rotation:
         self._clock = clock
         self._lock = threading.Lock()
         self._node: Node | None = None
+        self._failed: set[str] = set()
         self._away = ""
         self._away_until = float("-inf")
 
@@ -149,16 +150,20 @@ class Rotation:
             if left_s <= 0:
                 break
             limit_s = min(left_s, self._attempt_s)
+            url = self._urls[0]
             try:
                 if self._node is None or not self._node.usable:
                     self._drop()
-                    self._node = Node(self._urls[0], timeout_s=limit_s)
+                    self._node = Node(url, timeout_s=limit_s)
                 else:
                     self._node.limit(limit_s)
                 answer = task(self._node)
             except NodeError as error:
-                reasons[self._urls[0]] = str(error)
-                logger.info("chain node failed: %s", error)
+                reasons[url] = str(error)
+                if url not in self._failed:
+                    # Once, not at every look-up while it is away.
+                    logger.warning("chain node failed: %s", error)
+                    self._failed.add(url)
                 self._drop()
                 self._urls.rotate(-1)
             except BaseException:
@@ -166,6 +171,9 @@ class Rotation:
                 self._drop()
                 raise
             else:
+                if url in self._failed:
+                    logger.info("chain node answers again: %s", url)
+                    self._failed.remove(url)
                 return answer
         self._away = f"no chain node answered: {'; '.join(reasons.values())}"
         self._away_until = self._clock() + bounds.AWAY_PAUSE_S

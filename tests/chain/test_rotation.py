@@ -153,7 +153,8 @@ def test_a_fault_moves_on_and_ends(devchain: Devchain, tmp_path: Path, fault: di
         rotation.close()
 
 
-def test_a_node_that_comes_back(devchain: Devchain) -> None:
+def test_a_node_that_comes_back(devchain: Devchain, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "chain.rotation")
     rotation = Rotation([devchain.url])
     assert rotation.twin(1) is not None
     devchain.kill()
@@ -169,6 +170,10 @@ def test_a_node_that_comes_back(devchain: Devchain) -> None:
             assert time.monotonic() < deadline
             threading.Event().wait(0.05)
     rotation.close()
+    # Once each, however many look-ups there were.
+    failed, answers = caplog.records
+    assert failed.getMessage().startswith("chain node failed")
+    assert answers.getMessage().startswith("chain node answers again")
 
 
 def test_pages_go_on_with_another_node(tmp_path: Path) -> None:
