@@ -173,6 +173,7 @@ class Follower:
         # Greatest height told of, left forks included. What is told later must not have a smaller
         # one, or a sink would take it for old.
         self._highest = 0
+        self._taken = 0  # heads dealt with: a node that only announces them is of no use
         if start is not None:
             self._push(start, frozenset())
         self.progress = Progress(tip=start)
@@ -181,14 +182,16 @@ class Follower:
         """Follow until `stop` is set; returns soon after, at the latest when a call has ended."""
         failures = 0
         while not stop.wait(self._pause_s(failures)):
-            heard_at = self.progress.head_at
+            taken = self._taken
             try:
                 self._follow(self._urls[0], stop)
             except NodeError as error:
-                logger.info("chain node left: %s", error)
                 self._note(url="", last_error=str(error), failures=self.progress.failures + 1)
                 self._urls.rotate(-1)
-                failures = 1 if self.progress.head_at != heard_at else failures + 1
+                failures = 1 if self._taken > taken else failures + 1
+                # The first of an outage is news.
+                level = logging.INFO if failures == 1 else logging.DEBUG
+                logger.log(level, "chain node left: %s", error)
         self._note(url="")
 
     def _pause_s(self, failures: int) -> float:
@@ -210,6 +213,7 @@ class Follower:
                     self._note(head_height=head.number, head_at=self._clock())
                     node.limit(bounds.CALL_S)
                     self._take(node, head, stop)
+                    self._taken += 1
                     silent_since = self._clock()
                 elif self._clock() - silent_since >= self._stall_s:
                     raise NodeSilentError(f"{url}: no new block for {self._stall_s:.0f} s")

@@ -15,6 +15,7 @@ from chain import bounds
 from chain.client import Head
 from chain.errors import NodeError
 from chain.follower import Follower
+from proto.chain.headers import Header
 from tests.chain.simulation import URL, Action, Chain, Mirror, SimulatedNode, drop, twin
 
 
@@ -303,6 +304,33 @@ def test_a_stall_gives_the_next_node_its_turn() -> None:
     assert urls == ["ws://a", "ws://b", "ws://a", "ws://b"]
     assert "no new block for 7 s" in follower.progress.last_error
     assert now == pytest.approx(3 * 8, abs=1)
+
+
+def test_nodes_whose_heads_lead_nowhere_are_not_asked_without_a_pause() -> None:
+    class Broken(SimulatedNode):
+        def changes(self, blocks: Sequence[Header]) -> Any:
+            raise NodeError("broken")
+
+    stop, pauses = threading.Event(), []
+    chain = Chain()
+    start = Head(0, chain.best[0])
+    chain.grow()
+
+    def pause_s(failures: int) -> float:
+        pauses.append(failures)
+        if len(pauses) == 6:
+            stop.set()
+        return 0.0
+
+    follower = Follower(
+        ["ws://a", "ws://b"],
+        Mirror(),
+        start=start,
+        connect=lambda url: Broken(chain, deque(), threading.Event()),
+    )
+    follower._pause_s = pause_s  # type: ignore[method-assign]
+    follower.run(stop)
+    assert pauses == [0, 1, 2, 3, 4, 5]
 
 
 def test_nodes_that_cannot_be_reached_are_tried_in_turn() -> None:
