@@ -1,8 +1,8 @@
 """One client's connection: its requests in, its answers and notifications out.
 
 Requests are answered one after another, at once. What a call has to tell a subscriber waits until
-the answer that names the subscription is on its way. Faults that concern answers (`held`,
-`failing`, `delay_s`) are played here, and `dev_` methods are spared from them.
+the answer that names the subscription is on its way. Faults of the connection (`held`, `failing`,
+`delay_s`) are played here, and `dev_` methods are spared from them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
@@ -29,25 +29,13 @@ from chain.devchain.jsonrpc import BadRequestError, Request, RpcError
 from chain.devchain.knobs import applies
 from chain.devchain.ledger import Block
 from chain.devchain.methods import dev
-from chain.devchain.methods.call import Call, Method, Site, Topic
+from chain.devchain.methods.call import Call, Site, Topic
 from chain.devchain.node import Node
 from chain.devchain.storage_watch import StorageWatch
 
 log = logging.getLogger(__name__)
 
 _INTERNAL: Final = RpcError(jsonrpc.INTERNAL_ERROR, "Internal error")
-UNKNOWN_METHOD: Final = "(unknown)"
-"""What requests for methods that do not exist are counted under."""
-
-
-class Methods(Protocol):
-    """The methods there are, and how often each was called."""
-
-    def find(self, name: str) -> Method | None:
-        """A method by its name."""
-
-    def count(self, name: str) -> None:
-        """Count a request."""
 
 
 class Connection:
@@ -59,21 +47,21 @@ class Connection:
 
     _ids = itertools.count(1)
 
-    def __init__(
-        self, websocket: ServerConnection, node: Node, site: Site, methods: Methods
-    ) -> None:
+    def __init__(self, websocket: ServerConnection, node: Node, site: Site) -> None:
         self.subscriptions: dict[str, Topic] = {}
         self._watches: dict[str, StorageWatch] = {}
         self._websocket = websocket
         self._node = node
         self._site = site
-        self._methods = methods
         self._waiting: deque[str] = deque()
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
         # Notifications of the call under way; None while there is none.
         self._behind: list[str] | None = None
+        # Method, the answer and what is to be told behind it.
         self._held: list[tuple[str, list[str]]] = []
+        # The same lists, by subscriptions that a held answer is yet to name.
+        self._unnamed: dict[str, list[str]] = {}
 
     async def run(self) -> None:
         """Serve until the client leaves."""
@@ -88,6 +76,7 @@ class Connection:
             self._node.listeners.discard(self)
             self.subscriptions.clear()
             self._watches.clear()
+            self._unnamed.clear()
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
@@ -99,14 +88,14 @@ class Connection:
             self._send([jsonrpc.error(error.request_id, error)])
             return
         self._behind = []
-        try:
-            answer = self._answer(request)
-        finally:
-            behind, self._behind = self._behind, None
+        known = len(self.subscriptions)
+        answer = self._answer(request)
+        behind, self._behind = self._behind, None
         if request.method.startswith(dev.PREFIX):
-            self._send([answer, *behind])
+            self._send([answer])
+            self._send_late(behind)
         elif applies(self._node.knobs.held, request.method):
-            self._hold(request.method, [answer, *behind])
+            self._hold(request.method, [answer, *behind], list(self.subscriptions)[known:])
         else:
             self._send_late([answer, *behind])
 
@@ -116,8 +105,11 @@ class Connection:
         for method, messages in held:
             if applies(self._node.knobs.held, method):
                 self._held.append((method, messages))
-            else:
-                self._send_late(messages)
+                continue
+            self._unnamed = {
+                name: each for name, each in self._unnamed.items() if each is not messages
+            }
+            self._send_late(messages)
 
     def cut(self) -> None:
         """End the connection without a goodbye."""
@@ -152,10 +144,12 @@ class Connection:
         if topic is None:
             return
         message = jsonrpc.notification(topic.value, subscription, value)
-        if self._behind is not None:
+        if subscription in self._unnamed:
+            self._unnamed[subscription].append(message)
+        elif self._behind is not None:
             self._behind.append(message)
         else:
-            self._send([message])
+            self._send_late([message])
 
     def best_head(self, block: Block) -> None:
         """See `Listener`."""
@@ -180,8 +174,7 @@ class Connection:
             self.notify(subscription, changes)
 
     def _answer(self, request: Request) -> str:
-        method = self._methods.find(request.method)
-        self._methods.count(request.method if method else UNKNOWN_METHOD)
+        method = self._site.find(request.method)
         try:
             if method is None:
                 raise jsonrpc.method_not_found(request.method)
@@ -201,8 +194,9 @@ class Connection:
             log.exception("%s failed", request.method)
             return jsonrpc.error(request.id, _INTERNAL)
 
-    def _hold(self, method: str, messages: list[str]) -> None:
+    def _hold(self, method: str, messages: list[str], subscriptions: list[str]) -> None:
         self._held.append((method, messages))
+        self._unnamed.update(dict.fromkeys(subscriptions, messages))
         if len(self._held) > MAX_HELD_ANSWERS:
             log.warning("more than %d answers held: connection cut", MAX_HELD_ANSWERS)
             self.cut()

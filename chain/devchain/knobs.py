@@ -58,7 +58,7 @@ class Knobs:
     """These methods answer with an internal error."""
 
     delay_s: float = 0.0
-    """Every answer comes so much later."""
+    """Every answer and every notification comes so much later."""
 
     refuse_connections: bool = False
     """New connections are answered with status 503."""

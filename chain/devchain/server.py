@@ -31,6 +31,9 @@ _NODE_METHODS: Final[dict[str, Method]] = {
     **system.METHODS,
 }
 
+_UNKNOWN: Final = "(unknown)"
+"""What requests for methods that do not exist are counted under."""
+
 
 class Server:
     """Serves a node to clients.
@@ -93,12 +96,10 @@ class Server:
             await self._listener.wait_closed()
 
     def find(self, name: str) -> Method | None:
-        """See `Methods`."""
-        return self._methods.get(name)
-
-    def count(self, name: str) -> None:
-        """See `Methods`."""
-        self._requests[name] += 1
+        """See `Site`."""
+        method = self._methods.get(name)
+        self._requests[name if method else _UNKNOWN] += 1
+        return method
 
     def apply_knobs(self) -> None:
         """See `Site`."""
@@ -144,7 +145,7 @@ class Server:
         return None
 
     async def _serve(self, websocket: ServerConnection) -> None:
-        connection = Connection(websocket, self._node, self, self)
+        connection = Connection(websocket, self._node, self)
         self._connections.add(connection)
         self._accepted += 1
         try:

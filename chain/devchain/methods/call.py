@@ -56,6 +56,9 @@ class Caller(Protocol):
 class Site(Protocol):
     """The server around the node."""
 
+    def find(self, name: str) -> Method | None:
+        """A method by its name, for a request that is counted."""
+
     def apply_knobs(self) -> None:
         """Take knobs into account that were changed."""
 

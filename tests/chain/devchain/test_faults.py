@@ -144,9 +144,14 @@ async def test_held_subscriptions_answer_before_they_tell() -> None:
     async with serving(new_node()) as place, place.client() as wire, place.client() as control:
         await control.call("dev_setKnobs", {"held": ["*"]})
         number = await wire.send("chain_subscribeNewHeads")
+        while not (await control.call("dev_counts"))["subscriptions"]:
+            pass
+        await control.call("dev_newBlocks")
         await control.call("dev_setKnobs", {"held": []})
         assert (await wire.message())["id"] == number
-        assert (await wire.message())["method"] == "chain_newHead"
+        assert await _numbers(wire, 2) == [0, 1]
+        await control.call("dev_newBlocks")
+        assert await _numbers(wire, 1) == [2]
 
 
 async def test_methods_fail() -> None:
@@ -178,6 +183,12 @@ async def test_answers_are_late() -> None:
             await wire.message()
         assert 0.05 <= loop.time() - begin < 100 * 0.05
         assert (await wire.call("dev_knobs"))["delay_s"] == 0.05
+        # Heads too, and never before the answer that names the subscription.
+        number = await wire.send("chain_subscribeNewHeads")
+        await wire.send("dev_newBlocks")
+        assert (await wire.message())["id"] == number + 1
+        assert (await wire.message())["id"] == number
+        assert await _numbers(wire, 2) == [0, 1]
 
 
 async def test_connections_are_dropped() -> None:
