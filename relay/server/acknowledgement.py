@@ -2,11 +2,12 @@
 
 acknowledged = handed to the transport - transport buffer - kernel queue (SIOCOUTQ)
 
-What reached the kernel is remembered at each look at a living transport, because a dying one
-reports an empty buffer: after a reset asyncio and uvloop throw it away. The kernel's own count
-stays true after a reset, for as long as the socket is open. `connection_lost` is called before
-either loop closes it, and a duplicate of the descriptor keeps it open while a discarded connection
-drains.
+A dying transport reports an empty buffer: after a reset asyncio and uvloop throw it away. Linux
+then says how many bytes were acknowledged in all (TCP_INFO); it is exact, so what the peer read is
+not repeated even if it was written after the last look. Elsewhere what reached the kernel is
+remembered at each look at a living transport. The kernel's counts stay true after a reset, for as
+long as the socket is open. `connection_lost` is called before either loop closes it, and a
+duplicate of the descriptor keeps it open while a discarded connection drains.
 
 Other kinds of sockets than plain TCP give less, never more:
 
@@ -26,6 +27,8 @@ import errno
 import fcntl
 import os
 import socket
+import struct
+import sys
 import termios
 from array import array
 from enum import Enum
@@ -33,6 +36,7 @@ from typing import Final
 
 SIOCOUTQ: Final[int] = termios.TIOCOUTQ
 TCP_CLOSE: Final = 7  # linux/tcp_states.h; the first byte of TCP_INFO
+_BYTES_ACKED: Final = struct.Struct("=120xQ")  # linux/tcp.h, struct tcp_info, since Linux 4.1
 _queue_size: Final = array("i", [0])  # reused by each look: no allocation on the hot path
 
 
@@ -51,7 +55,16 @@ class Outgoing:
     `sent` in its methods is the number of bytes written to the transport and not discarded.
     """
 
-    __slots__ = ("_acknowledged", "_clean", "_fd", "_in_kernel", "_kind", "_loop", "_transport")
+    __slots__ = (
+        "_acknowledged",
+        "_before",
+        "_clean",
+        "_fd",
+        "_in_kernel",
+        "_kind",
+        "_loop",
+        "_transport",
+    )
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -61,6 +74,7 @@ class Outgoing:
         self._clean: tuple[int, float] | None = None  # TLS: (sent, time) of the last empty look
         self._fd = -1
         self._kind = Kind.UNKNOWN
+        self._before: int | None = None  # TCP: bytes of the connection that are not counted here
         handle = transport.get_extra_info("socket")
         if handle is None:
             return
@@ -69,6 +83,9 @@ class Outgoing:
             self._kind = Kind.TLS
         elif handle.family in (socket.AF_INET, socket.AF_INET6):
             self._kind = Kind.TCP
+            total = _acknowledged_in_all(self._fd)
+            if total is not None:
+                self._before = total + _queue_bytes(self._fd)
         elif handle.family == socket.AF_UNIX:
             self._kind = Kind.UNIX
 
@@ -83,7 +100,9 @@ class Outgoing:
         if self._acknowledged == sent or self._fd < 0:
             return self._acknowledged
         in_kernel = self.look(sent)
-        if self._kind is Kind.TCP:
+        if self._before is not None and self._transport.is_closing():
+            arrived = min(sent, (_acknowledged_in_all(self._fd) or 0) - self._before)
+        elif self._kind is Kind.TCP:
             try:
                 fcntl.ioctl(self._fd, SIOCOUTQ, _queue_size)
             except OSError as error:
@@ -145,6 +164,22 @@ class Outgoing:
         if error.errno not in (errno.EINVAL, errno.ENOTTY, errno.EOPNOTSUPP):
             raise error
         self._kind = Kind.UNKNOWN
+
+
+def _acknowledged_in_all(fd: int) -> int | None:
+    """Bytes the peer's TCP acknowledged since the connection began; None where nobody counts."""
+    if sys.platform != "linux":
+        return None
+    # Family and kind are named only to save the look for them.
+    borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=fd)
+    try:
+        info = borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED.size)
+    finally:
+        borrowed.detach()
+    if len(info) < _BYTES_ACKED.size:
+        return None
+    (count,) = _BYTES_ACKED.unpack(info)
+    return int(count)
 
 
 def _queue_bytes(fd: int) -> int:

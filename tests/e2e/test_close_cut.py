@@ -1,0 +1,87 @@
+"""A client that says goodbye and is gone: the end of the connection right behind its close frame.
+
+Released clients and the systems under them do so, by ending the process or by a reset. What the
+client had read by then was acknowledged with the close frame at the latest, so nothing of it may
+come again; and what it had not been sent comes to its next connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+
+import pytest
+
+from tests.support.ledger import Ledger
+from tests.support.relay_process import RelayProcess, eventually
+from tests.support.rmb_client import RmbClient, connect, session
+from tests.support.world import fresh_twins
+
+# Code 1000 under a mask of zeros.
+CLOSE_FRAME = bytes.fromhex("88820000000003e8")
+LINGER_RESET = struct.pack("ii", 1, 0)
+ROUNDS = 40
+MESSAGES = 5
+
+
+def _cut(client: RmbClient, reset: bool) -> None:
+    """Close frame and the end of the connection in one go."""
+    transport = client.websocket.transport
+    handle = transport.get_extra_info("socket")
+    if reset:
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_RESET)
+    transport.write(CLOSE_FRAME)  # the buffer is empty: it goes to the kernel at once
+    transport.abort()
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+async def test_nothing_comes_again_after_a_goodbye(any_relay: RelayProcess, reset: bool) -> None:
+    one, two = fresh_twins(2)
+    ledger = Ledger()
+    page = ledger.sender()
+    async with session(any_relay.url, one) as sender:
+        for _ in range(ROUNDS):
+            client = await connect(any_relay.url, two)
+            got = ledger.receiver(client.key)
+            client.on_message = got.take
+            for _ in range(MESSAGES):
+                await sender.request(client.key, page.next_payload(client.key))
+            await eventually(lambda got=got: len(got.got) >= MESSAGES)
+            _cut(client, reset)
+            await client.closed()
+        await sender.barrier()
+        page.confirm(page.sent)
+        async with session(any_relay.url, two) as last:
+            ledger.receiver(last.key)
+            await last.barrier()
+            assert last.inbox.empty()
+    ledger.check()
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+async def test_nothing_read_comes_again_under_load(relay: RelayProcess, reset: bool) -> None:
+    """What was acknowledged and not read any more is lost to a client that leaves so."""
+    one, two = fresh_twins(2)
+    ledger = Ledger()
+    page = ledger.sender()
+    left = asyncio.Event()
+    async with session(relay.url, one) as sender:
+
+        async def send() -> None:
+            while not left.is_set():
+                for _ in range(8):
+                    await sender.request((two.id, None), page.next_payload((two.id, None)))
+                await sender.barrier()
+
+        sending = asyncio.create_task(send())
+        for _ in range(ROUNDS):
+            client = await connect(relay.url, two)
+            got = ledger.receiver(client.key)
+            client.on_message = got.take
+            await eventually(lambda got=got: len(got.got) >= MESSAGES)
+            _cut(client, reset)
+            await client.closed()
+        left.set()
+        await sending
+    assert not ledger.duplicates()
