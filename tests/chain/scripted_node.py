@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ Answer = Callable[[ServerConnection, dict[str, Any]], None]
 
 
 @contextmanager
-def scripted_node(answer: Answer) -> Iterator[str]:
+def scripted_node(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """Serve until the block ends; yields the address."""
 
     def converse(websocket: ServerConnection) -> None:
@@ -26,11 +27,11 @@ def scripted_node(answer: Answer) -> Iterator[str]:
         except ConnectionClosed:
             return
 
-    with serve(converse, "127.0.0.1", 0, compression=None, close_timeout=1) as server:
+    with serve(converse, "127.0.0.1", 0, ssl=tls, compression=None, close_timeout=1) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+            yield f"{'wss' if tls else 'ws'}://127.0.0.1:{server.socket.getsockname()[1]}"
         finally:
             server.shutdown()
             thread.join()

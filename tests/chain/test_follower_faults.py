@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chain import bounds
 from chain.client import Head, Twins
 from chain.rotation import Rotation
 from proto.chain.headers import from_hex
@@ -185,6 +186,19 @@ def test_errors_of_the_node(devchain: Devchain, method: str) -> None:
         devchain.set(failing=[])
         mirror = running.wait_for_head(1)
     assert mirror.changed == [(1, b"later.example", 1)]
+    assert mirror.flushes == [0]
+
+
+def test_an_answer_that_never_comes(devchain: Devchain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "CALL_S", 0.5)
+    with following(devchain.url) as running:
+        running.wait_for_head(0)
+        devchain.set(held=["state_getStorage"])
+        devchain.put_twin(twin(1), "late.example")
+        running.wait(lambda _, progress: "no answer in time" in progress.last_error)
+        devchain.set(held=[])
+        mirror = running.wait_for_head(1)
+    assert mirror.changed == [(1, b"late.example", 1)]
     assert mirror.flushes == [0]
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from chain import bounds
 from chain.errors import NodeError, NodeSilentError, RpcError, StateDiscardedError
 from chain.rpc import Connection, TextSocket
 from tests.chain.scripted_node import Answer, result, scripted_node
+from tests.support.certificates import make_certificate
 from tests.support.redis_servers import free_port
 
 Request = dict[str, Any]
@@ -182,6 +185,21 @@ def test_something_listens_that_says_nothing() -> None:
         with pytest.raises(NodeSilentError, match=r"no connection within 0\.2 s"):
             Connection(url, timeout_s=0.2)
         assert time.monotonic() - start < 2
+
+
+def test_a_certificate_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate, key = make_certificate(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key)
+    with scripted_node(lambda w, request: result(w, request, "fine"), tls) as url:
+        with pytest.raises(NodeError, match="certificate verify failed"):
+            Connection(url)
+        with pytest.raises(NodeError):
+            Connection(url.replace("wss:", "ws:"), timeout_s=5)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        connection = Connection(url)
+        assert connection.call("x") == "fine"
+        connection.close()
 
 
 def test_notifications_are_kept_apart_from_answers() -> None:
