@@ -56,6 +56,11 @@ class Answer(NamedTuple):
         """Whether it is refused for good."""
         return 400 <= self.status < 500
 
+    @property
+    def temporary(self) -> bool:
+        """Whether a later try may be accepted."""
+        return self.status >= 500
+
 
 RETRY_AFTER_S: Final = 1
 """For what passes by itself. The reference does not read it; ours has its own back-off."""

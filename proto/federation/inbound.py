@@ -7,7 +7,7 @@ after this. Only relays make envelopes without a source, and those are errors: n
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -19,20 +19,13 @@ from proto.rmb.reasons import MessageReason
 _parse = pb.Envelope.FromString
 
 
-class Examined(NamedTuple):
-    """The verdict on one envelope.
+Examined: TypeAlias = tuple[pb.Envelope | None, SessionKey | None, int, MessageReason | None]
+"""The verdict on one envelope: envelope, destination, source, reason.
 
-    Attributes:
-        envelope: parsed; None where the bytes are none.
-        destination: the session it is for; None only with a reason.
-        source: twin that must have signed it; 0 for an error that a relay made.
-        reason: why it is refused.
-    """
-
-    envelope: pb.Envelope | None
-    destination: SessionKey | None
-    source: int
-    reason: MessageReason | None
+The envelope is None where the bytes are none; the destination only where a reason says why it is
+refused. The source is the twin that must have signed it, 0 for an error that a relay made. A plain
+tuple, as that of `proto.rmb.inbound`.
+"""
 
 
 def examine(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Examined:
@@ -43,21 +36,21 @@ def examine(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Examined:
         bounds: sizes the fields may have.
     """
     if not raw:
-        return Examined(None, None, 0, MessageReason.EMPTY)
+        return None, None, 0, MessageReason.EMPTY
     try:
         envelope = _parse(raw)
     except DecodeError:
-        return Examined(None, None, 0, MessageReason.UNPARSABLE)
+        return None, None, 0, MessageReason.UNPARSABLE
     destination = envelope.destination
     twin, source = destination.twin, envelope.source.twin
     if not twin:
-        return Examined(envelope, None, source, MessageReason.MISSING_DESTINATION)
+        return envelope, None, source, MessageReason.MISSING_DESTINATION
     key = from_message(destination)
     if _has_large_field(envelope, len(raw), key[1], bounds):
-        return Examined(envelope, None, source, MessageReason.TOO_LARGE)
+        return envelope, None, source, MessageReason.TOO_LARGE
     if not source and not envelope.HasField("error"):
-        return Examined(envelope, None, source, MessageReason.BAD_SIGNATURE)
-    return Examined(envelope, (twin, key[1]), source, None)
+        return envelope, None, source, MessageReason.BAD_SIGNATURE
+    return envelope, (twin, key[1]), source, None
 
 
 def _has_large_field(
@@ -65,9 +58,9 @@ def _has_large_field(
 ) -> bool:
     # A field is not larger than the envelope, so most envelopes need no look at theirs.
     connection_bytes = bounds.connection_bytes
-    if _above(connection or "", connection_bytes):
+    if connection and _above(connection, connection_bytes):
         return True
-    if _above(envelope.source.connection, connection_bytes):
+    if (own := envelope.source.connection) and _above(own, connection_bytes):
         return True
     if size_bytes <= bounds.unchecked_bytes:
         return False

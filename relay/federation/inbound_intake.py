@@ -6,17 +6,20 @@
     check     the destination belongs here, the source has signed   `verification`
     store     limits, then the group commit, as for a message of a session here
 
-All waiting comes before *store*, which decides about the messages of a request in one go and in
-their order: what a session of another relay sends arrives in the order it came in. What was handed
-to the group commit is answered when the commit is decided, however long that takes: a refusal
+All waiting for facts comes before *store*, which decides about the messages of a request in their
+order: what a session of another relay sends arrives in the order it came in. What was handed to
+the group commit is answered when the commit is decided, however long that takes: a refusal
 meanwhile would have the message sent, and stored, twice.
+
+A batch of 512 would hold up the loop for some 20 ms: each step goes by slices, between which others
+have their turn, and signatures of one slice are checked while the next one is looked at.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
@@ -47,6 +50,8 @@ LOOK_UPS: Final = 1024
 ADDRESS_LOOK_UPS_PER_S: Final = 500
 """... and begun per second and address: unknown twins are cheap to name."""
 BURST_S: Final = 5
+SLICE: Final = 64
+"""Messages of a request that one turn of the loop looks at: less than a millisecond."""
 
 Records = dict[int, TwinRecord | TwinLookupError | None]
 
@@ -86,11 +91,11 @@ class Arrival:
 
 
 class _Commits:
-    """Waits until some batches are decided."""
+    """Waits until the batches with messages of one request are decided."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.done: asyncio.Future[None] = loop.create_future()
+    def __init__(self) -> None:
         self._undecided = 0
+        self._done = asyncio.Event()
 
     def watch(self, batch: Batch) -> None:
         self._undecided += 1
@@ -98,8 +103,13 @@ class _Commits:
 
     def batch_done(self) -> None:
         self._undecided -= 1
-        if not self._undecided and not self.done.done():
-            self.done.set_result(None)
+        self._done.set()
+
+    async def decided(self) -> None:
+        """Returns when all that were watched are."""
+        while self._undecided:
+            self._done.clear()
+            await self._done.wait()
 
 
 class Intake:
@@ -136,16 +146,14 @@ class Intake:
         self.under_way += 1
         begun: list[Mark] = []
         try:
-            for arrival in arrivals:
-                self._examine(arrival)
-                if arrival.mark is not None and arrival.answer is None:
-                    self._begin(arrival, arrival.mark, begun)
+            async for part in _slices(arrivals):
+                for arrival in part:
+                    self._examine(arrival)
+                    if arrival.mark is not None and arrival.answer is None:
+                        self._begin(arrival, arrival.mark, begun)
             await self._find_repeats(_open(arrivals))
             records = await self._records(_open(arrivals), partner, address)
-            for arrival in _open(arrivals):
-                self._place(arrival, records, partner)
-            if not partner.trusted:
-                await self._verify(_open(arrivals), records)
+            await self._check(_open(arrivals), records, partner)
             await self._ask_presence(_open(arrivals))
             await self._store(arrivals, partner)
         finally:
@@ -219,6 +227,15 @@ class Intake:
             return error
         finally:
             self._looking_up -= 1
+
+    async def _check(self, arrivals: list[Arrival], records: Records, partner: Partner) -> None:
+        verifying: list[asyncio.Task[None]] = []
+        async for part in _slices(arrivals):
+            for arrival in part:
+                self._place(arrival, records, partner)
+            if not partner.trusted:
+                verifying.append(self._worker.loop.create_task(self._verify(_open(part), records)))
+        await asyncio.gather(*verifying)
 
     def _place(self, arrival: Arrival, records: Records, partner: Partner) -> None:
         """Does the destination belong here, and may the source send here?"""
@@ -301,10 +318,25 @@ class Intake:
     # --- storing ------------------------------------------------------------------------------
 
     async def _store(self, arrivals: list[Arrival], partner: Partner) -> None:
-        worker = self._worker
-        commit = worker.commit
-        now_s = worker.wall_s()
+        now_s = self._worker.wall_s()
         held_back: set[int] = set()  # destination twins with a message that comes again later
+        commits = _Commits()
+        stored: list[Arrival] = []
+        async for part in _slices(arrivals):
+            for arrival in stored:
+                if arrival.answer is not None:  # storage was full, meanwhile
+                    held_back.add(arrival.destination[0])
+            stored += self._store_slice(part, held_back, commits, now_s)
+        await commits.decided()
+        for arrival in stored:
+            if arrival.answer is None:
+                arrival.answer = TAKEN
+                self._partners.heard(partner, arrival.relays)
+
+    def _store_slice(
+        self, arrivals: list[Arrival], held_back: set[int], commits: _Commits, now_s: float
+    ) -> list[Arrival]:
+        worker = self._worker
         stored: dict[Batch, list[Arrival]] = {}
         for arrival in arrivals:
             twin = arrival.destination[0]
@@ -314,24 +346,18 @@ class Intake:
                 self._admit(arrival, now_s)
                 if arrival.answer is None:
                     destination = worker.destination(arrival.destination)
-                    batch = commit.add(destination, arrival.payload, arrival, arrival.envelope)
+                    batch = worker.commit.add(
+                        destination, arrival.payload, arrival, arrival.envelope
+                    )
                     stored.setdefault(batch, []).append(arrival)
-            if arrival.answer is not None and arrival.answer.status == 503:
+            if arrival.answer is not None and arrival.answer.temporary:
                 held_back.add(twin)
-        if not stored:
-            return
-        commits = _Commits(worker.loop)
         for batch, members in stored.items():
             # Nothing was written since they were added, so this is in the MULTI with them.
             for command in self.memory.note([each.mark for each in members if each.mark], now_s):
                 batch.outgoing.append((command, _ignore))
             commits.watch(batch)
-        await commits.done
-        for members in stored.values():
-            for arrival in members:
-                if arrival.answer is None:
-                    arrival.answer = TAKEN
-                    self._partners.heard(partner, arrival.relays)
+        return [arrival for members in stored.values() for arrival in members]
 
     def _admit(self, arrival: Arrival, now_s: float) -> None:
         """The limit of the source twin, and the room in the destination's queue."""
@@ -364,6 +390,13 @@ class Intake:
             if meter.first_hit():
                 log.warning("twin %d is over its limit (%s), through another relay", source, over)
         return over
+
+
+async def _slices(arrivals: list[Arrival]) -> AsyncIterator[list[Arrival]]:
+    for first in range(0, len(arrivals), SLICE):
+        if first:
+            await asyncio.sleep(0)
+        yield arrivals[first : first + SLICE]
 
 
 def _open(arrivals: Iterable[Arrival]) -> list[Arrival]:

@@ -1,0 +1,78 @@
+"""The verdict on envelopes of other relays, for any bytes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proto.federation.inbound import examine
+from proto.rmb import types_pb2 as pb
+from proto.rmb.address import from_message
+from proto.rmb.bounds import Bounds
+from proto.rmb.reasons import MessageReason
+from tests.proto.rmb import strategies
+
+
+def envelope(**fields: object) -> pb.Envelope:
+    made = pb.Envelope(uid="u", **fields)  # type: ignore[arg-type]
+    made.source.twin = 7
+    made.destination.twin = 8
+    made.request.command = "c"
+    return made
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_have_one_verdict(raw: bytes) -> None:
+    made, destination, source, reason = examine(raw)
+    assert (destination is None) == (reason is not None)
+    assert made is not None or reason in (MessageReason.EMPTY, MessageReason.UNPARSABLE)
+    assert destination is None or destination[0] > 0
+    assert source or reason is not None or made.HasField("error")  # type: ignore[union-attr]
+
+
+@given(strategies.envelopes())
+def test_any_envelope_is_for_its_destination(sent: pb.Envelope) -> None:
+    made, destination, source, reason = examine(sent.SerializeToString() or b"\x0a\x00")
+    assert source == sent.source.twin
+    if reason is None:
+        assert made == sent
+        assert destination == from_message(sent.destination)
+        assert source or sent.HasField("error")
+    elif reason is MessageReason.MISSING_DESTINATION:
+        assert not sent.destination.twin
+    else:
+        assert reason is MessageReason.BAD_SIGNATURE
+        assert not source and not sent.HasField("error")
+
+
+def test_empty_and_absent_connections_are_different_sessions() -> None:
+    sent = envelope()
+    assert examine(sent.SerializeToString())[1] == (8, None)
+    sent.destination.connection = ""
+    assert examine(sent.SerializeToString())[1] == (8, "")
+
+
+def test_only_errors_may_be_without_a_source() -> None:
+    sent = envelope()
+    sent.ClearField("source")
+    assert examine(sent.SerializeToString())[3] is MessageReason.BAD_SIGNATURE
+    sent.error.message = "destination offline"
+    assert examine(sent.SerializeToString())[1:] == ((8, None), 0, None)
+
+
+@pytest.mark.parametrize("field", ["uid", "tags", "relays", "source", "destination"])
+@pytest.mark.parametrize("character", ["x", "é", "\U0001f600"])
+def test_fields_are_bounded_in_bytes(field: str, character: str) -> None:
+    size = len(character.encode())
+    bounds = Bounds(uid_bytes=40, tags_bytes=40, relays_bytes=40, connection_bytes=40)
+    for count, fits in ((40 // size, True), (40 // size + 1, False)):
+        sent = envelope(plain=bytes(100))
+        if field in ("source", "destination"):
+            getattr(sent, field).connection = character * count
+        elif field == "relays":
+            sent.relays.extend(["", character * count])
+        else:
+            setattr(sent, field, character * count)
+        reason = examine(sent.SerializeToString(), bounds)[3]
+        assert reason is (None if fits else MessageReason.TOO_LARGE)

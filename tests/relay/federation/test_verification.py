@@ -1,0 +1,102 @@
+"""Checking signatures in real child processes, and in the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import psutil
+import pytest
+
+from proto.identity.signing import KeyType, SigningKey
+from relay.federation.verification import WAITING, Check, ChecksFullError, Verification
+from tests.support.identities import twin
+from tests.support.relay_process import eventually
+
+DIGEST = bytes(range(16))
+SIGNERS = [
+    twin(1).signing_key,
+    SigningKey.from_mini_secret(twin(2).mini_secret, KeyType.ED25519),  # a test key
+]
+GOOD = [Check(key.account, DIGEST, key.sign(DIGEST)) for key in SIGNERS]
+BAD = [
+    GOOD[0]._replace(digest=bytes(16)),
+    GOOD[0]._replace(account=GOOD[1].account),
+    GOOD[0]._replace(account=b""),
+    GOOD[0]._replace(signature=b""),
+    GOOD[0]._replace(signature=GOOD[0].signature[:64]),
+    GOOD[0]._replace(signature=GOOD[0].signature + b"x"),
+    GOOD[0]._replace(signature=b"x" + GOOD[0].signature[1:]),
+    GOOD[0]._replace(signature=b"e" + GOOD[0].signature[1:]),
+]
+
+
+@contextlib.asynccontextmanager
+async def verification(processes: int) -> AsyncIterator[Verification]:
+    checks = Verification(processes)
+    try:
+        yield checks
+    finally:
+        await checks.stop()
+
+
+def children() -> list[psutil.Process]:
+    return [
+        child
+        for child in psutil.Process().children()
+        if "relay.federation.verifier" in child.cmdline()
+    ]
+
+
+@pytest.mark.parametrize("processes", [0, 1, 2])
+async def test_verdicts_come_in_order(processes: int) -> None:
+    async with verification(processes) as checks:
+        await checks.verify(GOOD)
+        await eventually(lambda: len(children()) == processes)
+        rounds = [[*GOOD, *BAD][n % 5 :] * (n % 7) for n in range(60)]
+        verdicts = await asyncio.gather(*(checks.verify(each) for each in rounds))
+        assert verdicts == [[check in GOOD for check in each] for each in rounds]
+        assert checks.waiting == 0
+    assert children() == []
+
+
+async def test_no_process_is_there_before_it_is_needed() -> None:
+    async with verification(1) as checks:
+        assert children() == []
+        assert await checks.verify([]) == []
+        assert checks.restarts == 0
+
+
+async def test_what_a_dead_process_was_to_check_is_checked_here() -> None:
+    async with verification(1) as checks:
+        await checks.verify(GOOD)
+        (child,) = await eventually(children)
+        many = [*GOOD, *BAD] * 100
+        waiting = [asyncio.create_task(checks.verify(many)) for _ in range(3)]
+        await asyncio.sleep(0)
+        child.kill()
+        for task in waiting:
+            assert await task == [check in GOOD for check in many]
+        await eventually(lambda: checks.restarts == 1)
+        assert await checks.verify(GOOD) == [True, True]
+        await eventually(children)
+
+
+async def test_what_may_wait_is_bounded() -> None:
+    async with verification(0) as checks:
+        first = asyncio.create_task(checks.verify(GOOD * 20))
+        await asyncio.sleep(0)
+        with pytest.raises(ChecksFullError):
+            await checks.verify(GOOD[:1] * WAITING)
+        assert await first == [True] * 40
+
+
+async def test_the_loop_goes_on_meanwhile() -> None:
+    async with verification(0) as checks:
+        turns = 0
+        task = asyncio.create_task(checks.verify(GOOD * 100))
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 10
