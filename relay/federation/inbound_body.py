@@ -116,6 +116,8 @@ async def send_early_answer(
                 if event["type"] == "http.disconnect" or not event.get("more_body"):
                     break
                 thrown_away += len(event.get("body", b""))
+            else:
+                await asyncio.sleep(LINGER_S)  # unread, but the client has time for the answer
     except TimeoutError:
         pass
     await send({"type": "http.response.body", "body": b""})

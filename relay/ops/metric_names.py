@@ -47,6 +47,19 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_redis_reconnects_total", "counter", "Connections to Redis made again."),
     Metric("relay_redis_went_back_total", "counter", "Times Redis was seen to have lost writes."),
     Metric("relay_check_found_total", "counter", "Messages only the periodic check found."),
+    # Federation, of each worker.
+    Metric("federation_inbound_accepted_total", "counter", "Messages of other relays taken."),
+    Metric("federation_inbound_repeated_total", "counter", "Repeats of them, not taken again."),
+    Metric(
+        "federation_inbound_refused_total",
+        "counter",
+        "Messages or requests of other relays refused.",
+        ("status", "reason"),
+    ),
+    Metric("federation_inbound_checks_waiting", "gauge", "Signatures that wait to be checked."),
+    Metric("federation_inbound_checkers_restarted_total", "counter", "Checkers that ended."),
+    Metric("federation_inbound_forgotten_total", "counter", "Messages not noted against repeats."),
+    Metric("federation_start_failures_total", "counter", "Deliveries that could not be begun."),
     # Federation, from Redis: what all workers and drainers did together.
     Metric("federation_message_success", "counter", "Messages another relay took.", ("relay",)),
     Metric("federation_message_error", "counter", "Failed tries at another relay.", ("relay",)),

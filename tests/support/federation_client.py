@@ -16,6 +16,7 @@ from tests.support import envelopes
 from tests.support.envelopes import SessionKey
 from tests.support.identities import Twin
 from tests.support.raw_http import Answer, read_answer, tcp
+from tests.support.redis_servers import RedisServer
 
 
 def signed(
@@ -29,6 +30,22 @@ def signed(
     envelope = envelopes.request((source.id, sid), destination, payload, **fields)  # type: ignore[arg-type]
     challenge.sign(envelope, source.signing_key)
     return envelope
+
+
+def record(number: int, envelope: pb.Envelope, *, retry: bool = False) -> batch.Record:
+    """One message of a batch."""
+    return batch.Record(b"3-%d-0" % number, retry, envelope.SerializeToString())
+
+
+def decide(server: RedisServer, domain: str, flags: str) -> None:
+    """What the operator's pages publish about a relay."""
+    server.run("HSET", "relay:control", f"relay:{domain}", flags)
+    server.run("HINCRBY", "relay:control", "version", 1)
+
+
+def queued(server: RedisServer, twin: Twin) -> list[bytes]:
+    """What waits for a twin's session without sid."""
+    return [fields[b"_"] for _, fields in server.run("XRANGE", f"stream:{twin.id}", "-", "+")]
 
 
 class FederationClient:

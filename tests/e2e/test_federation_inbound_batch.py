@@ -1,0 +1,145 @@
+"""The batch form between relays of one kind, and repeats after a lost answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+from proto.federation import batch
+from tests.support.federation_client import (
+    federation,
+    queued,
+    record,
+    signed,
+)
+from tests.support.refused_envelopes import refused_envelopes
+from tests.support.relay_process import RelayProcess, eventually
+from tests.support.rmb_client import session
+from tests.support.world import (
+    ELSEWHERE_TWIN,
+    fresh_twins,
+)
+
+FAR = ELSEWHERE_TWIN
+FAR_DOMAIN = "elsewhere.example"
+
+
+async def test_a_batch_is_delivered_in_order(any_relay: RelayProcess) -> None:
+    one, two = fresh_twins(2)
+    async with (
+        session(any_relay.url, one) as first,
+        session(any_relay.url, two) as second,
+        federation(any_relay.port) as other,
+    ):
+        for start in (0, 512):
+            records = [
+                record(n, signed(FAR, (first if n % 2 else second).key, b"%d" % n))
+                for n in range(start, start + 512)
+            ]
+            assert await other.deliver_batch(records) == (202,) * 512
+        for client, odd in ((first, 1), (second, 0)):
+            got = [int(each.plain) for each in await client.receive_many(512)]
+            assert got == list(range(odd, 1024, 2))
+
+
+async def test_a_batch_has_a_status_for_each(relay: RelayProcess) -> None:
+    cases = list(refused_envelopes().values())
+    (one,) = fresh_twins(1)
+    good = signed(FAR, (one.id, None))
+    records, expected = [], []
+    for number, (status, body, _) in enumerate(cases):
+        content = body if isinstance(body, bytes) else body.SerializeToString()
+        records.append(batch.Record(b"1-%d-0" % number, False, content))
+        records.append(record(100 + number, good))
+        expected += [status, 202]
+    async with federation(relay.port) as other:
+        assert list(await other.deliver_batch(records)) == expected
+    async with session(relay.url, one) as client:
+        assert len(await client.receive_many(len(cases))) == len(cases)
+
+
+async def test_later_messages_wait_for_one_refused_for_now(start_server, start_relay) -> None:
+    server = start_server()
+    relay = start_relay(server, settings={"limits.count": "5", "limits.size": "100000"})
+    one, two, noisy = fresh_twins(3)
+    records = [record(n, signed(noisy, (one.id, None), b"%d" % n)) for n in range(6)]
+    records.append(record(6, signed(FAR, (one.id, None), b"after it, from another twin")))
+    records.append(record(7, signed(FAR, (two.id, None), b"to another twin")))
+    async with federation(relay.port) as other:
+        assert await other.deliver_batch(records) == (202,) * 5 + (503, 503, 202)
+        assert len(queued(server, one)) == 5
+
+
+async def test_what_is_no_batch(relay: RelayProcess) -> None:
+    async with federation(relay.port) as other:
+        assert (await other.post(b"", batch.PATH)).status == 400
+        assert (await other.post(b"\x05abc", batch.PATH)).status == 400
+        assert (await other.post(b"\x03\xff\xff\xff", batch.PATH)).status == 400
+        assert await other.deliver_batch([]) == ()
+        many = b"\x02aa" + b"\x01i\x00\x00" * 513
+        assert (await other.post(many, batch.PATH)).status == 413
+    async with federation(relay.port) as other:
+        assert (await other.post(bytes((4 << 20) + 1), batch.PATH)).status == 413
+
+
+async def test_a_relay_that_does_not_offer_batches_404(start_relay) -> None:
+    relay = start_relay(settings={"federation.batch": "false"})
+    (one,) = fresh_twins(1)
+    envelope = signed(FAR, (one.id, None))
+    async with federation(relay.port) as other:
+        body = batch.encode(b"aa", [record(1, envelope)])
+        assert (await other.post(body, batch.PATH)).status == 404
+        answer = await other.post(envelope)
+        assert answer.status == 202 and "rmb-federation" not in answer.headers
+
+
+async def test_repeats_are_taken_once_over_a_restart_of_the_worker(
+    start_server, start_relay
+) -> None:
+    server = start_server(append_fsync="always")
+    relay = start_relay(server)
+    (one,) = fresh_twins(1)
+    sent = [signed(FAR, (one.id, None), b"%d" % n) for n in range(4)]
+    async with federation(relay.port) as other:
+        assert (await other.deliver(sent[0], "1-0-0")).status == 202
+        assert (await other.deliver(sent[0], "1-0-0", retry=True)).status == 202
+        records = [record(n, each) for n, each in enumerate(sent[1:], 1)]
+        assert await other.deliver_batch(records[:2]) == (202, 202)
+    relay.kill()
+    relay.start()
+    async with federation(relay.port) as other:
+        again = [each._replace(retry=True) for each in records]
+        assert await other.deliver_batch(again) == (208, 208, 202)
+        assert (await other.deliver(sent[0], "1-0-0", retry=True)).status == 202
+        # Another relay's, another name, another envelope: each is another message.
+        assert (await other.deliver(sent[0], "1-0-0", relay_id="bb", retry=True)).status == 202
+        assert (await other.deliver(sent[0], "1-9-0", retry=True)).status == 202
+        assert (await other.deliver(sent[1], "1-0-0", retry=True)).status == 202
+    assert queued(server, one) == [
+        each.SerializeToString() for each in (*sent, sent[0], sent[0], sent[1])
+    ]
+    await eventually(lambda: relay.counted("federation_inbound_repeated_total") == 3)
+    for key in server.run("KEYS", "federation:seen:*"):
+        assert 0 < server.run("TTL", key) <= 660
+
+
+async def test_a_repeat_while_the_first_is_under_way_is_not_taken(
+    start_server, start_relay
+) -> None:
+    """The answer was lost because Redis hangs: the repeat must not be stored beside it."""
+    server = start_server()
+    relay = start_relay(server)
+    (one,) = fresh_twins(1)
+    envelope = signed(FAR, (one.id, None))
+    async with federation(relay.port) as first, federation(relay.port) as second:
+        assert (await first.post(signed(FAR, (one.id, None)))).status == 202
+        server.pause()
+        try:
+            waiting = asyncio.create_task(first.deliver(envelope, "1-1-0"))
+            await asyncio.to_thread(relay.get, "/live")
+            answer = await second.deliver(envelope, "1-1-0", retry=True)
+            assert (answer.status, answer.body) == (503, b"the same delivery is under way")
+        finally:
+            server.resume()
+        assert (await waiting).status == 202
+        assert (await second.deliver(envelope, "1-1-0", retry=True)).status == 202
+    assert len(queued(server, one)) == 2

@@ -1,0 +1,114 @@
+"""What the operator decided about other relays, and what is noted of them."""
+
+from __future__ import annotations
+
+from tests.support import envelopes
+from tests.support.federation_client import (
+    decide,
+    federation,
+    record,
+    signed,
+)
+from tests.support.relay_process import eventually
+from tests.support.world import (
+    BOTH_TWIN,
+    ELSEWHERE_TWIN,
+    PORT_DOMAIN_TWIN,
+    UNKNOWN_TWIN,
+    fresh_twins,
+)
+
+FAR = ELSEWHERE_TWIN
+FAR_DOMAIN = "elsewhere.example"
+
+
+async def test_trust_needs_name_and_address(start_server, start_relay) -> None:
+    server = start_server()
+    relay = start_relay(server)
+    (one,) = fresh_twins(1)
+    unsigned = envelopes.request((FAR.id, None), (one.id, None))
+    near, far = "127.0.0.1:9", "192.0.2.1"
+    async with federation(relay.port) as other:
+        assert (await other.deliver(unsigned, relay=near)).status == 403
+        decide(server, near, "trusted")
+        decide(server, far, "trusted paused")
+
+        async def trusted() -> bool:
+            return (await other.deliver(unsigned, relay=near)).status == 202
+
+        await eventually(trusted)
+        assert (await other.deliver(unsigned)).status == 202, "the reference kind has no name"
+        assert await other.deliver_batch([record(1, unsigned)], relay=near) == (202,)
+        assert (await other.deliver(unsigned, relay=far)).status == 403, "calls from elsewhere"
+        assert (await other.deliver(unsigned, relay="127.0.0.1:10")).status == 403
+        unsigned.source.twin = UNKNOWN_TWIN.id
+        assert (await other.deliver(unsigned, relay=near)).status == 403
+        decide(server, near, "")
+
+        async def not_trusted() -> bool:
+            return (await other.deliver(unsigned, relay=near)).status == 403
+
+        await eventually(not_trusted)
+
+
+async def test_blocked_relays_are_refused(start_server, start_relay) -> None:
+    server = start_server()
+    relay = start_relay(server)
+    one, local = fresh_twins(2)
+    decide(server, FAR_DOMAIN, "blocked")
+    here = (one.id, None)
+    async with federation(relay.port) as other:
+
+        async def refused() -> bool:
+            return (await other.post(signed(FAR, here))).status == 403
+
+        await eventually(refused)
+        assert (await other.post(signed(BOTH_TWIN, here))).status == 403
+        assert (await other.post(signed(PORT_DOMAIN_TWIN, here))).status == 202, "has another"
+        assert (await other.post(signed(local, here))).status == 202
+        assert (await other.deliver_batch([record(1, signed(FAR, here))])) == (403,)
+    async with federation(relay.port) as other:
+        answer = await other.deliver(signed(local, here), relay=FAR_DOMAIN)
+        assert (answer.status, answer.body) == (403, b"relay is blocked")
+
+
+async def test_a_banned_twin_is_refused(start_server, start_relay) -> None:
+    server = start_server()
+    relay = start_relay(server)
+    one, two = fresh_twins(2)
+    server.run("HSET", "relay:control", f"ban:{one.id}", "spam")
+    server.run("HINCRBY", "relay:control", "version", 1)
+    async with federation(relay.port) as other:
+
+        async def refused() -> bool:
+            return (await other.post(signed(one, (two.id, None)))).status == 403
+
+        await eventually(refused)
+        answer = await other.post(signed(FAR, (one.id, None)))
+        assert (answer.status, answer.body) == (403, b"twin is banned")
+
+
+async def test_partners_are_heard_and_counted(start_server, start_relay) -> None:
+    server = start_server()
+    relay = start_relay(server)
+    one, local = fresh_twins(2)
+    here = (one.id, None)
+    now = server.run("TIME")[0]
+    async with federation(relay.port) as other:
+        for number in range(3):
+            assert (await other.post(signed(FAR, here, b"%d" % number))).status == 202
+        sent = signed(PORT_DOMAIN_TWIN, here)
+        assert (await other.deliver(sent, relay="127.0.0.1:8080")).status == 202
+        assert (await other.deliver(sent, relay=FAR_DOMAIN)).status == 202
+        assert (await other.deliver(sent, relay="liar.example")).status == 202
+        assert (await other.deliver(signed(local, here), relay="liar.example")).status == 202
+        forged = envelopes.request((FAR.id, None), here)
+        assert (await other.deliver(forged, relay=FAR_DOMAIN)).status == 403
+    first = PORT_DOMAIN_TWIN.relays.split("_")[0]
+    await eventually(lambda: server.run("HGET", f"federation:relay:{FAR_DOMAIN}", "received"))
+    await eventually(
+        lambda: server.run("HGET", f"federation:relay:{FAR_DOMAIN}", "received") == b"4"
+    )
+    assert server.run("HGET", f"federation:relay:{first}", "received") == b"2"
+    assert float(server.run("HGET", f"federation:relay:{FAR_DOMAIN}", "heard")) >= now
+    assert server.run("SMEMBERS", "federation:relays") == {FAR_DOMAIN.encode(), first.encode()}
