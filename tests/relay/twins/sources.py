@@ -33,6 +33,7 @@ class ScriptedSource:
         self.open = asyncio.Event()
         self.open.set()
         self.away = False
+        self.known: dict[int, TwinRecord] = {}
 
     async def fetch(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
         self.fetches.append(tuple(ids))
@@ -41,7 +42,7 @@ class ScriptedSource:
         self.asked.set()
         await self.open.wait()
         if self.away:
-            raise TwinSourceError("away")
+            raise TwinSourceError("away", self.known)
         return answer
 
     async def asked_times(self, count: int) -> None:

@@ -329,7 +329,78 @@ async def test_close_ends_what_waits(clock: StillClock) -> None:
         await waiting
 
 
+async def test_what_a_failing_source_knows_is_used(clock: StillClock) -> None:
+    source = ScriptedSource(7, 8)
+    source.away = True
+    source.known = {7: record(7)}
+    cache = TwinCache(source, None, clock)
+    seven, eight = await asyncio.gather(cache.look_up(7), cache.look_up(8), return_exceptions=True)
+    assert seven == record(7)
+    assert isinstance(eight, TwinLookupError)
+    # As any stale twin: asked for again in the background, once a second.
+    source.away = False
+    source.twins[7] = record(7, version=2)
+    clock.now += bounds.RETRY_S
+    assert cache.get(7) == record(7)
+    await settle()
+    assert cache.get(7) == record(7, version=2)
+
+
+async def test_a_stale_twin_is_used_while_the_source_is_slow(
+    clock: StillClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "PATIENCE_S", 0.01)
+    source = ScriptedSource(7)
+    cache = TwinCache(source, None, clock)
+    await cache.look_up(7)
+    cache.invalidate(None)
+    source.open.clear()
+    source.twins[7] = record(7, version=2)
+    assert await cache.look_up(7) == record(7)
+    source.open.set()
+    await settle()
+    assert cache.get(7) == record(7, version=2)
+
+
 # The shared hash
+
+
+async def test_a_slow_source_does_not_hold_up_what_the_hash_knows(
+    clock: StillClock, redis: Redis
+) -> None:
+    await TwinCache(ScriptedSource(7, 8), redis, clock, wall_clock=clock).look_up(7)
+    source = ScriptedSource(*range(1, 2000))
+    source.open.clear()
+    cache = TwinCache(source, redis, clock, wall_clock=clock)
+    unknown = [asyncio.create_task(cache.look_up(twin)) for twin in range(100, 1900)]
+    await source.asked.wait()
+    assert await cache.look_up(7) == record(7)
+    together = asyncio.create_task(cache.look_up(99))
+    assert await cache.look_up(7) == record(7)
+    source.open.set()
+    assert await together == record(99)
+    assert await asyncio.gather(*unknown) == [record(twin) for twin in range(100, 1900)]
+    asked = [twin for batch in source.fetches for twin in batch]
+    assert sorted(asked) == [99, *range(100, 1900)], "each was asked for once"
+
+
+async def test_an_id_that_is_invalidated_on_its_way_to_the_source(
+    clock: StillClock, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "MAX_PARALLEL_FETCHES", 1)
+    source = ScriptedSource(1, 7)
+    source.open.clear()
+    cache = TwinCache(source, redis, clock, wall_clock=clock)
+    blocker = asyncio.create_task(cache.look_up(1))
+    await source.asked.wait()
+    looks = []
+    for _ in range(3):
+        looks.append(asyncio.create_task(cache.look_up(7)))
+        await asyncio.sleep(0)
+        cache.invalidate([7])
+    source.twins[7] = record(7, version=2)
+    source.open.set()
+    assert await asyncio.gather(blocker, *looks) == [record(1), *[record(7, version=2)] * 3]
 
 
 async def test_a_second_worker_reads_the_shared_hash(clock: StillClock, redis: Redis) -> None:
