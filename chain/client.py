@@ -3,7 +3,7 @@
 Everything is read as raw storage and decoded by `proto.chain`, so that a relay text or an
 encryption key is exactly the bytes that are on the chain. Only the events of a block and the
 numbers of calls need the runtime's metadata, which `chain.runtime` reads through
-substrate-interface on first use; look-ups never import it.
+substrate-interface; look-ups never import it.
 
 A node belongs to one thread at a time, and to nobody after a `NodeError` that broke its connection
 (`usable`).

@@ -1,12 +1,14 @@
 """What the chain's runtime says about itself: the numbers of calls and events, the names of errors,
 and the types of all events.
 
-The metadata is read by substrate-interface, once for each version of the runtime. That takes some
-tenths of a second, and importing the library a whole one: both happen on first use.
+The metadata is read by substrate-interface, once for each version of the runtime, which takes some
+tenths of a second. Importing the library takes a whole one; it happens when a `Runtimes` is made,
+so that no call's time limit has to pay for it.
 """
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -155,6 +157,8 @@ class Runtimes:
     """The versions met so far; may be shared by threads."""
 
     def __init__(self) -> None:
+        """Imports substrate-interface."""
+        importlib.import_module("substrateinterface")
         self._known: dict[Versions, Runtime] = {}
         self._lock = threading.Lock()
 
