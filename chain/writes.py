@@ -63,7 +63,6 @@ _LIMITS_S: Final = {
 }
 _NEVER_IN_A_BLOCK: Final = ("invalid", "usurped")
 _LOST_SIGHT_OF: Final = ("dropped", "finalityTimeout")
-_MAX_BLOCK_EXTRINSICS: Final = 100_000
 
 
 class Receipt(NamedTuple):
