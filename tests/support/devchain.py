@@ -118,12 +118,8 @@ class Devchain:
                 text=True,
                 start_new_session=True,
             )
-        try:
-            self._await_ready(self._process)
-            self._control = Control(self.url)
-        except BaseException:
-            self.kill()
-            raise
+        self._await_ready(self._process)
+        self._control = Control(self.url)
         return self
 
     @property
@@ -215,8 +211,8 @@ class Devchain:
         while line := lines.get(timeout=START_TIMEOUT_S):
             if line.startswith(READY):
                 return
-        code = process.wait(STOP_TIMEOUT_S)
-        raise RuntimeError(f"the node ended with {code}:\n{self.log()}")
+        process.wait(STOP_TIMEOUT_S)
+        raise RuntimeError(f"the node ended with {process.returncode}:\n{self.log()}")
 
     def _end(self, number: signal.Signals) -> None:
         if self._control is not None:

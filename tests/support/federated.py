@@ -23,12 +23,15 @@ import psutil
 from relay.queues import keys
 from tests.support.identities import Twin, twin, twins_csv
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import POLL_S, RelayProcess, make_data_folder
+from tests.support.relay_process import POLL_S, RelayProcess, eventually, make_data_folder
 
 FIRST_TWIN = 5001
 TWINS_EACH = 120
 """Twins of each relay and list; tests take fresh ones."""
 RELAYS = ("a", "b", "c")
+"""Those the tests share."""
+PUBLIC_ONLY = "d"
+"""One that sends to public addresses only."""
 PARTNERS = 40
 """Places for fake partners; tests take fresh ones."""
 PARTNER_TRIOS = 3
@@ -62,7 +65,7 @@ class World:
     """
 
     def __init__(self, folder: Path) -> None:
-        names = (*RELAYS, "proxy")
+        names = (*RELAYS, PUBLIC_ONLY, "proxy")
         ports = iter(reserve_ports(len(names) + PARTNERS + 3 * PARTNER_TRIOS + 1))
         self.ports = dict(zip(names, ports, strict=False))
         partners = list(islice(ports, PARTNERS))
@@ -171,11 +174,9 @@ class FederatedRelay(RelayProcess):
                     found.append(process)
         return found
 
-    def kill_celery(self, queue: str = "federation") -> None:
-        """SIGKILL for the Celery workers of a queue; the relay starts them anew."""
-        workers = self.celery_workers(queue)
-        assert workers, f"no Celery worker of {queue}"
-        for process in workers:
+    async def kill_celery(self, queue: str = "federation") -> None:
+        """SIGKILL for the Celery worker of a queue; the relay starts it anew."""
+        for process in await eventually(lambda: self.celery_workers(queue)):
             process.kill()
 
     def wait_federating(self, timeout_s: float = 60.0) -> None:

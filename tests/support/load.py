@@ -107,6 +107,8 @@ class Load:
 
     async def cancel(self) -> None:
         """End all tasks."""
+        # A wait whose result has just come takes no notice of being cancelled (Python 3.11).
+        self._stopping.set()
         tasks = self._senders + self._receivers
         for task in tasks:
             task.cancel()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from proto.federation import batch
@@ -65,21 +65,25 @@ class Partner:
     Attributes:
         domain: what twins list.
         deliveries: every request, in order of arrival.
+        accepted: number of connections that were made.
         behave: answers them.
     """
 
-    def __init__(self, port: int, behave: Behaviour | None = None) -> None:
+    def __init__(
+        self, port: int, behave: Behaviour | None = None, hosts: Sequence[str] = ("127.0.0.1",)
+    ) -> None:
         self.port = port
         self.domain = f"127.0.0.1:{port}"
         self.deliveries: list[Delivery] = []
         self.behave = behave or answer(202)
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        self._accepted = 0
+        self.accepted = 0
+        self._hosts = hosts
 
     async def start(self) -> Partner:
         """Listen; the caller stops it."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, self._hosts, self.port)
         return self
 
     async def stop(self) -> None:
@@ -105,8 +109,8 @@ class Partner:
         task = asyncio.current_task()
         assert task is not None
         self._connections[task] = writer
-        self._accepted += 1
-        number = self._accepted
+        self.accepted += 1
+        number = self.accepted
         try:
             while True:
                 delivery = await _read_request(reader, number)
@@ -255,9 +259,11 @@ class OurKind:
 
 
 @contextlib.asynccontextmanager
-async def partner(port: int, behave: Behaviour | None = None) -> AsyncIterator[Partner]:
-    """A partner for the length of the block."""
-    running = await Partner(port, behave).start()
+async def partner(
+    port: int, behave: Behaviour | None = None, hosts: Sequence[str] = ("127.0.0.1",)
+) -> AsyncIterator[Partner]:
+    """A partner for the length of the block; it listens on the loopback address of each host."""
+    running = await Partner(port, behave, hosts).start()
     try:
         yield running
     finally:

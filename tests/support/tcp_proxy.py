@@ -124,7 +124,7 @@ class ProxiedConnection:
 
 
 class TcpProxy:
-    """Listens on a free loopback port and passes connections on to one server.
+    """Listens on a loopback port and passes connections on to one server.
 
     Attributes:
         port: where it listens.
@@ -135,7 +135,9 @@ class TcpProxy:
         refusing: new connections are reset at once.
     """
 
-    def __init__(self, target: tuple[str, int] | str, receive_buffer_bytes: int = 0) -> None:
+    def __init__(
+        self, target: tuple[str, int] | str, receive_buffer_bytes: int = 0, port: int = 0
+    ) -> None:
         self.target = target
         self.connections: list[ProxiedConnection] = []
         self.interceptor: Interceptor | None = None
@@ -144,7 +146,7 @@ class TcpProxy:
         self.refusing = False
         self._receive_buffer_bytes = receive_buffer_bytes
         self._tasks: set[asyncio.Task[None]] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=1024)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._accepted = 0
@@ -232,15 +234,16 @@ def _close(end: socket.socket, *, reset: bool) -> None:
 
 @contextlib.asynccontextmanager
 async def tcp_proxy(
-    target: tuple[str, int] | str, receive_buffer_bytes: int = 0
+    target: tuple[str, int] | str, receive_buffer_bytes: int = 0, port: int = 0
 ) -> AsyncIterator[TcpProxy]:
     """Run a proxy for the length of the block.
 
     Args:
         target: (host, port) or the path of a Unix socket.
         receive_buffer_bytes: SO_RCVBUF towards the server, to make a stall bite early.
+        port: where it listens; 0 is a free one.
     """
-    proxy = TcpProxy(target, receive_buffer_bytes)
+    proxy = TcpProxy(target, receive_buffer_bytes, port)
     accepting = asyncio.create_task(proxy.accept_loop())
     try:
         yield proxy

@@ -1,0 +1,217 @@
+"""What is committed arrives, whoever is killed: Celery workers, Redis, relays at either end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+
+from relay.federation import outbox
+from relay.queues import keys
+from tests.e2e.conftest import Trio
+from tests.support import envelopes
+from tests.support.federated import FederatedRelay, World
+from tests.support.ledger import Ledger
+from tests.support.load import Load, load
+from tests.support.relay_process import eventually
+from tests.support.rmb_client import signing_session
+from tests.support.tcp_proxy import Direction, tcp_proxy
+
+BACKLOG = 100_000
+DRAINED_S = 60.0
+"""A backlog of `BACKLOG` messages has to be gone by then; the bench says how fast it is."""
+
+
+@contextlib.asynccontextmanager
+async def crossing(trio: Trio, world: World, pairs: int = 6) -> AsyncIterator[Load]:
+    """Twins of relay a that send to twins of relay b, for the length of the block."""
+    async with load(trio["a"].url) as work:
+        work.signed = True
+        senders, receivers = world.twins("a", pairs), world.twins("b", pairs)
+        for sender, receiver in zip(senders, receivers, strict=True):
+            destination = work.add_receiver(receiver, url=trio["b"].url)
+            work.add_sender(sender, [destination])
+        await work.run_until(200)
+        yield work
+
+
+async def test_celery_workers_are_killed_under_load(trio: Trio, world: World) -> None:
+    """The schedule's too: its successor starts the shards once the dead one's leases are over."""
+    async with crossing(trio, world) as work:
+        await trio["a"].kill_celery("chain,default")
+        await trio["a"].kill_celery("federation")
+        await work.run_until(500, timeout_s=60)
+        await work.finish()
+        work.ledger.check()
+    await eventually(lambda: trio["a"].outbox() == 0)
+
+
+async def test_the_senders_redis_is_killed_under_load(trio: Trio, world: World) -> None:
+    """It is the broker of the tasks as well as the outbox."""
+    async with crossing(trio, world) as work:
+        server = trio["a"].store
+        server.kill()
+        await asyncio.sleep(0.5)  # an outage, not a blink
+        server.start()
+        await work.run_until(500)
+        await work.finish()
+        work.ledger.check()
+    await eventually(lambda: trio["a"].outbox() == 0)
+
+
+async def test_the_receivers_redis_is_killed_under_load(trio: Trio, world: World) -> None:
+    async with crossing(trio, world) as work:
+        server = trio["b"].store
+        server.kill()
+        await asyncio.sleep(0.5)
+        server.start()
+        await work.run_until(500)
+        await work.finish()
+        work.ledger.check()
+
+
+async def test_the_receivers_worker_is_killed_under_load(trio: Trio, world: World) -> None:
+    """Its sessions end with it, so what they had not acknowledged comes again."""
+    async with crossing(trio, world) as work:
+        for pid in trio["b"].worker_pids().values():
+            os.kill(pid, signal.SIGKILL)
+        await work.run_until(500)
+        await work.finish()
+        work.ledger.check(allow_duplicates=True)
+
+
+async def test_the_senders_relay_dies_with_mail_in_its_outbox(trio: Trio, world: World) -> None:
+    a, b = trio["a"], trio["b"]
+    (sender,), (receiver,) = world.twins("a", 1), world.twins("b", 1)
+    ledger = Ledger()
+    page = ledger.sender()
+    key = (receiver.id, None)
+    b.kill()
+    async with signing_session(a.url, sender) as client:
+        for _ in range(500):
+            await client.request(key, page.next_payload(key), expiration=1800)
+        await client.barrier()
+        page.confirm(page.sent)
+    assert a.outbox() == 500
+    a.kill()
+    for relay in (b, a):
+        relay.start(wait=False)
+    for relay in (b, a):
+        relay.wait_ready()
+    async with signing_session(b.url, receiver) as client:
+        client.on_message = ledger.receiver(key).take
+        await eventually(lambda: not ledger.missing(), timeout_s=30)
+        await client.barrier()
+        ledger.check()
+    await eventually(lambda: a.outbox() == 0)
+
+
+async def test_an_answer_that_is_lost_doubles_nothing(trio: Trio, world: World) -> None:
+    """Relay b takes the messages, and its answers do not come back; batches and single ones."""
+    a, b = trio["a"], trio["b"]
+    (sender,), receivers = world.twins("a", 1), world.twins("proxy", 3)
+    ledger = Ledger()
+    page = ledger.sender()
+    async with contextlib.AsyncExitStack() as stack:
+        proxy = await stack.enter_async_context(
+            tcp_proxy(("127.0.0.1", b.port), port=world.ports["proxy"])
+        )
+        for receiver in receivers:
+            client = await stack.enter_async_context(signing_session(b.url, receiver))
+            client.on_message = ledger.receiver(client.key).take
+        client = await stack.enter_async_context(signing_session(a.url, sender))
+
+        async def send(count: int) -> None:
+            for _ in range(count):
+                for receiver in receivers:
+                    key = (receiver.id, None)
+                    await client.request(key, page.next_payload(key))
+            await client.barrier()
+            page.confirm(page.sent)
+
+        for _ in range(2):
+            for connection in proxy.connections:
+                connection.reset()
+            proxy.interceptor = lambda flow, data: (
+                0 if flow.direction is Direction.TO_CLIENT else None
+            )
+            await send(20)
+            await eventually(lambda: ledger.receivers[0].got)
+            proxy.interceptor = None
+            await eventually(lambda: not ledger.missing(), timeout_s=20)
+        # And one that only never comes, until it is waited for no more.
+        await send(1)
+        await eventually(lambda: not ledger.missing())
+        proxy.stall(Direction.TO_CLIENT)
+        await send(20)
+        await eventually(lambda: not ledger.missing(), timeout_s=20)
+        await eventually(lambda: a.outbox() == 0, timeout_s=20)
+        ledger.check()
+    assert b.counted("federation_inbound_repeated_total") > 0, "the case did not occur"
+
+
+async def test_a_backlog_is_drained(trio: Trio, world: World) -> None:
+    """As many as one relay may hold for another, with the sender trusted."""
+    a, b = trio["a"], trio["b"]
+    senders, receivers = world.twins("a", 10), world.twins("b", 10)
+    decide(b, a.domain, "trusted")
+    decide(a, b.domain, "paused")
+    try:
+        for sender, receiver in zip(senders, receivers, strict=True):
+            fill(a, b.domain, sender.id, receiver.id, BACKLOG // len(senders))
+        assert a.outbox() == BACKLOG
+        async with contextlib.AsyncExitStack() as stack:
+            got: dict[int, list[int]] = {receiver.id: [] for receiver in receivers}
+            for receiver in receivers:
+                client = await stack.enter_async_context(signing_session(b.url, receiver))
+                numbers = got[receiver.id]
+                client.on_message = lambda message, numbers=numbers: numbers.append(
+                    int(message[message.rindex(b"#") + 1 :])
+                )
+            began = time.monotonic()
+            decide(a, b.domain, "")
+            await eventually(
+                lambda: sum(map(len, got.values())) >= BACKLOG, DRAINED_S, "the backlog is gone"
+            )
+            rate = BACKLOG / (time.monotonic() - began)
+            print(f"a backlog leaves at {rate:.0f} messages/s")
+        for numbers in got.values():
+            assert numbers == list(range(BACKLOG // len(senders)))
+        await eventually(lambda: a.outbox() == 0)
+        assert a.store.client().keys("federation:held:*") == []
+    finally:
+        decide(b, a.domain, "")
+        decide(a, b.domain, "")
+
+
+def decide(relay: FederatedRelay, domain: str, flags: str) -> None:
+    """What an operator decides about another relay."""
+    with contextlib.closing(relay.store.client()) as client:
+        if flags:
+            client.hset(keys.CONTROL, f"relay:{domain}", flags)
+        else:
+            client.hdel(keys.CONTROL, f"relay:{domain}")
+        client.hincrby(keys.CONTROL, "version", 1)
+
+
+def fill(relay: FederatedRelay, domain: str, source: int, destination: int, count: int) -> None:
+    """Put messages for a twin of another relay into the outbox; they end in `#<number>`."""
+    account = outbox.account_of([domain])
+    with (
+        contextlib.closing(relay.store.client()) as client,
+        client.pipeline(transaction=True) as pipe,
+    ):
+        packed = 0
+        for number in range(count):
+            payload = b"." * 200 + b"#%d" % number
+            envelope = envelopes.request((source, None), (destination, None), payload)
+            data = envelope.SerializeToString()
+            fields = {outbox.ENVELOPE: data, outbox.ORIGIN: source, outbox.ACCOUNT: account}
+            pipe.xadd(keys.outbox(destination), fields)
+            packed += outbox.pack(1, len(data))
+        pipe.hincrby(keys.held(account), outbox.TOTAL, packed)
+        pipe.hincrby(keys.held(account), str(source), packed)
+        pipe.execute()
