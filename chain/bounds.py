@@ -30,6 +30,9 @@ FINALIZATION_S: Final = 180.0
 MAX_MESSAGE_BYTES: Final = 2 * MAX_EVENTS_BYTES + 1024 * 1024
 """One message of a node: the longest value we take, as hex."""
 
+MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
+"""One storage value: more than a twin with 10,000 entities has."""
+
 MAX_URL_CHARS: Final = 500
 MAX_URLS: Final = 32
 """Each may cost an attempt before a look-up fails."""

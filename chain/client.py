@@ -12,7 +12,7 @@ A node belongs to one thread at a time, and to nobody after a `NodeError` that b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from chain import bounds
 from chain.errors import NodeError
@@ -27,10 +27,10 @@ from proto.chain.twin import Twin
 if TYPE_CHECKING:
     from chain.runtime import Runtime, Runtimes
 
-MAX_TWIN_BYTES = 16 * 1024 * 1024
-"""A storage value; a twin with 10,000 entities of the longest kind."""
+_NO_EVENTS: Final = b"\0"
+"""An empty vector: what a value that is not stored stands for."""
 
-_NO_EVENTS = b"\0"
+_MAX_KEY_BYTES: Final = 1024
 
 _T = TypeVar("_T")
 
@@ -226,6 +226,8 @@ class Node:
         if sorted(set(keys)) != keys or (start_key and keys[0] <= start_key):
             raise NodeError(f"{self.url}: storage keys out of order")
         _, values = self._values(keys, head.hash)
+        if len(values) < len(keys):
+            raise NodeError(f"{self.url}: a storage key without a value")
         return Page(head, self._twins(values), keys[-1])
 
     # Events and transactions
@@ -309,12 +311,17 @@ class Node:
         except (TypeError, KeyError, ValueError):
             raise NodeError(f"{self.url}: not the storage values of one block") from None
         values: dict[bytes, bytes] = {}
+        left = set(asked)
         for hex_key, hex_value in changes:
             key = self._read(_key, hex_key)
-            if key not in asked:
+            if key not in left:
                 raise NodeError(f"{self.url}: a storage value nobody asked for")
+            left.remove(key)
             if hex_value is not None:
-                values[key] = self._bytes(hex_value, MAX_TWIN_BYTES)
+                values[key] = self._bytes(hex_value, bounds.MAX_VALUE_BYTES)
+        if left:
+            # What is not there has to be said: null, not silence.
+            raise NodeError(f"{self.url}: {len(left)} storage values were left out")
         return self._hash(block_hash), values
 
     def _head_of(self, block_hash: bytes | None) -> Head:
@@ -356,4 +363,4 @@ def _u32(value: bytes) -> int:
 
 
 def _key(value: Any) -> bytes:
-    return from_hex("key", value, 1024)
+    return from_hex("key", value, _MAX_KEY_BYTES)

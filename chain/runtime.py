@@ -46,6 +46,7 @@ class Runtime:
     Attributes:
         spec_version: which.
         transaction_version: part of what is signed.
+        signed_extensions: names of what a transaction carries and signs beside its call, in order.
     """
 
     def __init__(self, connection: Connection, state: bytes, version: Versions) -> None:
@@ -73,6 +74,7 @@ class Runtime:
             substrate.runtime_config.add_portable_registry(substrate.metadata)
             events = substrate.metadata.get_metadata_pallet("System").get_storage_function("Events")
             self._events_type = events.get_value_type_string()
+            self.signed_extensions = tuple(substrate.metadata.get_signed_extensions())
         except ChainError:
             raise
         # A library of a hundred thousand lines against bytes of a stranger: anything may come.

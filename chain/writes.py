@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -62,7 +63,6 @@ _LIMITS_S: Final = {
 }
 _NEVER_IN_A_BLOCK: Final = ("invalid", "usurped")
 _LOST_SIGHT_OF: Final = ("dropped", "finalityTimeout")
-_MAX_BLOCK_EXTRINSICS: Final = 100_000
 
 
 class Receipt(NamedTuple):
@@ -156,19 +156,16 @@ class Writer:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 break
-            node = None
             try:
-                node = Node(url, self._runtimes, min(left_s, bounds.ATTEMPT_S))
-                return node, self._sign(node, call, arguments)
+                with ExitStack() as undone:
+                    node = Node(url, self._runtimes, min(left_s, bounds.ATTEMPT_S))
+                    undone.callback(node.close)
+                    signed = self._sign(node, call, arguments)
+                    undone.pop_all()
+                    return node, signed
             except NodeError as error:
                 logger.info("chain node failed: %s", error)
                 reasons[url] = str(error)
-            except BaseException:
-                if node is not None:
-                    node.close()
-                raise
-            if node is not None:
-                node.close()
         raise ChainAwayError(f"no chain node answered: {'; '.join(reasons.values())}")
 
     def _sign(self, node: Node, call: str, arguments: Callable[[bytes], bytes]) -> bytes:
@@ -182,6 +179,10 @@ class Writer:
             ]
         )
         runtime = node.runtimes.get(node.connection, version, state)
+        if runtime.signed_extensions != extrinsic.SIGNED_EXTENSIONS:
+            raise RefusedError(
+                f"{call}: transactions of runtime {runtime.spec_version} are made in another way"
+            )
         if not isinstance(nonce, int) or not 0 <= nonce <= MAX_NONCE:
             raise NodeError(f"{node.url}: {nonce!r:.40} is no nonce")
         try:

@@ -35,6 +35,13 @@ from proto.chain.scale import Reader
 from proto.identity import signing
 from proto.identity.signing import KeyType, SigningKey
 
+SIGNED_EXTENSIONS: Final = (
+    *("CheckNonZeroSender", "CheckSpecVersion", "CheckTxVersion", "CheckGenesis"),
+    *("CheckMortality", "CheckNonce", "CheckWeight", "ChargeTransactionPayment"),
+)
+"""What is written and signed here, as a runtime's metadata lists it. Whoever signs for a runtime
+with another list makes nothing the chain would take."""
+
 IMMORTAL: Final = b"\0"
 """The era of a transaction that stays good for ever."""
 

@@ -114,7 +114,7 @@ def from_hex(field: str, value: object, max_bytes: int) -> bytes:
         raise ChainFormatError(f"{field}: not text that begins with 0x")
     # Asked before the digits are looked at: this bounds the work.
     if len(value) > 2 + 2 * max_bytes:
-        raise BoundError(field, len(value) // 2 - 1, max_bytes)
+        raise BoundError(field, (len(value) - 1) // 2, max_bytes)
     if not _HEX.fullmatch(value):
         raise ChainFormatError(f"{field}: not pairs of hexadecimal digits")
     return bytes.fromhex(value[2:])

@@ -264,7 +264,7 @@ class Destination:
         for lane, entries in parts:
             if lane.sticky == partner.domain:
                 lane.sticky = None
-            lane.shard.settler.note_try(entries, self._try(started, why))
+            sender.settler.note_try(lane.shard.number, entries, self._try(started, why))
 
     def _settle(
         self,
@@ -284,7 +284,9 @@ class Destination:
             if outcome is Outcome.ACCEPTED:
                 shard.accepted(entry)
             elif outcome is Outcome.REFUSED:
-                shard.settler.note_try([entry], self._try(started, f"answered {status}"))
+                sender.settler.note_try(
+                    shard.number, [entry], self._try(started, f"answered {status}")
+                )
                 shard.end(entry, MessageReason.REMOTE_4XX)
             else:
                 busy.append(entry)
@@ -297,7 +299,7 @@ class Destination:
         sender.ranks.failed(domain, sender.clock())
         sender.partners.declined(self.partner)
         lane.not_now(domain, started, sender.clock(), sender.random, wait_s)
-        shard.settler.note_try(busy, self._try(started, f"answered {busy_status}"))
+        sender.settler.note_try(shard.number, busy, self._try(started, f"answered {busy_status}"))
 
     def _try(self, started: float, answer: str) -> str:
         took_ms = (self._sender.clock() - started) * 1000

@@ -54,7 +54,9 @@ from relay.federation.destination import Destination
 from relay.federation.http_client import HttpClient
 from relay.federation.partners import Partners
 from relay.federation.ranks import Ranks
+from relay.federation.reader import Reader
 from relay.federation.resolver import PublicResolver
+from relay.federation.settling import Settler
 from relay.federation.shard import Shard
 from relay.ops.redis_client import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, RETRIES, RETRY_PAUSE_S
 from relay.queues import keys, resp
@@ -157,7 +159,7 @@ class Sender:
             batch.RELAY_HEADER: options.domains[0],
         }
         self._address = RedisAddress.parse(options.redis_url)
-        self._link = Link(self._address, "federation", self._came)
+        self._link = Link(self._address, "federation", lambda: self.settler.again())
         self.pipe = self._link.pipe
         self._redis: Redis = Redis.from_url(
             options.redis_url,
@@ -177,6 +179,8 @@ class Sender:
             connect_timeout_s=options.connect_timeout_s,
             ca_file=options.ca_file,
         )
+        self.settler = Settler(self.pipe, options.retention_s)
+        self.reader = Reader(self, Link(self._address, "federation-reader", lambda: None))
         self._destinations: dict[str, Destination] = {}
         self._shards: set[Shard] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -194,6 +198,7 @@ class Sender:
             raise LinkLost("redis does not answer")
         await self.pipe.call("SET", keys.FEDERATION_ID, uuid.uuid4().hex, "NX")
         self.relay_id = (await self.pipe.call("GET", keys.FEDERATION_ID)).decode()
+        self.reader.start()
         self.spawn(self._refreshing())
 
     async def close(self) -> None:
@@ -205,6 +210,7 @@ class Sender:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.reader.close()
         await self.http.close()
         await self.twins.close()
         await self.pipe.close()
@@ -218,10 +224,6 @@ class Sender:
             return await shard.drain()
         finally:
             self._shards.discard(shard)
-
-    def link(self, name: str) -> Link:
-        """One more connection to Redis, not opened yet."""
-        return Link(self._address, name, lambda: None)
 
     def destination(self, domain: str) -> Destination:
         """Where requests to this relay are made."""
@@ -245,10 +247,6 @@ class Sender:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("federation: %r", error, exc_info=error)
-
-    def _came(self) -> None:
-        for shard in self._shards:
-            shard.settler.again()
 
     async def _refreshing(self) -> None:
         while True:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from collections import Counter
+from typing import Any, Final, NamedTuple
 
 from relay.federation import outbox, scripts
 from relay.federation.dead_letters import MAX_LETTERS
@@ -31,43 +32,33 @@ TRIES_S: Final = 86_400
 
 
 class Settler:
-    """Settles the entries of one shard.
+    """Settles entries of the shards of one process."""
 
-    Attributes:
-        waiting: scripts that Redis has not answered.
-    """
-
-    def __init__(self, pipe: RedisPipe, shard: int, retention_s: int) -> None:
+    def __init__(self, pipe: RedisPipe, retention_s: int) -> None:
         """
         Args:
             pipe: for commands.
-            shard: whose entries.
             retention_s: how long sessions' queues are kept.
         """
-        self.waiting = 0
         self._pipe = pipe
         self._loop = asyncio.get_running_loop()
-        self._shard = shard
         self._retention_s = retention_s
-        self._stream = keys.outbox(shard)
-        self._done: list[Entry] = []
-        self._scheduled = False
-        self._unanswered: list[bytes] = []
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._done: list[tuple[int, Entry]] = []
+        self._waiting: Counter[int] = Counter()  # entries by shard, not known to be settled
+        self._unanswered: list[_Script] = []
+        self._settled = asyncio.Event()
 
-    def done(self, entry: Entry) -> None:
+    def done(self, shard: int, entry: Entry) -> None:
         """A message was accepted."""
         entry.over = True
-        entry.payload = None
-        self._done.append(entry)
-        if not self._scheduled:
-            self._scheduled = True
-            self._quiet.clear()
+        if not self._done:
             self._loop.call_soon(self._flush)
+        self._done.append((shard, entry))
+        self._waiting[shard] += 1
 
     def finish(
         self,
+        shard: int,
         entry: Entry,
         why: str = "",
         notice: bytes | None = None,
@@ -76,6 +67,7 @@ class Settler:
         """A message ends in another way.
 
         Args:
+            shard: of the message.
             entry: the message.
             why: reason, for a dead letter; empty for none.
             notice: envelope for its sender.
@@ -83,99 +75,104 @@ class Settler:
         """
         entry.over = True
         names = [
-            self._stream,
+            keys.outbox(shard),
             keys.held(entry.account),
-            keys.tries(self._shard, entry.id.decode()),
+            keys.tries(shard, entry.id.decode()),
             keys.DEAD_LETTERS,
         ]
-        self._send(
-            scripts.call(
-                "finish",
-                names,
-                entry.id,
-                outbox.source_of(entry.origin),
-                outbox.pack(1, entry.size_bytes),
-                why,
-                self._shard,
-                MAX_LETTERS,
-                MAX_DEAD_BYTES,
-                entry.origin if notice is not None else "",
-                notice or b"",
-                deliver_to,
-                2 * self._retention_s,
-            )
+        command = scripts.call(
+            "finish",
+            names,
+            entry.id,
+            outbox.source_of(entry.origin),
+            outbox.pack(1, entry.size_bytes),
+            why,
+            shard,
+            MAX_LETTERS,
+            MAX_DEAD_BYTES,
+            entry.origin if notice is not None else "",
+            notice or b"",
+            deliver_to,
+            2 * self._retention_s,
         )
+        self._waiting[shard] += 1
+        self._send(_Script(command, Counter({shard: 1})))
 
-    def note_try(self, entries: list[Entry], document: str) -> None:
+    def note_try(self, shard: int, entries: list[Entry], document: str) -> None:
         """Keeps a failed try of some messages, for the pages."""
         names = []
         for entry in entries:
             entry.tried = True
-            names.append(keys.tries(self._shard, entry.id.decode()))
+            names.append(keys.tries(shard, entry.id.decode()))
         command = scripts.call("note_tries", names, document, MAX_TRIES, TRIES_S)
         self._pipe.submit(command, _ignore)
 
     def again(self) -> None:
-        """The connection is there again: what was not answered is sent again."""
-        commands, self._unanswered = self._unanswered, []
-        for command in commands:
-            self.waiting -= 1
-            self._send(command)
+        """What was not answered is sent again: the connection is there once more."""
+        unanswered, self._unanswered = self._unanswered, []
+        for script in unanswered:
+            self._send(script)
 
-    async def quiet(self) -> None:
-        """Waits until everything is settled."""
-        await self._quiet.wait()
+    def waiting(self, shard: int) -> int:
+        """Messages of a shard whose settling was not answered."""
+        return self._waiting[shard]
+
+    async def quiet(self, shard: int) -> None:
+        """Waits until all of a shard is settled."""
+        while self._waiting[shard]:
+            self._settled.clear()
+            await self._settled.wait()
 
     def _flush(self) -> None:
-        self._scheduled = False
         done, self._done = self._done, []
         for first in range(0, len(done), MAX_SETTLED):
             self._settle(done[first : first + MAX_SETTLED])
-        if not done and not self.waiting:
-            self._quiet.set()
 
-    def _settle(self, entries: list[Entry]) -> None:
-        groups: dict[tuple[str, str], list[Entry]] = {}
-        for entry in entries:
-            group = (entry.account, entry.origin)
+    def _settle(self, done: list[tuple[int, Entry]]) -> None:
+        groups: dict[tuple[int, str, str], list[Entry]] = {}
+        tried: list[str] = []
+        for shard, entry in done:
+            group = (shard, entry.account, entry.origin)
             found = groups.get(group)
             if found is None:
                 groups[group] = [entry]
             else:
                 found.append(entry)
-        names = [self._stream]
+            if entry.tried:
+                tried.append(keys.tries(shard, entry.id.decode()))
         index: dict[str, int] = {}
+        counts: Counter[int] = Counter()
         arguments: list[resp.Argument] = []
-        for (account, origin), members in groups.items():
-            at = index.get(account)
-            if at is None:
-                names.append(keys.held(account))
-                at = index[account] = len(names)
-            arguments += (at, outbox.source_of(origin), len(members))
-            for entry in members:
+        for (shard, account, origin), entries in groups.items():
+            stream = index.setdefault(keys.outbox(shard), len(index) + 1)
+            held = index.setdefault(keys.held(account), len(index) + 1)
+            counts[shard] += len(entries)
+            arguments += (stream, held, outbox.source_of(origin), len(entries))
+            for entry in entries:
                 arguments += (entry.id, (entry.size_bytes << outbox.MESSAGE_BITS) + 1)
-        self._send(scripts.call("settle", names, *arguments))
-        tried = [keys.tries(self._shard, entry.id.decode()) for entry in entries if entry.tried]
+        self._send(_Script(scripts.call("settle", list(index), *arguments), counts))
         if tried:
             self._pipe.submit(resp.command("DEL", *tried), _ignore)
 
-    def _send(self, command: bytes) -> None:
-        self.waiting += 1
-        self._quiet.clear()
-        self._pipe.submit(command, lambda reply: self._answered(command, reply))
+    def _send(self, script: _Script) -> None:
+        self._pipe.submit(script.command, lambda reply: self._answered(script, reply))
 
-    def _answered(self, command: bytes, reply: Any) -> None:
-        if isinstance(reply, LinkLost):
-            self._unanswered.append(command)
-            return
+    def _answered(self, script: _Script, reply: Any) -> None:
         if isinstance(reply, Exception):
-            log.error("redis refused to settle messages of shard %d: %s", self._shard, reply)
-            self._unanswered.append(command)
-            self._loop.call_later(REFUSED_AGAIN_S, self.again)
+            self._unanswered.append(script)
+            if not isinstance(reply, LinkLost):
+                log.error("redis refused to settle messages: %s", reply)
+                self._loop.call_later(REFUSED_AGAIN_S, self.again)
             return
-        self.waiting -= 1
-        if not self.waiting and not self._scheduled:
-            self._quiet.set()
+        self._waiting.subtract(script.counts)
+        self._settled.set()
+
+
+class _Script(NamedTuple):
+    """One run of a script, and how many messages of which shard it settles."""
+
+    command: bytes
+    counts: Counter[int]
 
 
 def _ignore(reply: Any) -> None:

@@ -27,7 +27,6 @@ from proto.rmb.reasons import MessageReason
 from proto.rmb.types_pb2 import Envelope
 from relay.federation.lane import Entry, Lane, Stage
 from relay.federation.lease import Lease
-from relay.federation.settling import Settler
 from relay.queues import keys, resp
 from relay.queues.pipe import LinkLost
 from relay.twins.cache import MISSING, TwinLookupError
@@ -42,10 +41,10 @@ LIFE_S: Final = 60.0
 """A drainer ends after so long: whatever it got wrong, its successor begins anew."""
 IDLE_S: Final = 10.0
 """It ends sooner when nothing comes for so long."""
-BLOCK_MS: Final = 500
-"""Redis answers a read that finds nothing after so long; then it is seen whether to leave."""
-ANSWER_S: Final = 5.0
-"""And a connection on which it does not is given up this much later."""
+LOOK_S: Final = 0.25
+"""How often it is seen whether it is time to leave."""
+SETTLED_S: Final = 5.0
+"""The last messages are settled by then, or left to the successor."""
 PAGE_MESSAGES: Final = 512
 PAGE_BYTES: Final = 4 << 20
 """Of one read, by the size of those before."""
@@ -78,6 +77,8 @@ class Shard:
         number: of the shard.
         prefix: of the ids of its deliveries.
         lanes: by destination twin.
+        stream: the shard's stream in Redis.
+        read_up_to: id of the last message that was read.
         settler: takes settled messages out of the outbox.
     """
 
@@ -85,19 +86,20 @@ class Shard:
         self.number = number
         self.prefix = b"%d-" % number
         self.lanes: dict[int, Lane] = {}
-        self.settler = Settler(sender.pipe, number, sender.options.retention_s)
+        self.settler = sender.settler
         self.leaving = False
+        self.stream = keys.outbox(number).encode()
+        self.read_up_to = b"0-0"
         self._sender = sender
         self._lease = Lease(sender.pipe, number)
-        self._stream = keys.outbox(number)
-        self._link = sender.link(f"federation-{number}")
-        self._read_up_to = b"0-0"
+        self._news = 0.0
+        self._full_since: float | None = None
         self._doubt_all = False
         self._mean_bytes = float(PAGE_BYTES // 32)
         self._tracked = 0
         self._loaded = 0
         self._loaded_bytes = 0
-        self._room = asyncio.Event()
+        self._answered = asyncio.Event()
         self._next_deadline = float("inf")
         self._timer: asyncio.TimerHandle | None = None
         self._to_end: deque[tuple[Entry, MessageReason | None]] = deque()
@@ -117,12 +119,20 @@ class Shard:
         if not await self._lease.take():
             return False
         self._doubt_all = self._lease.doubtful_up_to != b"0-0"
-        self._link.pipe.start()
+        self._sender.reader.add(self)
         try:
-            await self._read()
+            await self._live()
         finally:
             await self._leave()
-        return bool(await self._sender.pipe.call("XLEN", self._stream))
+        return bool(await self._sender.pipe.call("XLEN", self.stream))
+
+    async def _live(self) -> None:
+        started = self._news = time.monotonic()
+        while self._lease.held and not self._sender.stopping():
+            now = time.monotonic()
+            if now - started >= LIFE_S or (not self._tracked and now - self._news >= IDLE_S):
+                return
+            await asyncio.sleep(LOOK_S)
 
     async def _leave(self) -> None:
         self.leaving = True
@@ -130,13 +140,13 @@ class Shard:
             self._timer.cancel()
         for lane in self.lanes.values():
             lane.wake()
-        await self._link.pipe.close()
+        self._sender.reader.remove(self)
         try:
-            async with asyncio.timeout(self._sender.options.timeout_s + ANSWER_S):
+            async with asyncio.timeout(self._sender.options.timeout_s + SETTLED_S):
                 while any(lane.sending for lane in self.lanes.values()):
-                    self._room.clear()
-                    await self._room.wait()
-                await self.settler.quiet()
+                    self._answered.clear()
+                    await self._answered.wait()
+                await self.settler.quiet(self.number)
         except TimeoutError:
             log.warning("federation shard %d: not everything was settled in time", self.number)
         doubtful = [
@@ -145,7 +155,11 @@ class Shard:
             for entry in lane.entries
             if entry.doubtful and not entry.over
         ]
-        if len(doubtful) <= MAX_DOUBTFUL and not self.settler.waiting and self._lease.held:
+        if (
+            len(doubtful) <= MAX_DOUBTFUL
+            and not self.settler.waiting(self.number)
+            and self._lease.held
+        ):
             await self._lease.release(doubtful)
         else:
             self._lease.abandon()
@@ -156,53 +170,31 @@ class Shard:
 
     # --- reading ------------------------------------------------------------------------------
 
-    async def _read(self) -> None:
-        started = news = time.monotonic()
-        while self._lease.held and not self._sender.stopping():
-            now = time.monotonic()
-            if now - started >= LIFE_S or (not self._tracked and now - news >= IDLE_S):
-                return
-            if not await self._room_for_more():
-                continue
-            try:
-                entries = await self._page()
-            except (LinkLost, TimeoutError):
-                self._link.pipe.drop()
-                await self._link.usable(ANSWER_S)
-                continue
-            except hiredis.ReplyError as error:
-                log.error("federation shard %d cannot be read: %s", self.number, error)
-                await asyncio.sleep(LOOK_AGAIN_S)
-                continue
-            if entries:
-                news = time.monotonic()
-                self._received(entries)
-
-    async def _room_for_more(self) -> bool:
-        full = self._loaded >= WINDOW_MESSAGES or self._loaded_bytes >= WINDOW_BYTES
-        if not full and self._tracked < MAX_TRACKED:
+    def takes(self) -> bool:
+        """Whether more messages are to be read now."""
+        if self._tracked >= MAX_TRACKED:
+            return False
+        if self._loaded < WINDOW_MESSAGES and self._loaded_bytes < WINDOW_BYTES:
+            self._full_since = None
             return True
-        self._room.clear()
-        try:
-            async with asyncio.timeout(STALL_S):
-                await self._room.wait()
-        except TimeoutError:
-            if full:
-                for lane in self.lanes.values():
-                    self._unload(lane)
-        return False
+        now = time.monotonic()
+        if self._full_since is None:
+            self._full_since = now
+        if now - self._full_since < STALL_S:
+            return False
+        for lane in self.lanes.values():
+            self._unload(lane)
+        return True
 
-    async def _page(self) -> list[Any]:
-        count = max(1, min(PAGE_MESSAGES, int(PAGE_BYTES / self._mean_bytes)))
-        async with asyncio.timeout(BLOCK_MS / 1000 + ANSWER_S):
-            reply = await self._link.pipe.call(
-                *("XREAD", "COUNT", count, "BLOCK", BLOCK_MS),
-                *("STREAMS", self._stream, self._read_up_to),
-            )
-        return reply[0][1] if reply else []
+    def page(self) -> int:
+        """How many messages are read at once."""
+        return max(1, min(PAGE_MESSAGES, int(PAGE_BYTES / self._mean_bytes)))
 
-    def _received(self, entries: list[Any]) -> None:
+    def received(self, entries: list[Any]) -> None:
         """Sorts new messages into their lanes."""
+        if self.leaving:
+            return
+        self._news = time.monotonic()
         lease = self._lease
         retention_s = self._sender.options.retention_s
         parse = Envelope.FromString
@@ -211,8 +203,7 @@ class Shard:
         for entry_id, fields in entries:
             if fields is None:
                 continue
-            values = dict(zip(fields[::2], fields[1::2], strict=True))
-            payload = values.get(b"_", b"")
+            payload, origin, account = _values(fields)
             stored_at = int(entry_id.partition(b"-")[0]) / 1000
             try:
                 envelope = parse(payload)
@@ -227,8 +218,8 @@ class Shard:
                 stored_at,
                 deadline,
                 payload,
-                values.get(b"from", b"").decode("utf-8", "replace"),
-                values.get(b"for", b"").decode("utf-8", "replace"),
+                origin,
+                account,
                 entry_id in lease.doubtful or self._from_before(entry_id),
             )
             size_bytes += len(payload)
@@ -247,7 +238,7 @@ class Shard:
                 self._expect(deadline)
             if lane.stage is Stage.IDLE:
                 awake[lane] = None
-        self._read_up_to = entries[-1][0]
+        self.read_up_to = entries[-1][0]
         self._mean_bytes = max(256.0, size_bytes / len(entries), self._mean_bytes / 2)
         for lane in awake:
             self.advance(lane)
@@ -273,7 +264,7 @@ class Shard:
         lane.wake()
         lane.stage = Stage.IDLE
         if self.leaving:
-            self._room.set()
+            self._answered.set()
             return
         sender, now = self._sender, self._sender.clock()
         while (head := lane.head()) is not None and head.deadline <= now:
@@ -345,7 +336,7 @@ class Shard:
     def accepted(self, entry: Entry) -> None:
         """Another relay took the message."""
         self._gone(entry)
-        self.settler.done(entry)
+        self.settler.done(self.number, entry)
 
     def end(self, entry: Entry, reason: MessageReason | None) -> None:
         """A message is given up, or (without a reason) delivered to a session of this relay."""
@@ -394,13 +385,15 @@ class Shard:
         if reason is not None:
             self._sender.count_end(reason)
         self._gone(entry)
-        self.settler.finish(entry, reason.value if reason else "", notice, deliver_to)
+        self.settler.finish(self.number, entry, reason.value if reason else "", notice, deliver_to)
 
     def _gone(self, entry: Entry) -> None:
         self._tracked -= 1
         if entry.payload is not None:
             self._unloaded(entry)
-        self._room.set()
+        if self._full_since is not None and self._loaded < WINDOW_MESSAGES // 2:
+            self._full_since = None
+            self._sender.reader.look()
 
     # --- payloads -----------------------------------------------------------------------------
 
@@ -448,7 +441,7 @@ class Shard:
         self._loaded_bytes -= entry.size_bytes
 
     def _range(self, entry: Entry) -> bytes:
-        return resp.command("XRANGE", self._stream, entry.id, entry.id)
+        return resp.command("XRANGE", self.stream, entry.id, entry.id)
 
     # --- expiry -------------------------------------------------------------------------------
 
@@ -475,6 +468,17 @@ class Shard:
         self._next_deadline = float("inf")
         if following < float("inf"):
             self._expect(following)
+
+
+def _values(fields: list[bytes]) -> tuple[bytes, str, str]:
+    """Envelope, origin and account of an entry."""
+    values = dict(zip(fields[::2], fields[1::2], strict=True))
+    origin, account = values.get(b"from", b""), values.get(b"for", b"")
+    return (
+        values.get(b"_", b""),
+        origin.decode("utf-8", "replace"),
+        account.decode("utf-8", "replace"),
+    )
 
 
 def _place(entry_id: bytes) -> tuple[int, int]:

@@ -94,6 +94,8 @@ HASH = to_hex(HEADER.hash())
 ONE = to_hex(codec.encode(Twin(1, bytes(32))))
 KEY, OTHER_KEY = (to_hex(storage.twin_key(number)) for number in (1, 2))
 
+NONE = [KEY, None]
+
 
 def _changes(*changes: list[Any], block: Any = HASH) -> Any:
     return [{"block": block, "changes": list(changes)}]
@@ -110,10 +112,24 @@ def _changes(*changes: list[Any], block: Any = HASH) -> Any:
         ({"state_queryStorageAt": _changes([KEY, 7])}, lambda n: n.twins([1]), "begins with 0x"),
         ({"state_queryStorageAt": _changes([7, ONE])}, lambda n: n.twins([1]), "begins with 0x"),
         ({"state_queryStorageAt": _changes([OTHER_KEY, ONE])}, lambda n: n.twins([1]), "nobody"),
-        ({"state_queryStorageAt": _changes(block="0x")}, lambda n: n.twins([1]), "of 0 bytes"),
-        ({"state_queryStorageAt": _changes()}, lambda n: n.twins([1], b"x" * 32), "another block"),
+        ({"state_queryStorageAt": _changes(NONE, NONE)}, lambda n: n.twins([1]), "nobody asked"),
         (
-            {"state_queryStorageAt": _changes(), "chain_getHeader": None},
+            {"state_queryStorageAt": _changes()},
+            lambda n: n.twins([1]),
+            "1 storage values were left",
+        ),
+        (
+            {"state_queryStorageAt": _changes(NONE, block="0x")},
+            lambda n: n.twins([1]),
+            "a hash of 0 bytes",
+        ),
+        (
+            {"state_queryStorageAt": _changes(NONE)},
+            lambda n: n.twins([1], b"x" * 32),
+            "another block",
+        ),
+        (
+            {"state_queryStorageAt": _changes(NONE), "chain_getHeader": None},
             lambda n: n.twins([1]),
             "does not know the block",
         ),
@@ -127,6 +143,11 @@ def _changes(*changes: list[Any], block: Any = HASH) -> Any:
         ({"chain_getHeader": {"number": "0x1"}}, lambda n: n.best(), "header: digest"),
         ({"chain_getBlockHash": "0x00"}, lambda n: n.block_hashes([1]), "a hash of 1 bytes"),
         ({"chain_getBlockHash": 7}, lambda n: n.block_hashes([1]), "begins with 0x"),
+        (
+            {"state_getKeysPaged": [KEY], "state_queryStorageAt": _changes(NONE)},
+            lambda n: n.page(),
+            "a storage key without a value",
+        ),
         ({"state_getKeysPaged": {}}, lambda n: n.page(), "not a list"),
         ({"state_getKeysPaged": [KEY] * 501}, lambda n: n.page(), "at most 500"),
         ({"state_getKeysPaged": [KEY, KEY]}, lambda n: n.page(), "out of order"),

@@ -23,6 +23,7 @@ from chain.errors import (
 from chain.rotation import Rotation
 from chain.rpc import Connection
 from chain.writes import Until, Writer
+from proto.chain import extrinsic
 from proto.chain.errors import BoundError, RelayTextError
 from proto.identity.signing import KeyType, SigningKey
 from tests.chain.following import eventually
@@ -129,6 +130,14 @@ def test_a_poor_account_is_refused(shared_devchain: Devchain) -> None:
     with pytest.raises(RefusedError, match="Inability to pay some fees") as caught:
         _terms(_writer(shared_devchain, POOR))
     assert caught.value.code == 1010
+
+
+def test_a_runtime_that_signs_something_else_is_not_signed_for(
+    shared_devchain: Devchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extrinsic, "SIGNED_EXTENSIONS", (*extrinsic.SIGNED_EXTENSIONS, "CheckNew"))
+    with pytest.raises(RefusedError, match="are made in another way"):
+        _terms(_writer(shared_devchain))
 
 
 def test_no_block_in_time(devchain: Devchain) -> None:

@@ -118,8 +118,12 @@ class Devchain:
                 text=True,
                 start_new_session=True,
             )
-        self._await_ready(self._process)
-        self._control = Control(self.url)
+        try:
+            self._await_ready(self._process)
+            self._control = Control(self.url)
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     @property
@@ -211,8 +215,8 @@ class Devchain:
         while line := lines.get(timeout=START_TIMEOUT_S):
             if line.startswith(READY):
                 return
-        process.wait(STOP_TIMEOUT_S)
-        raise RuntimeError(f"the node ended with {process.returncode}:\n{self.log()}")
+        code = process.wait(STOP_TIMEOUT_S)
+        raise RuntimeError(f"the node ended with {code}:\n{self.log()}")
 
     def _end(self, number: signal.Signals) -> None:
         if self._control is not None:

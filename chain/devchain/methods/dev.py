@@ -83,8 +83,6 @@ def _put_twins(call: Call) -> object:
         return _head(call.node.put_twins(twins, told=_flag(given, "told")))
     except ValueError as error:
         raise invalid_params(str(error)) from None
-    except ChainFormatError as error:
-        raise invalid_params(f"twins: {error}") from None
     except ChainFullError as error:
         raise _full(error) from None
 

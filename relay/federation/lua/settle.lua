@@ -1,19 +1,20 @@
 -- name: settle
--- Removes delivered entries from a shard of the outbox and takes them off what is held: one step,
--- so an entry is never gone and still counted. Settling again changes nothing: an entry that is gone
+-- Removes delivered entries from shards of the outbox and takes them off what is held: one step, so
+-- an entry is never gone and still counted. Settling again changes nothing: an entry that is gone
 -- was taken off before.
--- KEYS: the shard's stream, then the hashes of accounts.
--- ARGV: for each account and source twin: index of the hash in KEYS, source twin, n, then n times the
--- id of an entry and its packed count.
+-- KEYS: streams of shards and hashes of accounts.
+-- ARGV: for each shard, account and source twin: index of the stream in KEYS, index of the hash,
+-- source twin, n, then n times the id of an entry and its packed count.
 -- Replies how many entries were there. The first write is an XDEL, which is never refused: a script
 -- may go on writing then, also when Redis is out of memory.
 local at, removed = 1, 0
 while ARGV[at] do
-  local held, source, count = KEYS[tonumber(ARGV[at])], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local stream, held = KEYS[tonumber(ARGV[at])], KEYS[tonumber(ARGV[at + 1])]
+  local source, count = ARGV[at + 2], tonumber(ARGV[at + 3])
   local packed = 0
-  at = at + 3
+  at = at + 4
   for _ = 1, count do
-    if redis.call('XDEL', KEYS[1], ARGV[at]) == 1 then
+    if redis.call('XDEL', stream, ARGV[at]) == 1 then
       packed = packed + ARGV[at + 1]
       removed = removed + 1
     end

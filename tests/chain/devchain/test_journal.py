@@ -150,6 +150,9 @@ def test_a_full_disk_is_told() -> None:
     full.append(node.ledger.genesis)
     with pytest.raises(JournalError, match="/dev/full"):
         full.flush()
+    with pytest.raises(JournalError, match="/dev/full"):
+        for _ in range(100):
+            full.append(node.ledger.genesis)
     full.close()
 
 

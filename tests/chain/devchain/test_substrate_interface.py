@@ -23,7 +23,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devchain]:
         yield node
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(chain: Devchain) -> Iterator[SubstrateInterface]:
     with SubstrateInterface(
         url=chain.url, ws_options={"timeout": TIMEOUT_S}, auto_reconnect=False

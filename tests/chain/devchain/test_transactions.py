@@ -9,6 +9,7 @@ from chain.devchain.accounts import Account
 from chain.devchain.bounds import MAX_BLOCK_BYTES
 from chain.devchain.errors import InvalidTransactionError
 from chain.devchain.node import Node
+from chain.devchain.runtime import BlockBuilder
 from proto.chain import extrinsic, scale, storage, twin
 from proto.chain.errors import ScaleError
 from proto.chain.extrinsic import Chain, Extrinsic
@@ -339,6 +340,39 @@ def test_a_mortal_one_that_waits_too_long_is_dropped() -> None:
     node.submit(signed(node, BOB, REMARK, nonce=0))
     node.make_block()
     assert fates == [pool.FUTURE, pool.READY, pool.INVALID]
+
+
+def test_a_mortal_one_of_a_fork_left_behind_is_dropped() -> None:
+    node = new_node()
+    node.make_blocks(8)
+    fates: list[object] = []
+    node.submit(_mortal(node, 8, nonce=1), fates.append)
+    node.fork(1, 2, reinclude=True)
+    node.submit(signed(node, BOB, REMARK, nonce=0))
+    node.make_block()
+    assert fates == [pool.FUTURE, pool.READY, pool.INVALID]
+
+
+def test_a_mortal_one_needs_an_era_that_exists() -> None:
+    node = new_node()
+    who = extrinsic.Signed(BOB.account, BOB.key_type, bytes(64), b"\x11\x01", 0, 0)
+    data = extrinsic.encode(Extrinsic(REMARK, who))
+    assert _refusal(node, data) == "era: phase 17 of period 4 does not exist"
+
+
+def test_only_its_account_updates_a_twin() -> None:
+    """States that no transaction leads to, as somebody could write them into the storage."""
+    other = twin.Twin(5, b"\7" * 32)
+    for stored, error in (
+        (twin.encode(other), "UnauthorizedToUpdateTwin"),
+        (None, "TwinNotExists"),
+    ):
+        node = new_node()
+        builder = BlockBuilder(node.ledger, 1, ALICE.account)
+        builder.state.put(storage.twin_id_key(BOB.account), b"\5\0\0\0")
+        builder.state.put(storage.twin_key(5), stored)
+        node.ledger.append(builder.seal())
+        assert _run(node, BOB, _update(None)) == [calls.module_error(error)]
 
 
 @pytest.mark.parametrize("era", [b"\x00\x01", b"\x11\x01", b"\x02\x01"])

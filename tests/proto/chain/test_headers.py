@@ -46,6 +46,7 @@ def test_a_damaged_header_is_a_header_or_the_declared_error(name: str, value: An
         ({"parentHash": "0x00"}, "parentHash has 1 bytes instead of 32"),
         ({"stateRoot": "0x" + "0g" * 32}, "stateRoot: not pairs of hexadecimal digits"),
         ({"extrinsicsRoot": "0x" + "00" * 33}, "extrinsicsRoot has 33 bytes, at most 32"),
+        ({"extrinsicsRoot": "0x" + "0" * 65}, "extrinsicsRoot has 33 bytes, at most 32"),
         ({"digest": {"logs": ["0x"] * 257}}, "at most 256"),
         ({"digest": None}, "digest.logs is not a list"),
     ],
