@@ -212,6 +212,43 @@ def test_a_fork_from_before_the_blocks_remembered_flushes() -> None:
     assert mirror.flushes == [0, bounds.RECENT_BLOCKS + 7]
 
 
+def test_a_head_that_was_left_before_it_was_looked_at() -> None:
+    def act(chain: Chain) -> None:
+        for number in range(1, 5):
+            chain.grow(twin(number, "left"), announce=number == 4)
+        chain.retract(3)
+        for number in range(3):
+            chain.grow(twin(5, f"v{number}"), announce=number == 2)
+
+    run = Run()
+    mirror = run.play(act)
+    run.check_truth()
+    # Both heads are told of, the first although the node's chain no longer leads to it.
+    assert [relay for _, relay, _ in mirror.changed] == [b"left"] * 4 + [b"v0", b"v1", b"v2"]
+    assert mirror.reverted == [2, 3, 4]
+    assert mirror.flushes == [0]
+
+
+def test_a_node_without_the_parent_of_its_head_is_left() -> None:
+    def act(chain: Chain) -> None:
+        chain.grow(announce=False)
+        chain.grow()
+        del chain.blocks[chain.best[-2]]
+
+    run = Run()
+    stopped = []
+
+    def pause_s(failures: int) -> float:
+        stopped.append(failures)
+        if failures:
+            run.stop.set()
+        return 0.0
+
+    run.follower._pause_s = pause_s  # type: ignore[method-assign]
+    run.play(act)
+    assert "does not have the parent of block 2" in run.follower.progress.last_error
+
+
 def test_a_node_that_lags_takes_nothing_back() -> None:
     run = Run()
     run.play(change(1, "a"), change(1, "b"), change(1, "c"))
