@@ -50,8 +50,8 @@ MAX_FUTURE: Final = 512
 MAX_BLOCK_BYTES: Final = 3_932_160
 """Transactions of one block: three quarters of 5 MiB, as the runtime has it."""
 
-MAX_BLOCKS: Final = 500_000
-"""Blocks of a chain, retracted ones included: a month of one each 6 s, about 1 KB each."""
+MAX_BLOCKS: Final = 200_000
+"""Blocks of a chain, retracted ones included: two weeks of one each 6 s, 2 KB of memory each."""
 
 MAX_BLOCKS_PER_CALL: Final = 20_000
 """What `dev_newBlocks` and `dev_fork` make at once: some seconds of work."""

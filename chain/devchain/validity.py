@@ -47,8 +47,13 @@ class Transaction:
 
     @property
     def cost(self) -> int:
-        """What the signer pays, tip included: 10,000 units, and one for each byte."""
-        return _BASE_FEE + len(self.data) + self.signed.tip
+        """What the signer pays, tip included."""
+        return fee(len(self.data)) + self.signed.tip
+
+
+def fee(size_bytes: int) -> int:
+    """What a transaction of this size costs: 10,000 units, and one for each byte."""
+    return _BASE_FEE + size_bytes
 
 
 def check(data: bytes, chain: Chain, ledger: Ledger, state: ReadWrite) -> Transaction:

@@ -41,7 +41,7 @@ CALL_TIMEOUT_S = 60.0
 
 
 class Control:
-    """JSON-RPC to a node, one call after another."""
+    """JSON-RPC to a node, one call after another, from any thread."""
 
     def __init__(self, url: str) -> None:
         self._stack = contextlib.ExitStack()
@@ -49,6 +49,7 @@ class Control:
             websocket_client.connect(url, compression=None, max_size=None)
         )
         self._number = 0
+        self._lock = threading.Lock()
 
     def call(self, method: str, params: list[Any] | dict[str, Any] | None = None) -> Any:
         """The result of a method.
@@ -56,10 +57,11 @@ class Control:
         Raises:
             RpcError: the node answered with an error.
         """
-        self._number += 1
-        request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params or []}
-        self._socket.send(json.dumps(request))
-        answer = json.loads(self._socket.recv(timeout=CALL_TIMEOUT_S))
+        with self._lock:
+            self._number += 1
+            request = {"jsonrpc": "2.0", "id": self._number, "method": method}
+            self._socket.send(json.dumps({**request, "params": params or []}))
+            answer = json.loads(self._socket.recv(timeout=CALL_TIMEOUT_S))
         if "error" in answer:
             error = answer["error"]
             raise RpcError(error["code"], error["message"], error.get("data"))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-from chain.devchain import accounts, metadata
+from chain.devchain import accounts, calls, metadata, validity
 from chain.devchain.bounds import (
     MAX_ID_CHARS,
     MAX_KEY_BYTES,
@@ -20,14 +20,14 @@ from chain.devchain.ledger import Block
 from chain.devchain.methods.call import STATE_ERROR, Call, Methods, Topic, state_error
 from chain.devchain.methods.chain import unsubscribe
 from chain.devchain.pallets import SPEC_NAME, SPEC_VERSION, TRANSACTION_VERSION
-from proto.chain import scale, storage
-from proto.chain.bounds import ACCOUNT_BYTES
+from proto.chain import extrinsic, scale, storage
+from proto.chain.bounds import ACCOUNT_BYTES, MAX_EXTRINSIC_BYTES
 from proto.chain.errors import ChainFormatError
 from proto.chain.headers import to_hex
 from proto.chain.scale import Reader
 
-_MAX_ARGUMENT_BYTES: Final = 1024
-"""Of state_call; the longest that is understood has 32."""
+_MAX_ARGUMENT_BYTES: Final = MAX_EXTRINSIC_BYTES + 8
+"""Of state_call: a transaction, its length before and behind it."""
 
 RUNTIME_VERSION: Final = {
     "specName": SPEC_NAME,
@@ -35,12 +35,13 @@ RUNTIME_VERSION: Final = {
     "authoringVersion": 1,
     "specVersion": SPEC_VERSION,
     "implVersion": 1,
-    # Core, Metadata and AccountNonceApi, by the hash of their names; those of block production
-    # and of payment queries are not offered.
+    # Core, Metadata, AccountNonceApi and TransactionPaymentApi, by the hash of their names; those
+    # that only other nodes call are not offered.
     "apis": [
         ["0xdf6acb689907609b", 4],
         ["0x37e397fc7c91f5e4", 2],
         ["0xbc9d89904f5b923f", 1],
+        ["0x37c8bb1350a9a2a8", 4],
     ],
     "transactionVersion": TRANSACTION_VERSION,
     "stateVersion": 0,
@@ -122,6 +123,17 @@ def _account_nonce(call: Call, argument: bytes, block: Block) -> bytes:
     return scale.u32("nonce", accounts.decode(stored).nonce)
 
 
+def _payment_info(call: Call, argument: bytes, block: Block) -> bytes:
+    reader = Reader(argument)
+    reader.blob("extrinsic", MAX_EXTRINSIC_BYTES)
+    decoded = extrinsic.decode(argument[: reader.offset])
+    size_bytes = reader.u32("length")
+    reader.finish("argument")
+    class_of_normal = b"\0"
+    weight = calls.decode(decoded.call).weight
+    return weight + class_of_normal + accounts.u128(validity.fee(size_bytes))
+
+
 def _wrapped_metadata(call: Call, argument: bytes, block: Block) -> bytes:
     Reader(argument).finish("argument")
     return _blob(_metadata())
@@ -159,6 +171,7 @@ def _execution_failed(problem: str) -> RpcError:
 
 _RUNTIME_CALLS: Final[dict[str, Callable[[Call, bytes, Block], bytes]]] = {
     "AccountNonceApi_account_nonce": _account_nonce,
+    "TransactionPaymentApi_query_info": _payment_info,
     "Metadata_metadata": _wrapped_metadata,
     "Metadata_metadata_versions": _metadata_versions,
     "Metadata_metadata_at_version": _metadata_at_version,

@@ -10,7 +10,7 @@ from chain.devchain import calls, genesis, metadata
 from chain.devchain.bounds import MAX_SUBSCRIPTIONS
 from chain.devchain.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from chain.devchain.methods import author, chain, dev, state, system
-from proto.chain import headers, scale, storage, twin
+from proto.chain import extrinsic, headers, scale, storage, twin
 from proto.chain.headers import to_hex
 from proto.chain.twin import Twin
 from proto.identity import ss58
@@ -19,6 +19,7 @@ from tests.chain.devchain.wire import connected, serving
 
 TWINS = list(genesis.made_up_twins(12, b"a.example.com"))
 REMARK = calls.REMARK + b"\0"
+TERMS = extrinsic.terms_call(calls.ACCEPT_TERMS, b"https://example.org", b"a")
 UNKNOWN = "0x" + "12" * 32
 TWIN_1 = to_hex(storage.twin_key(1))
 
@@ -119,10 +120,18 @@ async def test_the_runtime() -> None:
         assert await wire.call("state_call", [*nonce, None]) == "0x01000000"
         genesis_hash = to_hex(node.ledger.genesis.hash)
         assert await wire.call("state_call", [*nonce, genesis_hash]) == "0x00000000"
+        data = to_hex(signed(node, BOB, TERMS))
+        size = len(data) // 2 - 1
+        info = "TransactionPaymentApi_query_info"
+        answer = await wire.call("state_call", [info, data + size.to_bytes(4, "little").hex()])
+        fee = (10_000 + size).to_bytes(16, "little")
+        assert answer == "0xe2bed3415538" + "00" + fee.hex()
         for name, argument in (
             ("AccountNonceApi_account_nonce", "0x00"),
             ("Metadata_metadata", "0x00"),
             (at, "0x"),
+            ("TransactionPaymentApi_query_info", "0x0404000000"),
+            ("TransactionPaymentApi_query_info", data + "00"),
             ("BabeApi_configuration", "0x"),
         ):
             with pytest.raises(RpcError, match="Execution failed: ") as error:
@@ -310,7 +319,7 @@ BAD_PARAMS: list[tuple[str, Any]] = [
     ("state_queryStorageAt", [[None]]),
     ("state_subscribeStorage", []),
     ("state_call", ["Metadata_metadata"]),
-    ("state_call", ["Metadata_metadata", "0x" + "00" * 1025]),
+    ("state_call", ["Metadata_metadata", None]),
     ("state_call", [5, "0x"]),
     ("system_accountNextIndex", ["nobody"]),
     ("system_accountNextIndex", []),

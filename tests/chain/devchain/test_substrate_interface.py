@@ -117,3 +117,33 @@ def test_a_transaction_becomes_final(client: SubstrateInterface) -> None:
     assert receipt.finalized
     assert receipt.block_hash == client.get_chain_finalised_head()
     assert client.get_block(receipt.block_hash)["extrinsics"][1].value["tip"] == 5
+
+
+def test_a_fee_is_known_before(client: SubstrateInterface) -> None:
+    key = Keypair.create_from_uri("//Charlie")  # TEST KEY
+    call = client.compose_call("System", "remark", {"remark": "0x0011"})
+    expected = client.get_payment_info(call, key)["partialFee"]
+    extrinsic = client.create_signed_extrinsic(call, key)
+    receipt = client.submit_extrinsic(extrinsic, wait_for_inclusion=True)
+    assert receipt.total_fee_amount == expected
+
+
+def test_the_rest_of_the_library(chain: Devchain, client: SubstrateInterface) -> None:
+    assert client.get_constant("System", "SS58Prefix").value == 42
+    assert client.token_symbol == "TFT" and client.token_decimals == 7
+    assert client.runtime_version == 149
+    storage_keys = [client.create_storage_key("TfgridModule", "Twins", [each]) for each in (1, 2)]
+    assert [value["id"].value for _, value in client.query_multi(storage_keys)] == [1, 2]
+    told: list[int] = []
+
+    def handle(found: Any, count: int, subscription: str) -> str | None:
+        told.append(found.value)
+        if count == 0:
+            threading.Thread(target=chain.put_twin, args=(twin(8000),)).start()
+        return "enough" if count else None
+
+    assert client.query("TfgridModule", "TwinID", subscription_handler=handle) == "enough"
+    assert told[1] == 8000
+    assert client.retrieve_pending_extrinsics() == []
+    assert len(client.get_metadata_call_functions()) == 5
+    assert client.get_metadata_error("TfgridModule", "TwinNotExists") is not None
