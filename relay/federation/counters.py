@@ -8,6 +8,8 @@ makes metrics of them.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 SUCCESS: Final = "success"
@@ -41,12 +43,14 @@ class Tally:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
-    def delivered(self, relay: str, latency_s: float, messages: int = 1) -> None:
-        """A relay took messages that came to the outbox so long ago."""
-        self._add(field(SUCCESS, relay), messages)
-        label = LATENCY_LABELS[bisect_left(LATENCY_BOUNDS_S, latency_s)]
-        self._add(field(LATENCY, label), messages)
-        self._add(field(LATENCY, LATENCY_SUM_MS), round(max(0.0, latency_s) * 1000) * messages)
+    def delivered(self, relay: str, latencies_s: Sequence[float]) -> None:
+        """A relay took messages that came to the outbox so long ago, one for each time."""
+        self._add(field(SUCCESS, relay), len(latencies_s))
+        buckets = Counter(bisect_left(LATENCY_BOUNDS_S, latency_s) for latency_s in latencies_s)
+        for bucket, messages in buckets.items():
+            self._add(field(LATENCY, LATENCY_LABELS[bucket]), messages)
+        total_ms = round(sum(max(0.0, latency_s) for latency_s in latencies_s) * 1000)
+        self._add(field(LATENCY, LATENCY_SUM_MS), total_ms)
 
     def failed(self, relay: str) -> None:
         """A relay refused a message, or did not answer."""

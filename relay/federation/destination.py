@@ -262,8 +262,8 @@ class Destination:
         sender.partners.failed(partner, started, why, wait_s)
         sender.ranks.failed(partner.domain, sender.clock())
         for lane, entries in parts:
-            if lane.sticky == partner.domain:
-                lane.sticky = None
+            if lane.destination is self:
+                lane.destination = None
             sender.settler.note_try(lane.shard.number, entries, self._try(started, why))
 
     def _settle(
@@ -292,10 +292,11 @@ class Destination:
                 busy.append(entry)
                 busy_status = busy_status or status
         if not busy:
-            lane.sticky = domain
-            lane.busy.pop(domain, None)
+            lane.destination = self
+            if lane.busy:
+                lane.busy.pop(domain, None)
             return
-        lane.sticky = None
+        lane.destination = None
         sender.ranks.failed(domain, sender.clock())
         sender.partners.declined(self.partner)
         lane.not_now(domain, started, sender.clock(), sender.random, wait_s)

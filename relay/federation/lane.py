@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from proto.federation.delivery import Candidate, Setbacks
 
 if TYPE_CHECKING:
+    from relay.federation.destination import Destination
     from relay.federation.partners import Partner
     from relay.federation.shard import Shard
+    from relay.twins.source import TwinRecord
 
 
 class Entry:
@@ -84,7 +86,8 @@ class Lane:
     """The lane of one twin.
 
     Attributes:
-        sticky: the relay that took the last message.
+        record: the twin, as it was when a relay was chosen last.
+        destination: the relay that took the last message.
         sending: the messages of the request under way.
         busy: relays that did not want this twin's messages.
     """
@@ -92,11 +95,12 @@ class Lane:
     __slots__ = (
         "_timer",
         "busy",
+        "destination",
         "entries",
+        "record",
         "sending",
         "shard",
         "stage",
-        "sticky",
         "twin",
     )
 
@@ -105,7 +109,8 @@ class Lane:
         self.twin = twin
         self.entries: deque[Entry] = deque()
         self.stage = Stage.IDLE
-        self.sticky: str | None = None
+        self.record: TwinRecord | None = None
+        self.destination: Destination | None = None
         self.sending: list[Entry] = []
         self.busy: dict[str, Setbacks] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from proto.federation.delivery import Setbacks
@@ -63,6 +63,11 @@ class Partner:
         self.accepted = 0  # since the last flush
         self.changed = False  # something to be flushed
 
+    @property
+    def open(self) -> bool:
+        """Nothing is known that speaks against it."""
+        return not (self.setbacks.failures or self.paused or self.blocked)
+
     def retry_at(self) -> float:
         """When it may be tried again."""
         return math.inf if self.paused or self.blocked else self.setbacks.retry_at
@@ -108,12 +113,11 @@ class Partners:
 
     # --- what happened ------------------------------------------------------------------------
 
-    def accepted(self, partner: Partner, took_s: float, ages_s: Iterable[float]) -> None:
+    def accepted(self, partner: Partner, took_s: float, ages_s: Sequence[float]) -> None:
         """A request was answered, and messages of these ages taken."""
         now = self._clock()
-        for age_s in ages_s:
-            partner.accepted += 1
-            self._tally.delivered(partner.domain, age_s)
+        partner.accepted += len(ages_s)
+        self._tally.delivered(partner.domain, ages_s)
         took_ms = took_s * 1000
         weight = LATENCY_WEIGHT if partner.success_at else 1.0
         partner.latency_ms += (took_ms - partner.latency_ms) * weight

@@ -102,6 +102,10 @@ class Reader:
             except hiredis.ReplyError as error:
                 log.error("the federation outbox cannot be read: %s", error)
                 await asyncio.sleep(REFUSED_S)
+            except Exception:
+                # All shards depend on this loop: it goes on, whatever one message did to it.
+                log.exception("reading the federation outbox")
+                await asyncio.sleep(REFUSED_S)
 
     async def _read(self, taking: list[Shard]) -> list[Any]:
         pipe = self._link.pipe

@@ -27,9 +27,9 @@ def test_nothing_yet(any_redis: RedisServer) -> None:
 
 def test_deliveries(any_redis: RedisServer) -> None:
     tally = Tally()
-    tally.delivered(PARTNER, 0.004)
-    tally.delivered(PARTNER, 0.2, messages=3)
-    tally.delivered("a.example", 4000.0)
+    tally.delivered(PARTNER, [0.004])
+    tally.delivered(PARTNER, [0.2] * 3)
+    tally.delivered("a.example", [4000.0])
     tally.failed(PARTNER)
     store(any_redis, tally)
     tally.failed(PARTNER)
@@ -88,7 +88,7 @@ def test_relays_beyond_the_bound_are_one(
     monkeypatch.setattr(figures, "MAX_RELAYS", 2)
     tally = Tally()
     for number in range(5):
-        tally.delivered(f"r{number}", 0.0, messages=number + 1)
+        tally.delivered(f"r{number}", [0.0] * (number + 1))
     store(valkey, tally)
     found = figures.read(valkey.client())
     success = {name: value for name, value in found.items() if "success" in name}
@@ -102,8 +102,8 @@ def test_relays_beyond_the_bound_are_one(
 @pytest.mark.django_db
 def test_the_page(client: object, site_redis: RedisServer) -> None:
     tally = Tally()
-    tally.delivered('odd"\\name', 0.1)
-    tally.delivered(PARTNER, 0.1)
+    tally.delivered('odd"\\name', [0.1])
+    tally.delivered(PARTNER, [0.1])
     store(site_redis, tally)
     site_redis.run(
         "HSET", keys.FEDERATION_COUNTERS, "success|x\ny", "5", "junk", "x", "error|z", ""
