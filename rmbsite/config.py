@@ -178,7 +178,7 @@ class FederationConfig:
         True, "Offer relays of this kind to send many messages at once, and do so where offered."
     )
     requests_per_ip_per_s: int = option(
-        2000, "Deliveries each second from one address; 0 is any.", minimum=0
+        20_000, "Messages each second from one address of another relay; 0 is any.", minimum=0
     )
     verify_processes: int = option(
         1,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
@@ -53,6 +53,7 @@ BURST_S: Final = 5
 SLICE: Final = 64
 """Messages of a request that one turn of the loop looks at: less than a millisecond."""
 
+Slices = list[list["Arrival"]]
 Records = dict[int, TwinRecord | TwinLookupError | None]
 
 
@@ -146,16 +147,19 @@ class Intake:
         self.under_way += 1
         begun: list[Mark] = []
         try:
-            async for part in _slices(arrivals):
+            slices = [arrivals[at : at + SLICE] for at in range(0, len(arrivals), SLICE)]
+            for part in slices:
                 for arrival in part:
                     self._examine(arrival)
                     if arrival.mark is not None and arrival.answer is None:
                         self._begin(arrival, arrival.mark, begun)
+                if part is not slices[-1]:
+                    await asyncio.sleep(0)
             await self._find_repeats(_open(arrivals))
-            records = await self._records(_open(arrivals), partner, address)
-            await self._check(_open(arrivals), records, partner)
+            records = await self._records(_open(arrivals), address)
+            await self._check(slices, records, partner)
             await self._ask_presence(_open(arrivals))
-            await self._store(arrivals, partner)
+            await self._store(slices, partner)
         finally:
             self.memory.under_way.difference_update(begun)
             self.under_way -= 1
@@ -197,7 +201,7 @@ class Intake:
 
     # --- twins --------------------------------------------------------------------------------
 
-    async def _records(self, arrivals: list[Arrival], partner: Partner, address: str) -> Records:
+    async def _records(self, arrivals: list[Arrival], address: str) -> Records:
         """The twins that have to be known, those that are not in memory looked up together."""
         worker = self._worker
         records: Records = {}
@@ -228,13 +232,21 @@ class Intake:
         finally:
             self._looking_up -= 1
 
-    async def _check(self, arrivals: list[Arrival], records: Records, partner: Partner) -> None:
+    async def _check(self, slices: Slices, records: Records, partner: Partner) -> None:
         verifying: list[asyncio.Task[None]] = []
-        async for part in _slices(arrivals):
+        for part in slices:
             for arrival in part:
-                self._place(arrival, records, partner)
+                if arrival.answer is None:
+                    self._place(arrival, records, partner)
+            last = part is slices[-1]
             if not partner.trusted:
-                verifying.append(self._worker.loop.create_task(self._verify(_open(part), records)))
+                verification = self._verify(_open(part), records)
+                if last:
+                    await verification
+                else:
+                    verifying.append(self._worker.loop.create_task(verification))
+            if not last:
+                await asyncio.sleep(0)
         await asyncio.gather(*verifying)
 
     def _place(self, arrival: Arrival, records: Records, partner: Partner) -> None:
@@ -317,15 +329,17 @@ class Intake:
 
     # --- storing ------------------------------------------------------------------------------
 
-    async def _store(self, arrivals: list[Arrival], partner: Partner) -> None:
+    async def _store(self, slices: Slices, partner: Partner) -> None:
         now_s = self._worker.wall_s()
         held_back: set[int] = set()  # destination twins with a message that comes again later
         commits = _Commits()
         stored: list[Arrival] = []
-        async for part in _slices(arrivals):
-            for arrival in stored:
-                if arrival.answer is not None:  # storage was full, meanwhile
-                    held_back.add(arrival.destination[0])
+        for part in slices:
+            if part is not slices[0]:
+                await asyncio.sleep(0)
+                for arrival in stored:
+                    if arrival.answer is not None:  # storage was full, meanwhile
+                        held_back.add(arrival.destination[0])
             stored += self._store_slice(part, held_back, commits, now_s)
         await commits.decided()
         for arrival in stored:
@@ -390,13 +404,6 @@ class Intake:
             if meter.first_hit():
                 log.warning("twin %d is over its limit (%s), through another relay", source, over)
         return over
-
-
-async def _slices(arrivals: list[Arrival]) -> AsyncIterator[list[Arrival]]:
-    for first in range(0, len(arrivals), SLICE):
-        if first:
-            await asyncio.sleep(0)
-        yield arrivals[first : first + SLICE]
 
 
 def _open(arrivals: Iterable[Arrival]) -> list[Arrival]:
