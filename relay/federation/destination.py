@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from proto.federation import batch
 from proto.federation.delivery import Outcome, counts, judge, time_out_s
 from proto.federation.errors import BatchError
-from proto.rmb.reasons import MessageReason
 from relay.federation.http_client import Reply, Unanswered
 from relay.federation.lane import Entry, Lane, Stage
 from relay.federation.partners import Partner
@@ -47,11 +47,17 @@ class Part(NamedTuple):
 
 
 class Destination:
-    """Requests to one relay."""
+    """Requests to one relay.
+
+    Attributes:
+        partner: what is known about it.
+        progress_at: monotonic time of its last answer.
+    """
 
     def __init__(self, sender: Sender, partner: Partner) -> None:
         self.partner = partner
         self._sender = sender
+        self.progress_at = 0.0
         self._ready: deque[Lane] = deque()
         self._posts = 0
         self._loading = 0
@@ -60,6 +66,7 @@ class Destination:
     def enqueue(self, lane: Lane) -> None:
         """A lane has something for this relay."""
         lane.stage = Stage.READY
+        lane.queue = self
         self._ready.append(lane)
         self._schedule()
 
@@ -248,6 +255,7 @@ class Destination:
         """The relay answered as a relay does."""
         sender = self._sender
         now = sender.clock()
+        self.progress_at = time.monotonic()
         if accepted:
             ages_s = [now - entry.stored_at for entry in accepted]
             sender.partners.accepted(self.partner, now - started, ages_s)
@@ -287,7 +295,7 @@ class Destination:
                 sender.settler.note_try(
                     shard.number, [entry], self._try(started, f"answered {status}")
                 )
-                shard.end(entry, MessageReason.REMOTE_4XX)
+                shard.refused(entry)
             else:
                 busy.append(entry)
                 busy_status = busy_status or status

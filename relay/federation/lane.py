@@ -88,6 +88,7 @@ class Lane:
     Attributes:
         record: the twin, as it was when a relay was chosen last.
         destination: the relay that took the last message.
+        queue: the one it queues at, or did last.
         sending: the messages of the request under way.
         busy: relays that did not want this twin's messages.
     """
@@ -97,6 +98,7 @@ class Lane:
         "busy",
         "destination",
         "entries",
+        "queue",
         "record",
         "sending",
         "shard",
@@ -111,6 +113,7 @@ class Lane:
         self.stage = Stage.IDLE
         self.record: TwinRecord | None = None
         self.destination: Destination | None = None
+        self.queue: Destination | None = None
         self.sending: list[Entry] = []
         self.busy: dict[str, Setbacks] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -33,14 +33,12 @@ UNKNOWN: Final = b"?"
 class Lease:
     """The lease of one shard, for one drainer.
 
-    Attributes:
-        doubtful: ids of messages that may have been accepted in an earlier try.
-        doubtful_up_to: id up to which any message may have been, as the one before died.
+    It also knows which messages the drainer before may have sent already.
     """
 
     def __init__(self, pipe: RedisPipe, shard: int) -> None:
-        self.doubtful: frozenset[bytes] = frozenset()
-        self.doubtful_up_to = b"0-0"
+        self._doubtful: frozenset[bytes] = frozenset()
+        self._doubtful_up_to: tuple[int, int] | None = None  # everything, as the one before died
         self._pipe = pipe
         self._shard = shard
         self._token = uuid.uuid4().hex
@@ -65,12 +63,23 @@ class Lease:
             return False
         left, newest = reply
         if left == UNKNOWN:
-            self.doubtful_up_to = newest
+            self._doubtful_up_to = _place(newest)
         else:
-            self.doubtful = frozenset(left.split())
+            self._doubtful = frozenset(left.split())
         self._until = asked + LEASE_S - MARGIN_S
         self._renewal = asyncio.get_running_loop().create_task(self._renew())
         return True
+
+    def doubts(self, entry_id: bytes) -> bool:
+        """Whether a message may have been accepted in a try of the drainer before.
+
+        Messages are asked for in their order.
+        """
+        if self._doubtful_up_to is not None:
+            if _place(entry_id) <= self._doubtful_up_to:
+                return True
+            self._doubtful_up_to = None
+        return entry_id in self._doubtful
 
     async def release(self, doubtful: list[bytes]) -> None:
         """Gives it back.
@@ -106,3 +115,9 @@ class Lease:
 
     async def _run(self, name: str, names: list[str], *arguments: str | bytes | int) -> Any:
         return await self._pipe.call("EVAL", scripts.source(name), len(names), *names, *arguments)
+
+
+def _place(entry_id: bytes) -> tuple[int, int]:
+    """An id of a stream, to be compared."""
+    moment, _, serial = entry_id.partition(b"-")
+    return int(moment), int(serial)

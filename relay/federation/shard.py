@@ -1,9 +1,8 @@
 """Draining one shard of the outbox, from taking its lease to giving it back.
 
-New messages are read as they come, and sorted into lanes, one for each destination twin. What can
-be sent soon is kept in memory; of what has to wait only the id, the deadline and the size are, and
-it is read again when its turn comes. So a relay that is slow or away holds up neither the reading
-nor the messages of others.
+New messages are read as they come (`reader.py`) and sorted into lanes, one for each destination
+twin. What of them is in memory is the business of `window.py`; here it is decided what a lane does
+next: go to one of its twin's relays, wait, or end.
 """
 
 from __future__ import annotations
@@ -11,23 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
-from google.protobuf.message import DecodeError
 
-from proto.federation.delivery import choose, deadline_s
-from proto.rmb import notices
-from proto.rmb.address import from_message
-from proto.rmb.errors import AddressError, BoundError
+from proto.federation.delivery import choose
 from proto.rmb.reasons import MessageReason
-from proto.rmb.types_pb2 import Envelope
+from relay.federation.endings import Endings
 from relay.federation.lane import Entry, Lane, Stage
 from relay.federation.lease import Lease
-from relay.queues import keys, resp
+from relay.federation.window import Window
+from relay.queues import keys
 from relay.queues.pipe import LinkLost
 from relay.twins.cache import MISSING, TwinLookupError
 
@@ -45,29 +39,15 @@ LOOK_S: Final = 0.25
 """How often it is seen whether it is time to leave."""
 SETTLED_S: Final = 5.0
 """The last messages are settled by then, or left to the successor."""
-PAGE_MESSAGES: Final = 512
-PAGE_BYTES: Final = 4 << 20
-"""Of one read, by the size of those before."""
-WINDOW_MESSAGES: Final = 4096
-WINDOW_BYTES: Final = 16 << 20
-"""Payloads in memory; above, the reading pauses."""
-STALL_S: Final = 0.1
-"""It pauses so long at most: then those who do not get on give their place up."""
-MAX_TRACKED: Final = 100_000
-"""Messages known by their ids; above, the reading waits until some are settled."""
-LOAD_MESSAGES: Final = 64
-LOAD_BYTES: Final = 1 << 20
-"""Of one lane, read again at once."""
 MAX_LANES: Final = 10_000
 """Kept for the relay they used last; those with messages are kept anyway."""
-ENDING: Final = 64
-"""Messages at a time that are read again to be given up."""
 LOOK_AGAIN_S: Final = 1.0
 """The source of twins is away: the next look."""
 SOON_S: Final = 1.0
 """Messages that wait longer are not kept in memory meanwhile."""
-MAX_DOUBTFUL: Final = 10_000
 LONGEST_WAIT_S: Final = 60.0
+MAX_DOUBTFUL: Final = 10_000
+"""Ids left for the successor; with more of them it has to be careful with everything."""
 
 
 class Shard:
@@ -78,32 +58,22 @@ class Shard:
         prefix: of the ids of its deliveries.
         lanes: by destination twin.
         stream: the shard's stream in Redis.
-        read_up_to: id of the last message that was read.
-        settler: takes settled messages out of the outbox.
     """
 
     def __init__(self, sender: Sender, number: int) -> None:
         self.number = number
         self.prefix = b"%d-" % number
         self.lanes: dict[int, Lane] = {}
-        self.settler = sender.settler
         self.leaving = False
         self.stream = keys.outbox(number).encode()
-        self.read_up_to = b"0-0"
         self._sender = sender
         self._lease = Lease(sender.pipe, number)
+        self._window = Window(sender, self.stream)
+        self._endings = Endings(sender, number, self._window, self._lease)
         self._news = 0.0
-        self._full_since: float | None = None
-        self._doubt_all = False
-        self._mean_bytes = float(PAGE_BYTES // 32)
-        self._tracked = 0
-        self._loaded = 0
-        self._loaded_bytes = 0
         self._answered = asyncio.Event()
         self._next_deadline = float("inf")
         self._timer: asyncio.TimerHandle | None = None
-        self._to_end: deque[tuple[Entry, MessageReason | None]] = deque()
-        self._ending = 0
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -118,7 +88,6 @@ class Shard:
         """
         if not await self._lease.take():
             return False
-        self._doubt_all = self._lease.doubtful_up_to != b"0-0"
         self._sender.reader.add(self)
         try:
             await self._live()
@@ -130,7 +99,7 @@ class Shard:
         started = self._news = time.monotonic()
         while self._lease.held and not self._sender.stopping():
             now = time.monotonic()
-            if now - started >= LIFE_S or (not self._tracked and now - self._news >= IDLE_S):
+            if now - started >= LIFE_S or (not self._window.tracked and now - self._news >= IDLE_S):
                 return
             await asyncio.sleep(LOOK_S)
 
@@ -146,7 +115,7 @@ class Shard:
                 while any(lane.sending for lane in self.lanes.values()):
                     self._answered.clear()
                     await self._answered.wait()
-                await self.settler.quiet(self.number)
+                await self._sender.settler.quiet(self.number)
         except TimeoutError:
             log.warning("federation shard %d: not everything was settled in time", self.number)
         doubtful = [
@@ -157,7 +126,7 @@ class Shard:
         ]
         if (
             len(doubtful) <= MAX_DOUBTFUL
-            and not self.settler.waiting(self.number)
+            and not self._sender.settler.waiting(self.number)
             and self._lease.held
         ):
             await self._lease.release(doubtful)
@@ -170,91 +139,45 @@ class Shard:
 
     # --- reading ------------------------------------------------------------------------------
 
+    @property
+    def read_up_to(self) -> bytes:
+        """Id of the last message that was read."""
+        return self._window.read_up_to
+
     def takes(self) -> bool:
         """Whether more messages are to be read now."""
-        if self._tracked >= MAX_TRACKED:
-            return False
-        if self._loaded < WINDOW_MESSAGES and self._loaded_bytes < WINDOW_BYTES:
-            self._full_since = None
-            return True
-        now = time.monotonic()
-        if self._full_since is None:
-            self._full_since = now
-        if now - self._full_since < STALL_S:
-            return False
-        for lane in self.lanes.values():
-            self._unload(lane)
-        return True
+        return self._window.takes(self.lanes.values())
 
     def page(self) -> int:
         """How many messages are read at once."""
-        return max(1, min(PAGE_MESSAGES, int(PAGE_BYTES / self._mean_bytes)))
+        return self._window.page()
 
-    def received(self, entries: list[Any]) -> None:
+    def received(self, page: list[Any]) -> None:
         """Sorts new messages into their lanes."""
         if self.leaving:
             return
         self._news = time.monotonic()
-        lease = self._lease
-        retention_s = self._sender.options.retention_s
-        parse = Envelope.FromString
-        awake: dict[Lane, None] = {}
-        size_bytes = 0
-        for entry_id, fields in entries:
-            if fields is None:
-                continue
-            # In the order workers write them, without the one that only a repeat has; names are
-            # compared all the same where that does not hold.
-            if len(fields) == 6 and fields[0] == b"_" and fields[2] == b"from":
-                payload = fields[1]
-                origin = fields[3].decode("utf-8", "replace")
-                account = fields[5].decode("utf-8", "replace")
-            else:
-                payload, origin, account = _values(fields)
-            stored_at = int(entry_id.partition(b"-")[0]) / 1000
-            try:
-                envelope = parse(payload)
-                twin = envelope.destination.twin
-                deadline = deadline_s(
-                    envelope.timestamp, envelope.expiration, stored_at, retention_s
-                )
-            except DecodeError:
-                twin, deadline = 0, stored_at + retention_s
-            entry = Entry(
-                entry_id,
-                stored_at,
-                deadline,
-                payload,
-                origin,
-                account,
-                entry_id in lease.doubtful or self._from_before(entry_id),
-            )
-            size_bytes += len(payload)
-            self._tracked += 1
-            self._loaded += 1
-            self._loaded_bytes += len(payload)
+        lanes, awake, broken = self.lanes, [], []
+        nearest = self._next_deadline
+        for twin, entry in self._window.entries(page, self._lease):
             if not twin:
-                self.end(entry, MessageReason.UNPARSABLE)
+                broken.append(entry)
                 continue
-            lane = self.lanes.get(twin) or self._new_lane(twin)
-            waits = lane.stage is Stage.WAITING
-            if waits or (lane.entries and lane.entries[-1].payload is None):
-                self._unloaded(entry)
+            lane = lanes.get(twin) or self._new_lane(twin)
+            if not lane.entries:
+                if lane.stage is Stage.IDLE:
+                    awake.append(lane)
+            elif lane.stage is Stage.WAITING or lane.entries[-1].payload is None:
+                self._window.let_go(entry)  # its turn is not soon
             lane.entries.append(entry)
-            if deadline < self._next_deadline:
-                self._expect(deadline)
-            if lane.stage is Stage.IDLE:
-                awake[lane] = None
-        self.read_up_to = entries[-1][0]
-        self._mean_bytes = max(256.0, size_bytes / len(entries), self._mean_bytes / 2)
+            if entry.deadline < nearest:
+                nearest = entry.deadline
+        for entry in broken:
+            self._endings.end(entry, MessageReason.UNPARSABLE)
+        if nearest < self._next_deadline:
+            self._expect(nearest)
         for lane in awake:
             self.advance(lane)
-
-    def _from_before(self, entry_id: bytes) -> bool:
-        """Whether it may have been sent by a drainer that died."""
-        if self._doubt_all:
-            self._doubt_all = _place(entry_id) <= _place(self._lease.doubtful_up_to)
-        return self._doubt_all
 
     def _new_lane(self, twin: int) -> Lane:
         if len(self.lanes) >= MAX_LANES:
@@ -277,7 +200,7 @@ class Shard:
             return
         sender, now = self._sender, self._sender.clock()
         while (head := lane.head()) is not None and head.deadline <= now:
-            self.end(head, MessageReason.EXPIRED)
+            self._endings.end(head, MessageReason.EXPIRED)
         if head is None:
             return
         record = sender.twins.get(lane.twin)
@@ -321,13 +244,13 @@ class Shard:
         choice = choose(candidates, sticky, now)
         if choice.relay is None:
             if choice.at - now > SOON_S:
-                self._unload(lane)
+                self._window.unload(lane)
             lane.wait(min(choice.at - now, LONGEST_WAIT_S), self.advance)
         else:
             lane.record = record
             sender.destination(choice.relay).enqueue(lane)
 
-    def _fetch(self, lane: Lane, work: Any) -> None:
+    def _fetch(self, lane: Lane, work: Coroutine[Any, Any, None]) -> None:
         """Has something fetched, and looks again then."""
         lane.stage = Stage.FETCHING
 
@@ -349,113 +272,22 @@ class Shard:
 
     def accepted(self, entry: Entry) -> None:
         """Another relay took the message."""
-        self._gone(entry)
-        self.settler.done(self.number, entry)
+        self._window.gone(entry)
+        self._sender.settler.done(self.number, entry)
 
-    def end(self, entry: Entry, reason: MessageReason | None) -> None:
-        """A message is given up, or (without a reason) delivered to a session of this relay."""
-        entry.over = True
-        self._to_end.append((entry, reason))
-        self._end_some()
-
-    def _end_all(self, lane: Lane, reason: MessageReason | None) -> None:
-        for entry in list(lane.entries):
-            if not entry.over:
-                self.end(entry, reason)
-        lane.entries.clear()
-
-    def _end_some(self) -> None:
-        while self._to_end and self._ending < ENDING:
-            entry, reason = self._to_end.popleft()
-            if entry.payload is not None:
-                self._end(entry, reason, entry.payload)
-                continue
-            self._ending += 1
-
-            def read(reply: Any, entry: Entry = entry, reason: Any = reason) -> None:
-                self._ending -= 1
-                payload = _payload(reply)
-                if payload is not None:
-                    self._end(entry, reason, payload)
-                elif isinstance(reply, Exception):
-                    self._to_end.append((entry, reason))
-                    self._sender.loop.call_later(LOOK_AGAIN_S, self._end_some)
-                    return
-                self._end_some()
-
-            self._sender.pipe.submit(self._range(entry), read)
-
-    def _end(self, entry: Entry, reason: MessageReason | None, payload: bytes) -> None:
-        notice, deliver_to = None, ""
-        try:
-            envelope = Envelope.FromString(payload)
-            if reason is None:
-                deliver_to = keys.key_text(from_message(envelope.destination))
-            elif entry.origin:
-                asker = keys.parse_key(entry.origin)
-                notice = notices.refusal(envelope, reason, int(self._sender.clock()), asker)
-        except (DecodeError, AddressError, BoundError):
-            reason = reason or MessageReason.UNPARSABLE
-        if reason is not None:
-            self._sender.count_end(reason)
-        self._gone(entry)
-        self.settler.finish(self.number, entry, reason.value if reason else "", notice, deliver_to)
-
-    def _gone(self, entry: Entry) -> None:
-        self._tracked -= 1
-        if entry.payload is not None:
-            self._unloaded(entry)
-        if self._full_since is not None and self._loaded < WINDOW_MESSAGES // 2:
-            self._full_since = None
-            self._sender.reader.look()
-
-    # --- payloads -----------------------------------------------------------------------------
+    def refused(self, entry: Entry) -> None:
+        """Another relay does not want the message, and no relay is asked again."""
+        self._endings.end(entry, MessageReason.REMOTE_4XX)
 
     def load(self, lane: Lane, then: Callable[[], None]) -> None:
         """Reads the first messages of a lane again, as far as they are not in memory."""
-        wanted: list[Entry] = []
-        size_bytes = 0
+        self._window.load(lane, then)
+
+    def _end_all(self, lane: Lane, reason: MessageReason | None) -> None:
         for entry in lane.entries:
-            if entry.over or entry.payload is not None:
-                continue
-            size_bytes += entry.size_bytes
-            if wanted and (len(wanted) >= LOAD_MESSAGES or size_bytes > LOAD_BYTES):
-                break
-            wanted.append(entry)
-        last = wanted[-1]
-
-        def read(entry: Entry, reply: Any) -> None:
-            payload = _payload(reply)
-            if payload is not None and entry.payload is None:
-                entry.payload = payload
-                self._loaded += 1
-                self._loaded_bytes += entry.size_bytes
-            elif reply == []:
-                entry.over = True  # somebody else removed it
-                self._tracked -= 1
-            if entry is last:
-                if isinstance(reply, Exception):
-                    self._sender.loop.call_later(LOOK_AGAIN_S, then)
-                else:
-                    then()
-
-        for entry in wanted:
-            self._sender.pipe.submit(self._range(entry), partial(read, entry))
-
-    def _unload(self, lane: Lane) -> None:
-        """Keeps only what a lane is sending."""
-        sending = set(map(id, lane.sending))
-        for entry in lane.entries:
-            if entry.payload is not None and not entry.over and id(entry) not in sending:
-                self._unloaded(entry)
-
-    def _unloaded(self, entry: Entry) -> None:
-        entry.payload = None
-        self._loaded -= 1
-        self._loaded_bytes -= entry.size_bytes
-
-    def _range(self, entry: Entry) -> bytes:
-        return resp.command("XRANGE", self.stream, entry.id, entry.id)
+            if not entry.over:
+                self._endings.end(entry, reason)
+        lane.entries.clear()
 
     # --- expiry -------------------------------------------------------------------------------
 
@@ -478,34 +310,7 @@ class Shard:
                 if entry.deadline > now:
                     following = min(following, entry.deadline)
                 elif id(entry) not in sending:
-                    self.end(entry, MessageReason.EXPIRED)
+                    self._endings.end(entry, MessageReason.EXPIRED)
         self._next_deadline = float("inf")
         if following < float("inf"):
             self._expect(following)
-
-
-def _values(fields: list[bytes]) -> tuple[bytes, str, str]:
-    """Envelope, origin and account of an entry."""
-    values = dict(zip(fields[::2], fields[1::2], strict=True))
-    origin, account = values.get(b"from", b""), values.get(b"for", b"")
-    return (
-        values.get(b"_", b""),
-        origin.decode("utf-8", "replace"),
-        account.decode("utf-8", "replace"),
-    )
-
-
-def _place(entry_id: bytes) -> tuple[int, int]:
-    """An id of a stream, to be compared."""
-    moment, _, serial = entry_id.partition(b"-")
-    return int(moment), int(serial)
-
-
-def _payload(reply: Any) -> bytes | None:
-    """The envelope in what XRANGE replied for one id."""
-    if not isinstance(reply, list) or not reply:
-        return None
-    fields = reply[0][1]
-    values = dict(zip(fields[::2], fields[1::2], strict=True))
-    payload: bytes = values.get(b"_", b"")
-    return payload
