@@ -190,12 +190,18 @@ def shared_trio(tmp_path_factory: pytest.TempPathFactory, world: World) -> Itera
             relay.wait_federating()
         yield relays
         for relay in relays.values():
-            relay.ask_to_stop()  # all at once; `stop` waits for each
+            if relay.alive:
+                relay.ask_to_stop()  # all at once; `stop` waits for each
 
 
 @pytest.fixture
 def trio(shared_trio: Trio) -> Trio:
-    """The three shared relays without a memory of failures. A test leaves all of them running."""
+    """The three shared relays, all of them running, without a memory of failures."""
     for relay in shared_trio.values():
+        if not relay.store.running:
+            relay.store.start()
+        if not relay.alive:
+            relay.start()
+            relay.wait_federating()
         relay.forget_partners()
     return shared_trio

@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from relay.federation import outbox
 from relay.queues import keys
 from tests.support.identities import Twin, twin, twins_csv
 from tests.support.redis_servers import RedisServer
@@ -201,9 +202,10 @@ class FederatedRelay(RelayProcess):
         """Begin a graceful stop."""
         os.kill(self.pid, signal.SIGTERM)
 
-    def outbox(self) -> int:
-        """Messages that wait for other relays."""
-        return sum(self.store.run("XLEN", keys.outbox(shard)) for shard in range(8))
+    def held_for(self, domain: str) -> int:
+        """Messages of its outbox for twins that list this relay alone."""
+        packed = self.store.run("HGET", keys.held(outbox.account_of([domain])), outbox.TOTAL)
+        return outbox.unpack(int(packed or 0)).messages
 
     def partner_state(self, domain: str) -> dict[str, str]:
         """What it knows of another relay."""
