@@ -20,7 +20,7 @@ from relay.queues import keys
 from tests.e2e.conftest import Trio
 from tests.support import partner as partners
 from tests.support.envelopes import SessionKey
-from tests.support.federated import FederatedRelay, World
+from tests.support.federated import FederatedRelay, World, crossing
 from tests.support.identities import Twin
 from tests.support.ledger import Ledger
 from tests.support.partner import Behaviour, OurKind, Partner, answer, in_turn, partner
@@ -311,6 +311,17 @@ async def _latency_s(sender: RmbClient, receiver: RmbClient, count: int = 50) ->
         await receiver.receive()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
+
+
+async def test_celery_workers_are_killed_under_load(trio: Trio, world: World) -> None:
+    """The schedule's too: its successor starts the shards once the dead one's leases are over."""
+    async with crossing(world, trio["a"], trio["c"]) as work:
+        await trio["a"].kill_celery("chain,default")
+        await trio["a"].kill_celery("federation")
+        await work.run_until(500, timeout_s=60)
+        await work.finish()
+        work.ledger.check()
+    await eventually(lambda: trio["a"].held_for(trio["c"].domain) == 0)
 
 
 async def test_back_after_a_minute(

@@ -13,7 +13,7 @@ import random
 import signal
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import psutil
 from relay.federation import outbox
 from relay.queues import keys
 from tests.support.identities import Twin, twin, twins_csv
+from tests.support.load import Load, load
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import POLL_S, RelayProcess, eventually, make_data_folder
 
@@ -219,3 +220,18 @@ class FederatedRelay(RelayProcess):
             for name in (*names, *client.keys("federation:failures:*")):
                 client.delete(name)
             client.hincrby(keys.CONTROL, "version", 1)
+
+
+@contextlib.asynccontextmanager
+async def crossing(
+    world: World, sending: FederatedRelay, receiving: FederatedRelay, pairs: int = 6
+) -> AsyncIterator[Load]:
+    """Twins of one relay that send to twins of another, for the length of the block."""
+    async with load(sending.url) as work:
+        work.signed = True
+        senders = world.twins(sending.domain, pairs)
+        receivers = world.twins(receiving.domain, pairs)
+        for sender, receiver in zip(senders, receivers, strict=True):
+            work.add_sender(sender, [work.add_receiver(receiver, url=receiving.url)])
+        await work.run_until(200)
+        yield work
