@@ -87,27 +87,31 @@ def build_parser(entry: str) -> _Parser:
     )
     many: dict[str, Any] = {"action": "extend", "nargs": "+"}
     add = parser.add_argument
-    add("-m", "--domain", **many, metavar="NAME", help="names of this relay, one or several")
-    add("-l", "--listen", metavar="ADDRESS", help="[::]:8080, 127.0.0.1:8080 or unix:/path")
+    add("-m", "--domain", **many, metavar="NAME", help="names twins list this relay by")
+    add(
+        "-l",
+        "--listen",
+        metavar="ADDRESS",
+        help="[::]:8080 (default), 127.0.0.1:8080 or unix:/path",
+    )
     add("-r", "--redis", metavar="URL", help="redis://, rediss:// or unix://; 6.2 or newer")
     add("-s", "--substrate", **many, metavar="URL", help="nodes of the chain, one or several")
-    add("--twins", metavar="SOURCE", help="where twins come from: registry or tfchain")
+    add("--twins", metavar="SOURCE", help="where twins come from: tfchain (default) or registry")
     add("--database", metavar="URL", help="postgres://… or sqlite:///path")
-    add("--data", metavar="DIR", help="folder of this installation's files")
+    add("--data", metavar="DIR", help="files of this installation (./data)")
     add("--embedded", action="store_true", help="need no service: bring an own Redis and database")
-    add("--processes", metavar="N", help="number of relay worker processes")
-    add("--server", metavar="NAME", help="uvicorn or daphne")
-    add("--admin-listen", metavar="ADDRESS", help="operator site; 'none' leaves it out")
+    add("--processes", metavar="N", help="number of relay worker processes (1)")
+    add("--server", metavar="NAME", help="uvicorn (default) or daphne")
+    add("--admin-listen", metavar="ADDRESS", help="operator site (127.0.0.1:8081), or none")
     add("--tls-cert", metavar="FILE", help="certificate: the relay then speaks TLS itself")
     add("--tls-key", metavar="FILE", help="key of --tls-cert")
     add("--trusted-proxy", **many, metavar="NETWORK", help="whose X-Forwarded-For is believed")
-    add("--limit", **many, metavar="COUNT SIZE", help="messages and bytes of a twin per minute")
+    add("--limit", **many, metavar=("COUNT", "SIZE"), help="of a twin: messages, bytes a minute")
     add("-w", "--workers", metavar="N", help="capacity = workers x users per worker")
     add("-u", "--user-per-worker", metavar="N", help="see --workers")
-    add(
-        "-p", "--ranker-period", "--ranker_period", metavar="SECONDS", help="failures count so long"
-    )
-    add("--catchup-threshold", metavar="BLOCKS", help="blocks replayed at most")
+    ranker_period = ("-p", "--ranker-period", "--ranker_period")
+    add(*ranker_period, metavar="SECONDS", help="other relays are ranked by failures of this time")
+    add("--catchup-threshold", metavar="BLOCKS", help="after the chain was away, replay at most")
     add("-d", "--debug", action="count", default=0, help="more log lines")
     return parser
 

@@ -10,8 +10,7 @@
 A child that ends by itself is started again after a pause that doubles with each failure in a
 row. SIGHUP replaces the workers one after another: the new one is ready before its predecessor is
 asked to leave, so there is always somebody who accepts. What is not vital is stopped and started
-anew after them. A second SIGTERM or SIGINT does not wait
-for drains.
+anew after them. A second SIGTERM or SIGINT does not wait for drains.
 """
 
 from __future__ import annotations
@@ -35,6 +34,9 @@ STEADY_AFTER_S: Final = 60.0
 REPLACEMENT_READY_S: Final = 60.0
 """A replacement that takes longer is given up and the old worker stays."""
 
+SAME_SIGNAL_S: Final = 0.5
+"""One request to stop may come twice: to the process group, and passed on by make or a shell."""
+
 logger = logging.getLogger("relay.supervisor")
 
 
@@ -52,6 +54,7 @@ class Kept:
         """Set while the present child is ready."""
         self._was_ready = False
         self._renewing = False
+        self._killed = False
         self._retired = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"keep {spec.name}")
 
@@ -75,7 +78,7 @@ class Kept:
         self._retired.set()
         if self.child is not None:
             code = await self.child.stop()
-            if code == -signal.SIGKILL:
+            if code == -signal.SIGKILL and not self._killed:
                 logger.warning(
                     "%s (pid %d) did not stop within %g s and was killed",
                     self.spec.name,
@@ -92,7 +95,9 @@ class Kept:
             await self.child.stop()
 
     def kill(self) -> None:
-        """Do not wait for a retirement under way."""
+        """End it for good, without waiting for it."""
+        self._killed = True
+        self._retired.set()
         if self.child is not None:
             self.child.kill()
 
@@ -145,6 +150,7 @@ class Supervisor:
         self._workers: dict[int, Kept] = {}
         self._make_worker: Callable[[int], ChildSpec] | None = None
         self._stop = asyncio.Event()
+        self._stop_asked_at = 0.0
         self._roll: asyncio.Task[None] | None = None
         self._roll_again = False
         self._terminal = _has_terminal()
@@ -184,12 +190,16 @@ class Supervisor:
         await self._stop.wait()
 
     def stop(self) -> None:
-        """Begin to stop; said a second time, do not wait for drains."""
+        """Begin to stop; said again after a while, do not wait for drains."""
+        now = asyncio.get_running_loop().time()
         if self._stop.is_set():
+            if now - self._stop_asked_at < SAME_SIGNAL_S:
+                return
             logger.warning("stopping at once")
             for kept in (*self._workers.values(), *self._others):
                 kept.kill()
             return
+        self._stop_asked_at = now
         self._stop.set()
 
     def restart_workers(self) -> None:

@@ -15,6 +15,7 @@ from channels.layers import get_channel_layer
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
+from redis.exceptions import RedisError
 
 from proto.limits.window import Limit
 from proto.rmb.bounds import Bounds
@@ -148,8 +149,8 @@ class Runtime:
                 while True:
                     await layer.receive(name)
                     self.worker.upkeep.refresh()
-            except (OSError, TimeoutError):
-                await asyncio.sleep(1.0)
+            except (OSError, TimeoutError, RedisError):
+                await asyncio.sleep(1.0)  # the worker's own connection tells
             except Exception as error:
                 log.info("channel layer: %s", error)
                 await asyncio.sleep(1.0)

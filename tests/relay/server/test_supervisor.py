@@ -162,13 +162,25 @@ async def test_a_child_that_does_not_stop_is_killed(
     assert "did not stop within 0.3 s and was killed" in caplog.text
 
 
+async def test_one_signal_that_comes_twice_waits(diary: Diary) -> None:
+    """`make` passes on what the terminal or `timeout` has sent to the whole group."""
+    supervisor = Supervisor()
+    async with supervisor.handling_signals():
+        await supervisor.start_workers(1, diary.worker())
+        os.kill(os.getpid(), signal.SIGTERM)
+        await supervisor.stopped()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0)
+    assert len(diary.entries("stopped")) == 1
+
+
 async def test_a_second_signal_does_not_wait(diary: Diary) -> None:
     supervisor = Supervisor()
     async with supervisor.handling_signals(), asyncio.timeout(10):
         await supervisor.start_workers(1, diary.worker("stubborn", stop_grace_s=600))
         (pid,) = supervisor.worker_pids().values()
         supervisor.stop()
-        asyncio.get_running_loop().call_later(0.2, supervisor.stop)
+        asyncio.get_running_loop().call_later(0.6, supervisor.stop)
         await supervisor.stopped()
     assert not exists(pid)
 
