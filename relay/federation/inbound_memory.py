@@ -22,7 +22,7 @@ MEMORY_TTL_S: Final = 60 * (MEMORY_MINUTES + 1)
 HASH_BYTES: Final = 8
 """Of ten minutes at 10,000 messages a second one is mistaken for another once in 10^12 repeats."""
 REMEMBERED_PER_MINUTE: Final = 500_000
-"""By one worker: 30 bytes each in Redis. Above it a repeat may be taken twice."""
+"""By one worker: 40 to 64 bytes each in Redis. Above it a repeat may be taken twice."""
 
 Mark = tuple[str, bytes]
 """Id of the sending relay, and the hash."""

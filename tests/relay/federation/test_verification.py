@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from proto.identity.signing import KeyType, SigningKey
-from relay.federation.verification import WAITING, Check, ChecksFullError, Verification
+from relay.federation.verification import LONE_S, WAITING, Check, ChecksFullError, Verification
 from tests.support.identities import twin
 from tests.support.relay_process import eventually
 
@@ -66,6 +66,20 @@ async def test_no_process_is_there_before_it_is_needed() -> None:
         assert children() == []
         assert await checks.verify([]) == []
         assert checks.restarts == 0
+
+
+async def test_one_that_comes_alone_is_checked_at_once() -> None:
+    async with verification(1) as checks:
+        await checks.verify(GOOD)
+        await eventually(children)
+        await asyncio.sleep(LONE_S)
+        for check in (*GOOD, *BAD):
+            coroutine = checks.verify([check])
+            with contextlib.closing(coroutine):
+                await asyncio.sleep(LONE_S)
+                with pytest.raises(StopIteration) as done:
+                    coroutine.send(None)
+            assert done.value.value == [check in GOOD]
 
 
 async def test_what_a_dead_process_was_to_check_is_checked_here() -> None:
