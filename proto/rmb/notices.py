@@ -28,6 +28,7 @@ QUEUE_FULL: Final = "destination queue is full"
 SOURCE_SHARE: Final = "sender's share of the destination queue is full"
 STORAGE_FULL: Final = "relay storage is full"
 OUTBOX_FULL: Final = "federation queue is full"
+LOOK_UP_FAILED: Final = "twin lookup failed"
 
 TEXTS: Final[dict[MessageReason, str]] = {
     MessageReason.TOO_LARGE: TOO_LARGE,
@@ -45,6 +46,7 @@ TEXTS: Final[dict[MessageReason, str]] = {
     MessageReason.EXPIRED: EXPIRED,
     MessageReason.REMOTE_4XX: REMOTE_REFUSED,
     MessageReason.OUTBOX_FULL: OUTBOX_FULL,
+    MessageReason.LOOK_UP_FAILED: LOOK_UP_FAILED,
 }
 """What the sender of a request is told; nobody is told of the other reasons."""
 

@@ -37,6 +37,7 @@ class MessageReason(StrEnum):
     REMOTE_TIMEOUT = "remote_timeout"
     OUTBOX_FULL = "outbox_full"
     PURGED = "purged"
+    LOOK_UP_FAILED = "look_up_failed"
 
 
 class SessionReason(StrEnum):
@@ -105,6 +106,7 @@ MESSAGES: Final[dict[MessageReason, str]] = {
     MessageReason.REMOTE_TIMEOUT: "the destination's relay did not answer; tried until it expires",
     MessageReason.OUTBOX_FULL: "the queue to other relays is at its bound",
     MessageReason.PURGED: "an operator emptied the queue",
+    MessageReason.LOOK_UP_FAILED: "whether there is such a twin cannot be found out now",
 }
 """What each reason means, for the documentation and operator views."""
 

@@ -38,6 +38,7 @@ class Facts(NamedTuple):
         guest: another worker holds it although its twin does not list this relay.
         known: the twin was looked up.
         twin: None: there is no such twin (only when `known`).
+        failed: nobody can say now whether there is (only when `known`).
         fail_fast: the sender would rather have an error than wait for an absent session.
         present: whether another worker holds the session; None: not asked yet.
     """
@@ -46,6 +47,7 @@ class Facts(NamedTuple):
     guest: bool = False
     known: bool = False
     twin: Twin | None = None
+    failed: bool = False
     fail_fast: bool = False
     present: bool | None = None
 
@@ -76,7 +78,8 @@ def route(facts: Facts, domains: frozenset[str]) -> Route:
         return LOOK_UP
     twin = facts.twin
     if twin is None:
-        return Route(Step.REFUSE, MessageReason.UNKNOWN_TWIN)
+        failed = MessageReason.LOOK_UP_FAILED
+        return Route(Step.REFUSE, failed if facts.failed else MessageReason.UNKNOWN_TWIN)
     if twin.banned:
         return Route(Step.REFUSE, MessageReason.BANNED)
     if not twin.relays:

@@ -52,7 +52,8 @@ class Router:
             return Facts(guest=True)
         record = self._worker.twins.get(number)
         if record is MISSING:
-            return Facts(known=number in self._failed)
+            failed = number in self._failed
+            return Facts(known=failed, failed=failed)
         twin = None if record is None else Twin(record.relays, number in self.banned)
         return Facts(known=True, twin=twin, fail_fast=fail_fast, present=present)
 

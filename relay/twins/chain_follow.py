@@ -10,6 +10,8 @@ follower starts from: whoever is killed in between leaves work that is done twic
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -169,7 +171,10 @@ class Reporter:
     def report(self) -> None:
         """Write what is new; what Redis does not take is written the next time."""
         progress, told = self._progress(), self._told
-        fields: dict[Any, Any] = {"url": progress.url, "error": shortened(progress.last_error)}
+        fields: dict[Any, Any] = {
+            **{"url": progress.url, "error": shortened(progress.last_error)},
+            "by": f"{socket.gethostname()}/{os.getpid()}",
+        }
         if progress.head_at is not None:
             fields["head_height"] = progress.head_height
             fields["head_at"] = f"{time.time() - (self._clock() - progress.head_at):.3f}"

@@ -37,6 +37,7 @@ class Following(NamedTuple):
         head_at: unix time it was announced; 0 before the first.
         error: why it left the last node.
         leased: whether somebody follows at all.
+        by: who does or did last, `host/pid`.
         counts: by `COUNTS`, over all followers there were.
     """
 
@@ -46,6 +47,7 @@ class Following(NamedTuple):
     head_at: float
     error: str
     leased: bool
+    by: str
     counts: Mapping[str, int]
 
     @property
@@ -164,6 +166,7 @@ def _state(chain: Any, followed: int, imported: Any, importing: int) -> ChainSta
         head_at=_number(raw.get("head_at")),
         error=raw.get("error", ""),
         leased=bool(followed),
+        by=raw.get("by", ""),
         counts=counts,
     )
     raw = {text(name): text(value) for name, value in imported.items()}

@@ -92,18 +92,20 @@ class RelayProcess:
     def __init__(
         self,
         folder: Path,
-        data_template: Path,
+        data_template: Path | None,
         redis_server: RedisServer | None = None,
         *,
         redis_url: str = "",
         processes: int = 1,
         server: str = "uvicorn",
         domains: tuple[str, ...] = (TEST_DOMAIN,),
+        twins: str = "registry",
         settings: Mapping[str, str] | None = None,
         port: int = 0,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(data_template, folder / "data", dirs_exist_ok=True)
+        if data_template is not None:
+            shutil.copytree(data_template, folder / "data", dirs_exist_ok=True)
         self.folder = folder
         self.redis = redis_server
         self.redis_url = redis_url or redis_server.url  # type: ignore[union-attr]
@@ -124,7 +126,7 @@ class RelayProcess:
             *("--listen", f"127.0.0.1:{self.port}"),
             *("--admin-listen", f"127.0.0.1:{self.admin_port}"),
             *("--processes", str(processes), "--server", server),
-            *("--twins", "registry", "--domain", *domains),
+            *("--twins", twins, "--domain", *domains),
         ]
         self.processes = processes
         self.server = server

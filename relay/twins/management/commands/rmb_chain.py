@@ -159,7 +159,7 @@ def _as_lines(state: ChainState, complaint: str, mirrored: int, now: float) -> l
     tip = following.tip.height if following.tip else "-"
     lines = [
         f"nodes     {', '.join(settings.RMB.substrate.urls)}",
-        f"follower  {complaint or f'at {following.url}'}",
+        f"follower  {complaint or f'at {following.url}, in process {following.by}'}",
         f"block     {tip}, {following.lag_blocks} behind the newest known"
         + (f" ({now - following.head_at:.0f} s ago)" if following.head_at else ""),
         f"changes   {counts['stored']} twins made, {counts['updated']} changed, "
@@ -195,6 +195,7 @@ def _as_json(state: ChainState, complaint: str, mirrored: int, now: float) -> di
         "following": not complaint,
         "complaint": complaint,
         "url": following.url,
+        "by": following.by,
         "height": following.tip.height if following.tip else None,
         "head_height": following.head_height,
         "lag_blocks": following.lag_blocks,

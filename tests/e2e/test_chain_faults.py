@@ -1,0 +1,262 @@
+"""The chain away, followers killed, imports killed: what goes on, and what is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.ops.lease import LIFE_S
+from tests.support.devchain import Devchain, running_devchain
+from tests.support.identities import twin
+from tests.support.on_chain import (
+    celery_child,
+    chain_relay,
+    follows,
+    height,
+    let_in,
+    sign_in,
+    wait_for_follower,
+)
+from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import RelayProcess, eventually, run_command
+from tests.support.rmb_client import session
+from tests.support.tcp_proxy import Direction, tcp_proxy
+
+BLOCK_S = 0.25
+FIRST, COUNT = 50_001, 40
+TAKE_OVER_S = LIFE_S + 20
+"""The lease of a killed follower ends, the watch starts another one."""
+
+_numbers = iter(range(FIRST, FIRST + COUNT))
+
+StartOnChain = Callable[..., RelayProcess]
+
+
+def fresh(count: int) -> list[Any]:
+    """Twins of the chain that no other test used."""
+    return [twin(next(_numbers)) for _ in range(count)]
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Iterator[Devchain]:
+    """A node with blocks of its own accord."""
+    twins = [twin(number) for number in range(FIRST, FIRST + COUNT)]
+    with running_devchain(tmp_path / "chain", twins, block_time_s=BLOCK_S) as node:
+        yield node
+
+
+@pytest.fixture
+def on_chain(tmp_path: Path, start_server: Callable[..., RedisServer]) -> Iterator[StartOnChain]:
+    """Start relays on nodes: arguments as `chain_relay` after the server."""
+    relays: list[RelayProcess] = []
+
+    def start(
+        *nodes: Devchain | str, server: RedisServer | None = None, **options: Any
+    ) -> RelayProcess:
+        folder = tmp_path / f"relay{len(relays)}"
+        redis = server or start_server(append_fsync="everysec")
+        relays.append(chain_relay(folder, redis, *nodes, **options))
+        return relays[-1].start()
+
+    yield start
+    for relay in relays:
+        relay.show_new_log()
+        relay.stop()
+
+
+def degraded(relay: RelayProcess, *, admin: bool) -> list[str]:
+    """What `/ready` complains of, answering 200."""
+    status, body = relay.get("/ready", admin=admin)
+    assert status == 200, body
+    found: list[str] = json.loads(body)["degraded"]
+    return found
+
+
+async def imported(relay: RelayProcess) -> None:
+    """Wait until all twins are in the mirror."""
+    await eventually(lambda: relay.metrics()["relay_chain_import_needed"] == 0, 30)
+
+
+async def test_the_chain_goes_away_and_comes_back(chain: Devchain, on_chain: StartOnChain) -> None:
+    relay = on_chain(chain, twins__cache_s="1")
+    wait_for_follower(relay)
+    await imported(relay)
+    known, receiver = fresh(2)
+    async with session(relay.url, known) as sender, session(relay.url, receiver) as there:
+        chain.stop()
+        await eventually(
+            lambda: any("chain: no node" in each for each in degraded(relay, admin=True)), 20
+        )
+        # What is known goes on: here, and for twins the worker never saw.
+        for number in range(3):
+            await sender.request(there.key, b"%d" % number)
+            assert (await there.receive()).plain == b"%d" % number
+        (never_seen,) = fresh(1)
+        assert await let_in(relay, never_seen)
+        # What is not is told so, and not that it does not exist.
+        unknown = twin(FIRST - 1)  # of an id the chain may well have given
+        status, text = await sign_in(relay, unknown)
+        assert status == 500 and "twin look-up failed" in text, (status, text)
+        await sender.request((unknown.id, None), b"hello?")
+        answer = await sender.receive()
+        assert answer.error.message == "twin lookup failed"
+        await eventually(lambda: "twins: no chain node" in str(degraded(relay, admin=False)))
+        assert relay.metrics()["events_listener_reconnecting"] == 1
+        await eventually(lambda: relay.counted("relay_chain_query_failures_total") > 0)
+        await eventually(lambda: relay.counted("relay_messages_total", reason="look_up_failed"))
+        assert relay.counted("relay_messages_total", reason="unknown_twin") == 0
+        chain.start()
+        chain.put_twin(unknown)
+        await eventually(lambda: let_in(relay, unknown), 15)
+        await eventually(lambda: follows(relay), 20)
+        await eventually(lambda: not degraded(relay, admin=True))
+        await eventually(lambda: not degraded(relay, admin=False))
+        await sender.request(there.key, b"still here")
+        assert (await there.receive()).plain == b"still here"
+
+
+async def test_a_relay_that_starts_without_the_chain(
+    chain: Devchain, on_chain: StartOnChain
+) -> None:
+    relay = on_chain(chain)
+    wait_for_follower(relay)
+    await imported(relay)
+    (known,) = fresh(1)
+    relay.stop()
+    chain.stop()
+    relay.start()
+    assert relay.redis is not None
+    relay.redis.run("DEL", "relay:twin")
+    assert await let_in(relay, known), "the mirror knows it"
+    assert "TRACE" not in relay.log().upper()
+    chain.start()
+    wait_for_follower(relay)
+
+
+async def test_another_node_takes_over(chain: Devchain, on_chain: StartOnChain) -> None:
+    """Two ways to one chain, as two nodes of it would be."""
+    async with tcp_proxy(("127.0.0.1", chain.port)) as first:
+        relay = on_chain(f"ws://127.0.0.1:{first.port}", chain.url)
+        # In a thread: the proxy runs on this loop.
+        await asyncio.to_thread(wait_for_follower, relay)
+        assert first.connections
+        (known,) = fresh(1)
+        assert await let_in(relay, known)
+        first.stall(Direction.TO_CLIENT)
+        newcomer = twin(FIRST - 2)
+        chain.put_twin(newcomer)
+        began = time.monotonic()
+        await eventually(lambda: let_in(relay, newcomer), 30)
+        # No head for 7 s, and the next node has its turn; look-ups leave the mute one after 4 s.
+        assert time.monotonic() - began < 20
+        assert await let_in(relay, known)
+        left = 'events_listener_errors_total{stage="node"}'
+        await eventually(lambda: relay.metrics()[left] >= 1, 30)
+        block = chain.put_twin(twin(FIRST - 5))
+        await eventually(lambda: height(relay) >= block, 20)
+        assert relay.metrics()["relay_chain_flushes_total"] == 1, "what was missed was replayed"
+
+
+async def test_two_relays_and_one_follower(
+    chain: Devchain, on_chain: StartOnChain, start_server: Callable[..., RedisServer]
+) -> None:
+    """The follower's process is killed, and later its whole relay: another one goes on."""
+    server = start_server(append_fsync="everysec")
+    relays = [on_chain(chain, server=server) for _ in range(2)]
+    wait_for_follower(relays[0])
+
+    def follower() -> int:
+        return int(server.run("HGET", "relay:chain", "by").decode().rpartition("/")[2])
+
+    def children() -> dict[int, RelayProcess]:
+        alive = [relay for relay in relays if relay in RelayProcess.running]
+        found = {celery_child(relay, "chain"): relay for relay in alive}
+        return {process.pid: relay for process, relay in found.items() if process is not None}
+
+    await eventually(lambda: len(children()) == 2, 30)
+    await eventually(lambda: follower() in children())
+    # Look for a while: at no moment there are two.
+    for _ in range(30):
+        assert sum(chain.counts()["subscriptions"].values()) <= 1
+        await asyncio.sleep(0.1)
+    first = follower()
+    holder = children()[first]
+    (other,) = [relay for relay in relays if relay is not holder]
+    holder.kill()
+    changed = twin(FIRST - 3)
+    assert not await let_in(other, changed)
+    block = chain.put_twin(changed)
+    await eventually(lambda: follower() != first and follower() in children(), TAKE_OVER_S)
+    await eventually(lambda: height(other) >= block)
+    assert await let_in(other, changed)
+    assert server.run("HGET", "relay:chain", "flushes") == b"1", "it went on where the other was"
+
+
+async def test_a_killed_celery_worker_follows_again(
+    chain: Devchain, on_chain: StartOnChain
+) -> None:
+    relay = on_chain(chain)
+    wait_for_follower(relay)
+    child = celery_child(relay, "chain")
+    assert child is not None
+    child.kill()
+    block = chain.put_twin(twin(FIRST - 4))
+    await eventually(lambda: height(relay) >= block, TAKE_OVER_S)
+    assert relay.metrics()["relay_chain_flushes_total"] == 1
+
+
+async def test_an_import_goes_on_after_a_kill(tmp_path: Path, on_chain: StartOnChain) -> None:
+    pages, page = 12, 500
+    with running_devchain(
+        tmp_path / "large", made_up_twins=pages * page, block_time_s=BLOCK_S, instant=False
+    ) as chain:
+        chain.set(delay_s=0.15)
+        relay = on_chain(chain)
+        assert relay.redis is not None
+        server = relay.redis
+
+        def read() -> int:
+            return int(server.run("HGET", "relay:chain:import", "twins") or 0)
+
+        await eventually(lambda: read() >= 2 * page, 60)
+        child = celery_child(relay, "chain")
+        assert child is not None
+        child.kill()
+        child.wait(10)
+        at_kill = read()
+        assert page <= at_kill < pages * page
+        began = chain.requests("state_getKeysPaged")
+        chain.set(delay_s=0)
+        await eventually(
+            lambda: server.run("HGET", "relay:chain:import", "state") == b"done", TAKE_OVER_S
+        )
+        assert read() == pages * page
+        left = pages - at_kill // page
+        # What is left, the empty page behind the last, and the one that was under way.
+        assert chain.requests("state_getKeysPaged") - began <= left + 2
+        shown = run_command(
+            relay.folder,
+            *("rmb_chain", "status", "--json"),
+            settings={**relay.settings, "twins.source": "tfchain"},
+        )
+        status = json.loads(shown.stdout)
+        assert status["mirrored"] == pages * page
+        assert not status["import"]["needed"]
+
+
+async def test_a_stopped_relay_gives_the_lease_back(
+    chain: Devchain, on_chain: StartOnChain
+) -> None:
+    relay = on_chain(chain)
+    wait_for_follower(relay)
+    began = time.monotonic()
+    relay.stop()
+    assert time.monotonic() - began < 15
+    assert relay.redis is not None
+    assert relay.redis.run("EXISTS", "relay:chain:lease") == 0

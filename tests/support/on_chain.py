@@ -1,0 +1,85 @@
+"""Relays whose twins come from a stand-in node of the chain, and how they are asked."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+from websockets.exceptions import InvalidStatus
+
+from tests.support.devchain import Devchain
+from tests.support.identities import Twin
+from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import POLL_S, RelayProcess
+from tests.support.rmb_client import connect
+
+FOLLOW_TIMEOUT_S = 60.0
+HEIGHT = "events_listener_last_processed_block_number"
+ALIVE = 101
+"""Status of a handshake that was let in."""
+
+
+def chain_relay(
+    folder: Path, server: RedisServer, *nodes: Devchain | str, celery: bool = True, **settings: str
+) -> RelayProcess:
+    """A relay on some nodes, not started; settings with `__` for the dot."""
+    dotted = {name.replace("__", "."): value for name, value in settings.items()}
+    return RelayProcess(
+        folder,
+        None,
+        server,
+        twins="tfchain",
+        settings={
+            "substrate.urls": " ".join(
+                node if isinstance(node, str) else node.url for node in nodes
+            ),
+            "celery.embedded": str(int(celery)),
+            **dotted,
+        },
+    )
+
+
+def follows(relay: RelayProcess) -> bool:
+    """Whether blocks are followed now."""
+    figures = relay.metrics()
+    return figures.get(HEIGHT, 0) > 0 and not figures["events_listener_reconnecting"]
+
+
+def wait_for_follower(relay: RelayProcess) -> None:
+    """Return when blocks are followed."""
+    deadline = time.monotonic() + FOLLOW_TIMEOUT_S
+    while not follows(relay):
+        assert time.monotonic() < deadline, relay.log()
+        time.sleep(POLL_S)
+
+
+def height(relay: RelayProcess) -> int:
+    """The block up to which everything is known."""
+    return int(relay.metrics().get(HEIGHT, 0))
+
+
+def celery_child(relay: RelayProcess, queue: str) -> psutil.Process | None:
+    """The relay's child that takes tasks from a queue."""
+    for process in psutil.Process(relay.pid).children(recursive=True):
+        command = process.cmdline()
+        if "relay.server.celery_main" in command:
+            queues = command[command.index("--queues") + 1].split(",")
+            if queue in queues:
+                return process
+    return None
+
+
+async def sign_in(relay: RelayProcess, twin: Twin) -> tuple[int, str]:
+    """What signing in gets: status and text."""
+    try:
+        client = await connect(relay.url, twin)
+    except InvalidStatus as refused:
+        return refused.response.status_code, (refused.response.body or b"").decode()
+    await client.abort()
+    return ALIVE, ""
+
+
+async def let_in(relay: RelayProcess, twin: Twin) -> bool:
+    """Whether a twin may sign in now."""
+    return (await sign_in(relay, twin))[0] == ALIVE
