@@ -23,7 +23,7 @@ COMPILE := uv pip compile --universal --generate-hashes --python-version 3.11 --
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run demo test lint types cover bench fuzz docs screenshots fmt proto requirements \
-        system-deps clean
+        browser system-deps clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +36,7 @@ run: $(RELAY) ## Run a relay that needs no service; DATA=folder, ARGS="more opti
 demo: $(RELAY) ## Let demo twins talk through the relay of `make run`
 	@exec $(BIN)/python -m relay.demo --data $(DATA)
 
-test: $(DEV) ## Run all tests; ARGS="-k name" for some
+test: $(DEV) browser ## Run all tests; ARGS="-k name" for some
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(DEV) ## Check style, requirement files and migrations
@@ -52,7 +52,7 @@ lint: $(DEV) ## Check style, requirement files and migrations
 types: $(DEV) ## Check types
 	$(BIN)/mypy
 
-cover: $(DEV) ## Run all tests and report what they cover
+cover: $(DEV) browser ## Run all tests and report what they cover
 	$(BIN)/coverage run -m pytest $(ARGS)
 	$(BIN)/coverage report --skip-covered --show-missing
 
@@ -66,7 +66,7 @@ docs: $(RELAY) ## Write the reference of all settings anew
 	@folder=$$(mktemp -d) && RMB_DATA__DIR=$$folder $(BIN)/python manage.py rmb_configdoc \
 	    > docs/operate/settings.md; status=$$?; rm -rf "$$folder"; exit $$status
 
-screenshots: $(DEV) ## Take the pictures of the README anew (needs Chromium: make system-deps)
+screenshots: $(DEV) browser ## Take the pictures of the README anew
 	$(BIN)/python -m tests.screenshots
 
 fmt: $(DEV) ## Format the code
@@ -83,9 +83,17 @@ requirements: ## Resolve the requirement files anew (needs uv)
 	$(COMPILE) --extra analytics -o requirements-analytics.txt
 	$(COMPILE) --group dev -o requirements-dev.txt
 
-system-deps: ## Install the browser of the browser tests (Debian, Ubuntu; as root)
-	apt-get update
-	apt-get install --no-install-recommends -y chromium
+# Without a browser its tests fail: nothing is left out.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	    $(MAKE) --no-print-directory system-deps || \
+	    echo 'Chromium is missing: install it, or the browser tests fail' >&2
+
+system-deps: ## Install the browser of the browser tests (Debian, Ubuntu)
+	@echo 'Installing Chromium'
+	@as_root=$$([ "$$(id -u)" = 0 ] || echo 'sudo -n'); \
+	$$as_root apt-get -q update && \
+	$$as_root apt-get -q install --no-install-recommends -y chromium >/dev/null
 
 clean: ## Remove the virtual environment and all caches; data stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build *.egg-info

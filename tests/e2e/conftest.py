@@ -17,23 +17,11 @@ from typing import Any
 import pytest
 
 from tests.support.federated import RELAYS, FederatedRelay, World
-from tests.support.operator_browser import find_chromium
 from tests.support.redis_servers import RedisServer, start_valkey
 from tests.support.relay_process import RelayProcess, make_data_folder
 from tests.support.started import Started
 
 StartRelay = Callable[..., RelayProcess]
-
-# `make test` runs on a machine with nothing but Python; `.ci/run` installs the browser.
-collect_ignore = [] if find_chromium() else ["test_operator_browser.py"]
-
-
-def pytest_report_header() -> str | None:
-    """Say what is left out."""
-    if collect_ignore:
-        return f"left out without Chromium (make system-deps): {', '.join(collect_ignore)}"
-    return None
-
 
 @pytest.fixture(scope="session")
 def data_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
