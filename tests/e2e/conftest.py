@@ -23,6 +23,7 @@ from tests.support.started import Started
 
 StartRelay = Callable[..., RelayProcess]
 
+
 @pytest.fixture(scope="session")
 def data_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder whose database knows the test twins."""
