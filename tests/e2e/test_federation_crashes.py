@@ -133,8 +133,8 @@ async def test_a_backlog_is_drained(trio: Trio, world: World) -> None:
     """As many as one relay may hold for another, with the sender trusted."""
     a, b = trio["a"], trio["b"]
     senders, receivers = world.twins("a", 10), world.twins("b", 10)
-    decide(b, a.domain, "trusted")
-    decide(a, b.domain, "paused")
+    b.decide(a.domain, "trusted")
+    a.decide(b.domain, "paused")
     await asyncio.sleep(LOOK_S)
     try:
         for sender, receiver in zip(senders, receivers, strict=True):
@@ -149,7 +149,7 @@ async def test_a_backlog_is_drained(trio: Trio, world: World) -> None:
                     int(message[message.rindex(b"#") + 1 :])
                 )
             began = time.monotonic()
-            decide(a, b.domain, "")
+            a.decide(b.domain, "")
             await eventually(
                 lambda: sum(map(len, got.values())) >= BACKLOG, DRAINED_S, "the backlog is gone"
             )
@@ -160,18 +160,8 @@ async def test_a_backlog_is_drained(trio: Trio, world: World) -> None:
         await eventually(lambda: a.held_for(b.domain) == 0)
         assert not a.store.run("EXISTS", keys.held(b.domain)), "nothing is counted any more"
     finally:
-        decide(b, a.domain, "")
-        decide(a, b.domain, "")
-
-
-def decide(relay: FederatedRelay, domain: str, flags: str) -> None:
-    """What an operator decides about another relay."""
-    with contextlib.closing(relay.store.client()) as client:
-        if flags:
-            client.hset(keys.CONTROL, f"relay:{domain}", flags)
-        else:
-            client.hdel(keys.CONTROL, f"relay:{domain}")
-        client.hincrby(keys.CONTROL, "version", 1)
+        b.decide(a.domain, "")
+        a.decide(b.domain, "")
 
 
 def fill(relay: FederatedRelay, domain: str, source: int, destination: int, count: int) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 from proto.federation import batch
 from proto.rmb import challenge
 from tests.e2e.conftest import Trio
@@ -173,3 +176,29 @@ async def test_a_relay_has_several_domains(trio: Trio, world: World) -> None:
         answer = await raw_http.exchange(trio["b"].port, post("/", envelope.SerializeToString()))
         assert answer.status == 202
         assert (await there.receive()).plain == b"from elsewhere"
+
+
+async def test_operators_decisions_reach_who_delivers(trio: Trio, world: World) -> None:
+    """A reset ends a back-off; what is paused waits and goes on when it is resumed."""
+    (port,) = world.partner_ports()
+    domain = f"127.0.0.1:{port}"
+    (one,), (two,) = world.twins("a", 1), world.twins(domain, 1)
+    a = trio["a"]
+    async with signing_session(a.url, one) as here:
+        await here.request((two.id, None), b"while it is away")
+        await eventually(
+            lambda: float(a.partner_state(domain).get("retry_at", 0)) > time.time() + 1
+        )
+        async with partner(port) as other:
+            began = time.monotonic()
+            a.forget_partners()
+            await eventually(lambda: other.payloads() == [b"while it is away"])
+            assert time.monotonic() - began < 2.5, "the back-off ended by itself"
+            a.decide(domain, "paused")
+            await asyncio.sleep(2.5)  # drainers look each second
+            await here.request((two.id, None), b"while it is paused")
+            await here.barrier()
+            await asyncio.sleep(0.5)
+            assert a.held_for(domain) == 1
+            a.decide(domain, "")
+            await eventually(lambda: other.payloads()[1:] == [b"while it is paused"])

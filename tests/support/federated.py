@@ -213,6 +213,15 @@ class FederatedRelay(RelayProcess):
         fields = self.store.client().hgetall(keys.partner(domain))
         return {name.decode(): value.decode() for name, value in fields.items()}
 
+    def decide(self, domain: str, flags: str) -> None:
+        """What an operator decides about another relay: `paused`, `trusted`, or nothing."""
+        with contextlib.closing(self.store.client()) as client:
+            if flags:
+                client.hset(keys.CONTROL, f"relay:{domain}", flags)
+            else:
+                client.hdel(keys.CONTROL, f"relay:{domain}")
+            client.hincrby(keys.CONTROL, "version", 1)
+
     def forget_partners(self) -> None:
         """End every back-off: tests that share relays start from nothing."""
         with contextlib.closing(self.store.client()) as client:
