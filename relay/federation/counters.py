@@ -1,8 +1,8 @@
 """What drainers count: once a second each adds what it has to the hash `federation:counters`.
 
-A field is `<name>|<label>`: the relay for deliveries and failures, the upper bound for the
-histogram of latencies, which holds each message in one bucket only. `relay.federation.figures`
-makes metrics of them.
+A field is `<name>|<label>`: the relay for deliveries and failures, the reason for what was given
+up, the upper bound for the histogram of latencies, which holds each message in one bucket only.
+`relay.federation.figures` makes metrics of them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ SUCCESS: Final = "success"
 """Messages a relay took."""
 ERROR: Final = "error"
 """Tries a relay did not answer with success."""
+DROPPED: Final = "dropped"
+"""Messages that were given up, by the reason (`proto.rmb.reasons`)."""
 LATENCY: Final = "latency"
 """Messages by the time from the outbox to the answer of the relay that took them."""
 LATENCY_SUM_MS: Final = "sum_ms"

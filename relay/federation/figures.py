@@ -85,6 +85,8 @@ def _figures(
     ):
         for relay, count in _busiest(counts.get(kind, {})).items():
             figures[series(metric, relay=relay)] = count
+    for reason, count in counts.get(counters.DROPPED, {}).items():
+        figures[series("federation_message_dropped_total", reason=reason)] = count
     figures |= _latency(counts.get(counters.LATENCY, {}))
     for shard, head in enumerate(live.read_heads(heads)):
         age_s = moment - head.oldest_at if head.length else 0.0

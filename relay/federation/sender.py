@@ -50,6 +50,7 @@ from redis.backoff import ConstantBackoff
 
 from proto.federation import batch
 from proto.rmb.reasons import MessageReason
+from relay.federation.counters import DROPPED, field
 from relay.federation.destination import Destination
 from relay.federation.http_client import HttpClient
 from relay.federation.partners import Partners
@@ -272,7 +273,9 @@ class Sender:
         self.partners.flush()
         for reason, count in self._ends.items():
             self.pipe.submit(
-                resp.command("HINCRBY", keys.FEDERATION_COUNTERS, f"dropped|{reason.value}", count),
+                resp.command(
+                    "HINCRBY", keys.FEDERATION_COUNTERS, field(DROPPED, reason.value), count
+                ),
                 _ignore,
             )
         self._ends = {}

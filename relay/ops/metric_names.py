@@ -63,6 +63,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     # Federation, from Redis: what all workers and drainers did together.
     Metric("federation_message_success", "counter", "Messages another relay took.", ("relay",)),
     Metric("federation_message_error", "counter", "Failed tries at another relay.", ("relay",)),
+    Metric("federation_message_dropped_total", "counter", "Messages given up.", ("reason",)),
     Metric("federation_delivery_seconds", "histogram", "Time from the outbox to the other relay."),
     Metric("federation_outbox_messages", "gauge", "Messages for other relays.", ("shard",)),
     Metric("federation_outbox_oldest_seconds", "gauge", "Age of the oldest of them.", ("shard",)),

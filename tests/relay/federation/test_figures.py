@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redis.asyncio import Redis as AsyncRedis
 
-from relay.federation import figures
+from relay.federation import counters, figures
 from relay.federation.counters import LATENCY_LABELS, Tally
 from relay.ops.metric_names import BY_NAME, family
 from relay.queues import keys
@@ -80,6 +80,12 @@ async def test_the_same_on_an_event_loop(any_redis: RedisServer) -> None:
     finally:
         await client.aclose()
     assert found == figures.read(any_redis.client(), now=1_900_000_000)
+
+
+def test_what_was_given_up(valkey: RedisServer) -> None:
+    valkey.run("HSET", keys.FEDERATION_COUNTERS, counters.field(counters.DROPPED, "expired"), 3)
+    found = figures.read(valkey.client())
+    assert found['federation_message_dropped_total{reason="expired"}'] == 3
 
 
 def test_relays_beyond_the_bound_are_one(
