@@ -90,7 +90,7 @@ MEANINGS: Final[dict[Reason, tuple[int, str]]] = {
     MessageReason.STORAGE_FULL: (503, "relay storage is full"),
     InboundReason.SLOW_BODY: (503, "body came too slowly"),
     InboundReason.BODY_ENDED: (503, "body ended early"),
-    InboundReason.BODIES_FULL: (503, "too many large bodies at once"),
+    InboundReason.BODIES_FULL: (503, "too many bodies at once"),
     InboundReason.ADDRESS_LIMIT: (503, "too many deliveries from this address"),
     InboundReason.LOOK_UP_FAILED: (503, "twin look-up failed"),
     InboundReason.CHECKS_FULL: (503, "too many signatures to check"),

@@ -63,7 +63,9 @@ class Inbound:
         self._worker = worker
         self._offers_batch: bool = federation.batch
         self._max_message_bytes: int = config.relay.max_message_bytes
-        self._bodies = PartialBudget(config.relay.partial_bytes)
+        # Two, so that bodies that never end leave room for those that are short.
+        self._incomplete = PartialBudget(config.relay.partial_bytes)
+        self._undecided = PartialBudget(config.relay.partial_bytes)
         self._verification = Verification(federation.verify_processes)
         self._partners = InboundPartners(worker)
         self._intake = Intake(worker, self._verification, self._partners)
@@ -126,17 +128,23 @@ class Inbound:
             return
         try:
             limit = self._max_message_bytes if single else batch.MAX_BODY_BYTES
-            body = await read_body(receive, announced, limit, self._bodies)
+            body = await read_body(receive, announced, limit, self._incomplete)
         except BodyError as error:
             if error.answer is not None:
                 await self._refuse_early(error.answer, receive, send)
             else:
                 self._count(refused(InboundReason.BODY_ENDED), None)
             return
-        if single:
-            await self._serve_single(body, delivery, partner, address, send)
-        else:
-            await self._serve_batch(body, partner, address, send)
+        if not self._undecided.take(len(body)):
+            await self._answer(refused(InboundReason.BODIES_FULL), send)
+            return
+        try:
+            if single:
+                await self._serve_single(body, delivery, partner, address, send)
+            else:
+                await self._serve_batch(body, partner, address, send)
+        finally:
+            self._undecided.give(len(body))
 
     def _refusal(self, partner: Partner, address: str) -> Answer | None:
         """What is found before the body is read."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
@@ -52,6 +53,8 @@ ADDRESS_LOOK_UPS_PER_S: Final = 500
 BURST_S: Final = 5
 SLICE: Final = 64
 """Messages of a request that one turn of the loop looks at: less than a millisecond."""
+LARGE_BYTES: Final = 256 << 10
+"""Hashing so much takes half a millisecond and more: a thread does it beside the loop."""
 
 Slices = list[list["Arrival"]]
 Records = dict[int, TwinRecord | TwinLookupError | None]
@@ -295,8 +298,12 @@ class Intake:
             # An error made by a relay has no source, and nobody who could have signed it.
             if isinstance(record, TwinRecord) and arrival.envelope is not None:
                 envelope = arrival.envelope
+                if len(arrival.payload) < LARGE_BYTES:
+                    digest = challenge(envelope)
+                else:
+                    digest = await asyncio.to_thread(challenge, envelope)
                 checked.append(arrival)
-                checks.append(Check(record.account, challenge(envelope), envelope.signature))
+                checks.append(Check(record.account, digest, envelope.signature))
         try:
             verdicts = await self._verification.verify(checks)
         except ChecksFullError:
@@ -322,7 +329,7 @@ class Intake:
             urgent.append(arrival)
             if arrival.destination not in asked:
                 asked[arrival.destination] = present = worker.loop.create_future()
-                worker.router.ask_presence(destination, present.set_result)
+                worker.router.ask_presence(destination, partial(_settle, present))
         for arrival in urgent:
             if not await asked[arrival.destination]:
                 arrival.refuse(MessageReason.OFFLINE_FAILFAST)
@@ -409,6 +416,11 @@ class Intake:
 def _open(arrivals: Iterable[Arrival]) -> list[Arrival]:
     """Those that are not decided."""
     return [arrival for arrival in arrivals if arrival.answer is None]
+
+
+def _settle(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():  # nobody waits any more where the server cut the request
+        future.set_result(value)
 
 
 def _ignore(reply: Any) -> None:

@@ -4,8 +4,9 @@ A relay of our kind names each of its deliveries, and says of one whose answer i
 it may have been accepted before. What is accepted is noted in the same MULTI as its XADD, in one
 set for each sending relay and minute of unix time; only messages with that flag are looked up.
 
-What is kept is a hash of 8 bytes of the name *and* the envelope: small, and a relay whose Redis
-went back in time may use a name for another message, which must not be taken for the first.
+What is kept is a hash of 8 bytes of the name *and* the head of the envelope: small, and a relay
+whose Redis went back in time may use a name for another message, which must not be taken for the
+first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ MEMORY_MINUTES: Final = 10
 MEMORY_TTL_S: Final = 60 * (MEMORY_MINUTES + 1)
 HASH_BYTES: Final = 8
 """Of ten minutes at 10,000 messages a second one is mistaken for another once in 10^12 repeats."""
+MARKED_BYTES: Final = 4096
+"""Of an envelope: its uid, times, addresses and signature are among them."""
 REMEMBERED_PER_MINUTE: Final = 500_000
 """By one worker: 40 to 64 bytes each in Redis. Above it a repeat may be taken twice."""
 
@@ -32,7 +35,7 @@ def mark(relay_id: str, delivery_id: bytes, envelope: bytes) -> Mark:
     """What is remembered of one delivery."""
     digest = hashlib.blake2b(delivery_id, digest_size=HASH_BYTES)
     digest.update(b"/")
-    digest.update(envelope)
+    digest.update(envelope[:MARKED_BYTES])
     return relay_id, digest.digest()
 
 

@@ -119,13 +119,39 @@ async def test_many_large_bodies_at_once_have_one_budget(start_relay) -> None:
             return_when=asyncio.FIRST_COMPLETED,
         )
         (answer,) = (task.result() for task in refused)
-        assert (answer.status, answer.body) == (503, b"too many large bodies at once")
+        assert (answer.status, answer.body) == (503, b"too many bodies at once")
         for task in waiting:
             task.cancel()
     (one_twin,) = fresh_twins(1)
     async with federation(relay.port) as other:  # what was held is given back
         sent = signed(FAR, (one_twin.id, None), bytes(900_000))
         assert (await other.post(sent)).status == 202
+
+
+async def test_what_waits_to_be_decided_has_one_budget(start_server, start_relay) -> None:
+    server = start_server()
+    relay = start_relay(server, settings={"relay.partial_bytes": str(MIB)})
+    (one,) = fresh_twins(1)
+    sent = [signed(FAR, (one.id, None), bytes(600_000)) for _ in range(2)]
+    async with federation(relay.port) as first, federation(relay.port) as second:
+        assert (await first.post(signed(FAR, (one.id, None)))).status == 202
+        server.pause()
+        try:
+            answers = [
+                asyncio.create_task(each.post(body))
+                for each, body in zip((first, second), sent, strict=True)
+            ]
+            refused, (waiting,) = await asyncio.wait(
+                answers, timeout=10, return_when=asyncio.FIRST_COMPLETED
+            )
+            (answer,) = (task.result() for task in refused)
+            assert (answer.status, answer.body) == (503, b"too many bodies at once")
+        finally:
+            server.resume()
+        assert (await waiting).status == 202
+        assert [
+            (await each.post(body)).status for each, body in zip((first, second), sent, strict=True)
+        ] == [202, 202]
 
 
 @pytest.mark.parametrize(
