@@ -72,6 +72,11 @@ def share(text: str) -> str:
     return f"relay:share:{text}"
 
 
+def guest_lease(text: str) -> str:
+    """The string that the worker holds which moves a guest's mail on."""
+    return f"relay:guest:{text}"
+
+
 def limit(twin: int, window: int) -> str:
     """The counter of one twin in one window of the rate limit."""
     return f"limits:{twin}:{window}"

@@ -3,7 +3,8 @@
 Local wins: a message to a guest goes to its stream here and not to its twin's relay. Every worker
 therefore mirrors who the guests of all workers are, by message and, in case one was lost, by a
 version each second. When a guest's last session is gone, what is left in its stream goes to its
-twin's relay after `LINGER_S`.
+twin's relay after `LINGER_S`. Who sees it leave does that; where nobody was left to, because the
+worker was stopped, the others (or the next one to start) find a guest without a session.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from proto.rmb.types_pb2 import Envelope
+import hiredis
+
+from proto.rmb.reasons import MessageReason
 from relay.queues import keys, resp
 from relay.queues.pipe import LinkLost
+from relay.sessions.session import entry_payload
 
 if TYPE_CHECKING:
     from relay.queues.destination import Destination
@@ -23,7 +27,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LINGER_S: Final = 5.0
+HEARD_S: Final = 1.0
+"""Within this time every worker knows that a guest has left."""
+AGAIN_S: Final = 1.0
+"""Pause before mail is moved that Redis had no memory to move."""
 PAGE: Final = 256
+LEASE_S: Final = 60
+"""How long nobody else moves a guest's mail on; one that died over it is followed after that."""
+ASKED: Final = 500
+"""Directory entries asked for in one command."""
 CHANNEL: Final = keys.GUESTS.encode()
 
 
@@ -62,6 +74,12 @@ class Guests:
                 self._version = version
                 self.everywhere = {text.decode() for text in reply}
                 self._worker.router.generation += 1
+                for session in self._worker.sessions:
+                    # Redis may have lost the set, or somebody took its worker for dead.
+                    if session.guest and session.held:
+                        destination = session.destination
+                        if destination.text not in self.everywhere:
+                            self.arrived(destination)
 
         self._worker.commit.submit(resp.command("SMEMBERS", keys.GUESTS), answered)
 
@@ -74,19 +92,54 @@ class Guests:
         ):
             self._worker.commit.add_extra(resp.command(*command), lambda reply: None)
 
+    async def look_for_left(self) -> None:
+        """Finds guests whose session is in no directory: nobody was there to see them leave.
+
+        Raises:
+            LinkLost: Redis went away.
+        """
+        request = self._worker.request
+        texts = await request(resp.command("SMEMBERS", keys.GUESTS))
+        for first in range(0, len(texts), ASKED):
+            part = texts[first : first + ASKED]
+            entries = await request(resp.command("HMGET", keys.SESSIONS, *part))
+            for text, entry in zip(part, entries, strict=True):
+                if entry is None:
+                    self.left(self._worker.destination(keys.parse_key(text.decode())))
+
     async def _leave(self, destination: Destination) -> None:
         await asyncio.sleep(LINGER_S)
-        worker = self._worker
         while True:
             try:
-                await worker.until_usable()
-                if await worker.request(resp.command("HEXISTS", keys.SESSIONS, destination.text)):
-                    return  # it is back, here or on another worker
-                self._tell(destination.text, "SREM", "-")
+                await self._worker.until_usable()
+                if await self._is_back(destination) or not await self._lease(destination):
+                    return
                 await self._move_on(destination)
+                # Only now: should this worker die meanwhile, others still see what is to be done.
+                self._tell(destination.text, "SREM", "-")
+                await asyncio.sleep(HEARD_S)
+                if not await self._is_back(destination):
+                    await self._move_on(destination)
+                await self._worker.request(resp.command("DEL", keys.guest_lease(destination.text)))
                 return
             except LinkLost:
                 continue
+            except hiredis.ReplyError as error:
+                log.warning("mail of the guest %s waits: %s", destination.text, error)
+                await asyncio.sleep(AGAIN_S)
+
+    async def _is_back(self, destination: Destination) -> bool:
+        """Whether the guest has a session again, here or on another worker."""
+        command = resp.command("HEXISTS", keys.SESSIONS, destination.text)
+        return bool(await self._worker.request(command))
+
+    async def _lease(self, destination: Destination) -> bool:
+        """Whether this worker is the one that moves the mail: two would double it."""
+        name, boot_id = keys.guest_lease(destination.text), self._worker.boot_id
+        taken = resp.command("SET", name, boot_id, "NX", "EX", LEASE_S)
+        if await self._worker.request(taken) is not None:
+            return True
+        return bool(await self._worker.request(resp.command("GET", name)) == boot_id.encode())
 
     async def _move_on(self, destination: Destination) -> None:
         """Hands what is left in the stream to the outbox, in the order of its ids.
@@ -100,17 +153,25 @@ class Guests:
             )
             if not entries:
                 return
-            moved: asyncio.Future[bool] = worker.loop.create_future()
+            moved: asyncio.Future[None] = worker.loop.create_future()
 
-            def removed(reply: Any, moved: asyncio.Future[bool] = moved) -> None:
-                if not moved.done():
-                    moved.set_result(not isinstance(reply, Exception))
+            def removed(reply: Any, moved: asyncio.Future[None] = moved) -> None:
+                if moved.done():
+                    return
+                if isinstance(reply, Exception):
+                    moved.set_exception(reply)
+                else:
+                    moved.set_result(None)
 
-            for _, fields in entries:
-                payload = fields[1]
-                worker.router.federate(destination, payload, None, Envelope.FromString(payload))
+            for entry_id, fields in entries:
+                payload = entry_payload(fields)
+                envelope = None if payload is None else worker.readable(payload)
+                if payload is None or envelope is None:
+                    worker.drop(None, None, MessageReason.UNPARSABLE)
+                elif worker.expired(envelope, entry_id):
+                    worker.expire(envelope)
+                else:
+                    worker.router.federate(destination, payload, None, envelope)
             ids = [entry_id for entry_id, _ in entries]
             worker.commit.add_outgoing(resp.command("XDEL", destination.stream, *ids), removed)
-            if not await moved:
-                log.error("mail of the guest %s could not be moved on", destination.text)
-                return
+            await moved

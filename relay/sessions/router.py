@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from proto.rmb.address import from_message
 from proto.rmb.reasons import MessageReason
 from proto.rmb.routing import Facts, Route, Step, Twin, route
 from proto.rmb.types_pb2 import Envelope
@@ -151,14 +152,16 @@ class Router:
         worker = self._worker
         commit = worker.commit
         twin = destination.key[0]
-        source, origin = (0, "") if sender is None else (sender.key[0], keys.key_text(sender.key))
+        # Mail that a guest left has a sender as well, what the relay itself made has none.
+        key = from_message(envelope.source) if sender is None else sender.key
+        source, origin = key[0], keys.key_text(key) if key[0] else ""
         account = self._account(twin)
         if not account.takes(source):
             account.look(worker.loop.time(), commit.submit)
             if sender is not None:
                 sender.refuse(envelope, MessageReason.OUTBOX_FULL)
             else:
-                worker.drop(None, envelope, MessageReason.OUTBOX_FULL)
+                worker.refuse_absent(envelope, MessageReason.OUTBOX_FULL)
             return None
 
         def stored(reply: Any) -> None:

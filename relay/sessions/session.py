@@ -314,7 +314,7 @@ class Session:
             if entry_id in known and (self.had is None or self._had(entry_id, fields)):
                 self.read_up_to = entry_id
                 continue
-            payload = _payload(fields)
+            payload = entry_payload(fields)
             envelope = None if payload is None else self.worker.readable(payload)
             if payload is None or envelope is None:
                 self.worker.unreadable_entry(self, entry_id)
@@ -383,7 +383,7 @@ class Session:
         """Whether the entry is the very one this connection has; then its removal goes on."""
         assert self.had is not None
         content, position = self.had.pop(entry_id)
-        payload = _payload(fields)
+        payload = entry_payload(fields)
         if content and (payload is None or _fingerprint(payload) != content):
             return False
         if position > self.socket.acknowledged():
@@ -397,7 +397,7 @@ class Session:
     def remove_if_same(self, entries: list[Any], content: int) -> None:
         """Has an entry removed if it is the one whose content this connection had."""
         for entry_id, fields in entries:
-            payload = _payload(fields)
+            payload = entry_payload(fields)
             if not content or (payload is not None and _fingerprint(payload) == content):
                 self.removals.append((entry_id, content))
 
@@ -445,7 +445,7 @@ def _fingerprint(payload: bytes) -> int:
     return hash(payload[:FINGERPRINT_BYTES]) ^ len(payload)
 
 
-def _payload(fields: list[bytes]) -> bytes | None:
+def entry_payload(fields: list[bytes]) -> bytes | None:
     """The envelope's bytes in a stream entry: field ``_``."""
     for name, value in zip(fields[::2], fields[1::2], strict=False):
         if name == b"_":

@@ -130,6 +130,7 @@ class Upkeep:
         if self._beats % 60 == 1:
             worker.forget_destinations()
             worker.router.generation += 1
+            await worker.guests.look_for_left()
         self.loop_lag_s = 0.0
         await self._versions()
         await self._others_alive()

@@ -446,12 +446,16 @@ class Worker:
 
     def expire(self, envelope: Envelope) -> None:
         """A message was too old when its session came: the sender of a request is told."""
-        self.drop(None, envelope, MessageReason.EXPIRED)
-        if not envelope.HasField("request") or not envelope.source.twin:
-            return
+        self.refuse_absent(envelope, MessageReason.EXPIRED)
+
+    def refuse_absent(self, envelope: Envelope, reason: MessageReason) -> None:
+        """Ends a message whose sender need not be here any more: counted, and a request's sender
+        is told wherever it is."""
+        self.drop(None, envelope, reason)
         key = from_message(envelope.source)
-        notice = notices.error_notice(envelope, notices.EXPIRED, self.now_s(), key)
-        self.router.send_notice(self.destination(key), notice)
+        notice = notices.refusal(envelope, reason, self.now_s(), key)
+        if notice is not None and key.twin:
+            self.router.send_notice(self.destination(key), notice)
 
     def limit_hit(self, sender: Sender, reason: MessageReason) -> None:
         """A twin is over its limit: one line per twin and window."""

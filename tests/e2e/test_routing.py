@@ -7,7 +7,7 @@ import asyncio
 from tests.support import envelopes
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import RelayProcess, eventually
-from tests.support.rmb_client import session
+from tests.support.rmb_client import connect, session
 from tests.support.world import BOTH_TWIN, ELSEWHERE_TWIN, fresh_twins
 
 
@@ -113,6 +113,33 @@ async def test_a_guest_is_served_here_and_its_mail_moves_on_when_it_leaves(
         await sender.request((ELSEWHERE_TWIN.id, None), b"away again")
         await sender.barrier()
         assert server.run("XLEN", f"stream:{name}") == 0
+
+
+async def test_a_guest_of_a_relay_that_stopped_is_none_any_more(start_relay) -> None:
+    """Nobody was left to see it leave: the next worker does."""
+    relay = start_relay()
+    (one,) = fresh_twins(1)
+    name = str(ELSEWHERE_TWIN.id)
+    guest = await connect(relay.url, ELSEWHERE_TWIN)
+    await guest.barrier()
+    await eventually(lambda: relay.redis.run("SISMEMBER", "relay:guests", name))
+    async with session(relay.url, one) as sender:
+        guest.stop_reading()
+        for _ in range(200):
+            await sender.request(guest.key, bytes(64 * 1024))
+        await sender.barrier()
+    relay.stop()
+    await guest.abort()
+    assert relay.redis.run("XLEN", f"stream:{name}") > 0
+    relay.start()
+    await eventually(lambda: not relay.redis.run("SISMEMBER", "relay:guests", name), timeout_s=20)
+    await eventually(lambda: relay.redis.run("XLEN", f"stream:{name}") == 0)
+    before = _handed_on(relay.redis)
+    assert before > 0
+    async with session(relay.url, one) as sender:
+        await sender.request((ELSEWHERE_TWIN.id, None), b"away")
+        await sender.barrier()
+        assert _handed_on(relay.redis) == before + 1
 
 
 async def test_a_twin_of_two_relays_belongs_here(relay: RelayProcess) -> None:
