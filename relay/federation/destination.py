@@ -73,9 +73,10 @@ class Destination:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._sender.loop.call_soon(self._pump)
+            self._sender.pump_soon(self)
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
+        """Makes requests of what is ready, as many as may go at a time."""
         self._scheduled = False
         partner = self.partner
         while self._ready:

@@ -8,10 +8,11 @@ So the tasks only wait here, for the shard that they stand for.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import uvloop
 from django.conf import settings
@@ -21,6 +22,10 @@ from relay.ops import background
 from relay.twins.source import TwinSource, open_source
 
 log = logging.getLogger(__name__)
+
+GC_THRESHOLDS: Final = (20_000, 20, 50)
+"""Objects made between two collections, and collections of the younger generations before an older
+one. Messages end without cycles."""
 
 
 class Drainer:
@@ -52,6 +57,10 @@ class Drainer:
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
+                # As in a relay worker: what was imported is not looked through again and again.
+                gc.collect()
+                gc.freeze()
+                gc.set_threshold(*GC_THRESHOLDS)
                 self._loop = uvloop.new_event_loop()
                 self._opening = asyncio.Lock()
                 thread = threading.Thread(

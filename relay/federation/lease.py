@@ -57,7 +57,12 @@ class Lease:
             LinkLost: Redis went away.
         """
         asked = time.monotonic()
-        names = [keys.lease(self._shard), keys.left(self._shard), keys.outbox(self._shard)]
+        names = [
+            keys.lease(self._shard),
+            keys.left(self._shard),
+            keys.outbox(self._shard),
+            keys.UNUSED,
+        ]
         reply = await self._run("take_lease", names, self._token, int(LEASE_S * 1000), LEFT_S)
         if reply is None:
             return False

@@ -95,6 +95,8 @@ class Reader:
                     for shard in taking:
                         if shard.stream == stream:
                             shard.received(entries)
+                self._sender.pump()
+                await asyncio.sleep(0)  # requests go out before Redis is asked again
             except (LinkLost, TimeoutError):
                 self._client = None
                 self._link.pipe.drop()

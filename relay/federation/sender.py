@@ -183,6 +183,7 @@ class Sender:
         self.settler = Settler(self.pipe, options.retention_s)
         self.reader = Reader(self, Link(self._address, "federation-reader", lambda: None))
         self._destinations: dict[str, Destination] = {}
+        self._due: list[Destination] = []
         self._shards: set[Shard] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: dict[MessageReason, int] = {}
@@ -197,8 +198,11 @@ class Sender:
         self.pipe.start()
         if not await self._link.usable(START_S):
             raise LinkLost("redis does not answer")
-        await self.pipe.call("SET", keys.FEDERATION_ID, uuid.uuid4().hex, "NX")
-        self.relay_id = (await self.pipe.call("GET", keys.FEDERATION_ID)).decode()
+        relay_id = await self.pipe.call("GET", keys.FEDERATION_ID)
+        if relay_id is None:
+            await self.pipe.call("SET", keys.FEDERATION_ID, uuid.uuid4().hex, "NX")
+            relay_id = await self.pipe.call("GET", keys.FEDERATION_ID)
+        self.relay_id = relay_id.decode()
         self.reader.start()
         self.spawn(self._refreshing())
 
@@ -233,6 +237,18 @@ class Sender:
         if found is None or found.partner is not partner:
             found = self._destinations[domain] = Destination(self, partner)
         return found
+
+    def pump_soon(self, destination: Destination) -> None:
+        """A destination has something to do when everybody else is done for now."""
+        if not self._due:
+            self.loop.call_soon(self.pump)
+        self._due.append(destination)
+
+    def pump(self) -> None:
+        """Lets destinations make their requests."""
+        due, self._due = self._due, []
+        for destination in due:
+            destination.pump()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs something beside."""
