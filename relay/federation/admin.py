@@ -13,7 +13,6 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
-from django.utils.timesince import timesince
 from redis.exceptions import RedisError
 from unfold.admin import ModelAdmin
 from unfold.views import ChangeList
@@ -22,9 +21,8 @@ from relay.federation import dead_letters_admin as dead_letters_admin
 from relay.federation import live, services
 from relay.federation.live import PartnerState
 from relay.federation.models import RelayNode
-from relay.ops import control
+from relay.ops import control, live_page
 from relay.ops.redis_client import client
-from relay.sessions.models import moment
 
 logger = logging.getLogger(__name__)
 
@@ -135,8 +133,8 @@ class RelayNodeAdmin(ModelAdmin):  # type: ignore[misc]
     # Columns
 
     @admin.display(description="decided")
-    def show_flags(self, node: RelayNode) -> str:
-        return ", ".join(node.flags)
+    def show_flags(self, node: RelayNode) -> str | None:
+        return ", ".join(node.flags) or None
 
     @admin.display(description="kind")
     def show_kind(self, node: RelayNode) -> str:
@@ -151,7 +149,8 @@ class RelayNodeAdmin(ModelAdmin):  # type: ignore[misc]
         state = state_of(node)
         if not state.failures:
             return "0"
-        return f"{state.failures}, the last {_ago(state.last_failure)}: {state.last_error}"
+        told = f"{state.failures}, the last {_ago(state.last_failure)}: {state.last_error}"
+        return live_page.cut(told)
 
     @admin.display(description="back-off")
     def show_backoff(self, node: RelayNode) -> str | None:
@@ -177,7 +176,7 @@ class RelayNodeAdmin(ModelAdmin):  # type: ignore[misc]
         state = state_of(node)
         if not state.held.messages:
             return None
-        oldest = f", the oldest since {_since(state.oldest_at)}" if state.oldest_at else ""
+        oldest = f", the oldest for {_since(state.oldest_at)}" if state.oldest_at else ""
         return f"{state.held.messages} ({filesizeformat(state.held.size_bytes)}){oldest}"
 
 
@@ -201,7 +200,7 @@ def state_of(node: RelayNode) -> PartnerState:
 
 
 def _since(unix_s: float) -> str:
-    return timesince(moment(unix_s))
+    return live_page.duration(time.time() - unix_s)
 
 
 def _ago(unix_s: float) -> str:

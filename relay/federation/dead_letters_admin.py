@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,8 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.defaultfilters import filesizeformat
 from django.urls import URLPattern, path
-from django.utils.html import format_html
-from django.utils.timesince import timesince, timeuntil
+from django.utils.html import format_html_join
 from redis import Redis
 from redis.exceptions import RedisError
 from unfold.admin import ModelAdmin
@@ -23,7 +23,6 @@ from relay.federation.models import DeadLetter
 from relay.ops import live_page
 from relay.ops.redis_client import client
 from relay.queues import keys
-from relay.sessions.models import moment
 
 logger = logging.getLogger(__name__)
 
@@ -115,11 +114,11 @@ class DeadLetterAdmin(ModelAdmin):  # type: ignore[misc]
         for each in found:
             last = each.tries[-1] if each.tries else None
             yield (
-                f"{timesince(moment(each.at))} ago",
+                f"{live_page.duration(time.time() - each.at)} ago",
                 each.why,
                 *_what(each),
                 each.account,
-                f"{_told(last)} ({len(each.tries)} in all)" if last else "",
+                live_page.cut(f"{_told(last)} ({len(each.tries)} in all)") if last else "",
                 live_page.button("Requeue", "requeue", each.entry) if may_requeue else "",
                 live_page.button("Delete", "delete", each.entry) if may_delete else "",
             )
@@ -128,14 +127,12 @@ class DeadLetterAdmin(ModelAdmin):  # type: ignore[misc]
 def _pending_rows(found: list[Letter]) -> Iterator[tuple[Any, ...]]:
     for each in found:
         yield (
-            timesince(moment(each.at)),
+            live_page.duration(time.time() - each.at),
             *_what(each),
-            timeuntil(moment(each.deadline)) if 0 < each.deadline < 1 << 33 else "",
+            live_page.duration(each.deadline - time.time()) if each.deadline else "",
             each.account,
             each.shard,
-            format_html("<br>".join("{}" for _ in each.tries), *map(_told, each.tries))
-            if each.tries
-            else "",
+            format_html_join("", "{}", ((live_page.cut(_told(one)),) for one in each.tries)),
         )
 
 
@@ -146,7 +143,7 @@ def _what(each: Letter) -> tuple[Any, ...]:
 
 
 def _told(attempt: Try) -> str:
-    ago = timesince(moment(attempt.at))
+    ago = live_page.duration(time.time() - attempt.at)
     return f"{attempt.relay}: {attempt.answer}, {attempt.ms:.0f} ms, {ago} ago"
 
 
