@@ -9,11 +9,9 @@ from __future__ import annotations
 from django.core.exceptions import ValidationError
 from django.db import models
 
-MAX_DOMAIN_CHARS = 260  # a name of 253 characters and a port
-MAX_NOTE_CHARS = 2000
+from proto.federation import domains
 
-# What cannot be part of `host:port`; the underscore joins the relays of a twin.
-_FORBIDDEN = frozenset("_/?#@\\")
+MAX_NOTE_CHARS = 2000
 
 
 def check_domain(domain: str) -> None:
@@ -22,16 +20,17 @@ def check_domain(domain: str) -> None:
     Raises:
         ValidationError: it cannot.
     """
-    bad = not domain or len(domain) > MAX_DOMAIN_CHARS or not domain.isprintable()
-    if bad or any(each.isspace() or each in _FORBIDDEN for each in domain):
-        raise ValidationError("domain: must be host or host:port, without scheme and path")
+    try:
+        domains.parse(domain)
+    except domains.DomainError as error:
+        raise ValidationError(str(error)) from None
 
 
 class RelayNode(models.Model):
     """Another relay, by the domain that twins list."""
 
     domain = models.CharField(
-        primary_key=True, max_length=MAX_DOMAIN_CHARS, validators=[check_domain]
+        primary_key=True, max_length=domains.MAX_DOMAIN_BYTES, validators=[check_domain]
     )
     trusted = models.BooleanField(
         default=False,

@@ -8,6 +8,7 @@ every way there is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import statistics
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from relay.federation import dead_letters, letters, live
 from relay.queues import keys
 from tests.e2e.conftest import Trio
 from tests.support import partner as partners
@@ -110,9 +112,53 @@ async def test_what_expires_meanwhile_is_told_when_it_does(
         assert -1.1 <= late_s <= EXPIRY_SLACK_S, f"{envelope.expiration} s: {late_s:.1f} s late"
     await sender.barrier()
     assert sender.inbox.empty()
-    state = trio["a"].partner_state(outage.relay.domain)
-    assert float(state["retry_at"]) > time.time() - 3
-    assert int(state["failures"]) >= 1
+
+
+async def test_the_outage_is_seen(sender: RmbClient, outage: Outage, trio: Trio) -> None:
+    """In the metrics and in what the admin shows."""
+    a, away = trio["a"], outage.relay.domain
+    assert a.held_for(away) >= 600
+    assert a.counted("federation_outbox_messages") >= 600
+    assert a.counted("federation_message_error_total", relay=away) >= 3
+    await eventually(lambda: a.counted("federation_backoff_seconds", relay=away) > 0)
+    oldest_s = a.counted("federation_outbox_oldest_seconds", shard=str(outage.receivers[0].id % 8))
+    assert abs(oldest_s - (time.monotonic() - outage.began)) < 15
+    with contextlib.closing(a.store.client()) as client:
+        state = live.read_partners(client, [away], 3600)[away]
+        assert (state.held.messages >= 600, state.in_a_row >= 3) == (True, True)
+        assert state.last_error
+        tried = [each for each in letters.pending(client) if each.tries]
+        assert tried[0].tries[0].relay == away
+
+
+async def test_the_other_relay_of_a_twin_takes_over(
+    sender: RmbClient, trio: Trio, world: World
+) -> None:
+    (receiver,) = world.twins("b_c", 1)
+    async with signing_session(trio["c"].url, receiver) as there:
+        for number in range(50):
+            await sender.request(there.key, b"%d" % number)
+        got = [envelope.plain for envelope in await there.receive_many(50)]
+        assert got == [b"%d" % number for number in range(50)]
+
+
+async def test_a_dead_letter_is_sent_again(sender: RmbClient, trio: Trio, world: World) -> None:
+    (port,) = world.partner_ports()
+    async with partner(port, answer(403)) as running:
+        (receiver,) = world.twins(running.domain, 1)
+        sent = await sender.request((receiver.id, "x"), b"refused")
+        assert (await sender.receive()).uid == sent.uid
+        running.behave = answer(202)
+        with contextlib.closing(trio["a"].store.client()) as client:
+            (letter,) = [each for each in letters.dead(client) if each.uid == sent.uid]
+            assert (letter.why, letter.destination) == ("remote_4xx", f"{receiver.id}:x")
+            assert [(each.relay, each.answer) for each in letter.tries] == [
+                (running.domain, "answered 403")
+            ]
+            assert dead_letters.requeue(client, letter.entry)
+            assert dead_letters.requeue(client, letter.entry) is None
+        await eventually(lambda: running.payloads() == [b"refused"] * 2)
+        assert running.deliveries[1].body == sent.SerializeToString()
 
 
 TEMPORARY: dict[str, Behaviour] = {
