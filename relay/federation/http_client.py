@@ -5,7 +5,7 @@ proxies, compression or redirects to be turned off: a request is a POST with the
 of an answer the status, two headers and as much of the body as was asked for are read.
 
 A general client costs 140 us a request, ten times as much as this, and twice the time of everything
-else a message needs on its way out in the single form (docs/decisions/007-federation.md).
+else a message needs on its way out in the single form (docs/decisions/009-outgoing-federation.md).
 """
 
 from __future__ import annotations

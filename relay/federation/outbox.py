@@ -18,11 +18,6 @@ from typing import Final, NamedTuple
 
 from relay.queues import keys
 
-GROUP: Final = "federation"
-"""The one consumer group of every outbox stream."""
-CONSUMER: Final = "drain"
-"""The one consumer of the group: a lease sees to it that one drainer reads a shard."""
-
 ENVELOPE: Final = "_"
 ORIGIN: Final = "from"
 """Field: session key of the sender as text; empty where the relay made the message."""
