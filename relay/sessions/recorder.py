@@ -49,4 +49,4 @@ class Recorder:
         self, sender: Sender | None, envelope: Envelope | None, reason: MessageReason
     ) -> None:
         """A message ends undelivered. Without an envelope it did not parse, or was not looked at
-        (old entries that left a full queue, or one nobody fetched in time)."""
+        (old entries that left a full queue, or one nobody fetched in time: told once for each)."""

@@ -107,6 +107,7 @@ class Sender:
         examine = self._examine
         meter = self.meter if self.meter.limited else None
         now_s = worker.wall_s() if meter is not None else 0.0
+        recording = worker.recording
         total = 0
         for payload in messages:
             size = len(payload)
@@ -126,6 +127,8 @@ class Sender:
                 holder = destination.session
                 if holder is not None and holder.memory_mode and not self._parked:
                     self._batch = commit.add(destination, payload, self, envelope)
+                    if recording:
+                        worker.recorder.accepted(self, envelope, size)
                 elif destination in self._asked:
                     self._park(destination, payload, envelope)
                 else:
@@ -160,11 +163,14 @@ class Sender:
             refusal = router.fullness(destination, self.key[0])
             if refusal is None:
                 self._batch = worker.commit.add(destination, payload, self, envelope)
+                worker.recorder.accepted(self, envelope, len(payload))
             else:
                 self.refuse(envelope, refusal)
         elif step is Step.FEDERATE:
-            # A refused message is in no batch: a pong then waits for those before it.
-            self._batch = router.federate(destination, payload, self, envelope) or self._batch
+            batch = router.federate(destination, payload, self, envelope)
+            if batch is not None:  # a pong after a refused message waits for those before it
+                self._batch = batch
+                worker.recorder.accepted(self, envelope, len(payload))
         elif step is Step.REFUSE:
             assert decision.reason is not None
             self.refuse(envelope, decision.reason)

@@ -359,6 +359,6 @@ class Upkeep:
             )
             expired = sum(trimmed)
             if expired:
-                self._worker.metrics.drops[MessageReason.QUEUE_EXPIRED] += expired
+                self._worker.drop_unseen(expired, MessageReason.QUEUE_EXPIRED)
             if cursor == b"0":
                 return

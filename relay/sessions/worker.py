@@ -362,8 +362,7 @@ class Worker:
 
     def dropped(self, destination: Destination, count: int) -> None:
         """A full queue lost its oldest messages, as the operator chose."""
-        self.metrics.drops[MessageReason.QUEUE_FULL] += count
-        self.recorder.dropped(None, None, MessageReason.QUEUE_FULL)
+        self.drop_unseen(count, MessageReason.QUEUE_FULL)
 
     def redis_usable(self) -> None:
         """Redis is back: whatever was waiting for it goes on."""
@@ -467,3 +466,10 @@ class Worker:
         """Counts a message that ends undelivered."""
         self.metrics.drops[reason] += 1
         self.recorder.dropped(sender, envelope, reason)
+
+    def drop_unseen(self, count: int, reason: MessageReason) -> None:
+        """Counts messages that left their queue without being looked at."""
+        self.metrics.drops[reason] += count
+        if self.recording:
+            for _ in range(count):
+                self.recorder.dropped(None, None, reason)

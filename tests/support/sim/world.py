@@ -67,19 +67,37 @@ def twin_record(twin: int) -> TwinRecord:
 
 
 class OracleRecorder(Recorder):
-    """Passes what a worker reports on to the oracle."""
+    """Passes what a worker reports on to the oracle, and keeps all of it."""
 
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process
 
+    def _told(self, what: str, envelope: Envelope | None, *more: Any) -> None:
+        self._process.told.append((what, "" if envelope is None else envelope.uid, *more))
+
+    def opened(self, session: Any) -> None:
+        self._told("opened", None, session.destination.text)
+
+    def accepted(self, sender: Any, envelope: Envelope, size_bytes: int) -> None:
+        self._told("accepted", envelope, size_bytes)
+
     def queued(self, destination: Any, sender: Any, envelope: Envelope, entry_id: bytes) -> None:
+        self._told("queued", envelope, destination.text)
         self._process.world.oracle.reported_queued(envelope)
 
+    def delivered(self, session: Any, envelope: Envelope, size_bytes: int, entry_id: bytes) -> None:
+        self._told("delivered", envelope, session.destination.text)
+
+    def federated(self, sender: Any, envelope: Envelope) -> None:
+        self._told("federated", envelope)
+
     def dropped(self, sender: Any, envelope: Envelope | None, reason: MessageReason) -> None:
+        self._told("dropped", envelope, reason)
         if self._process.alive:
             self._process.world.oracle.reported_dropped(envelope, str(reason))
 
     def closed(self, session: Any, reason: SessionReason) -> None:
+        self._told("closed", None, session.destination.text, reason)
         if self._process.alive:
             self._process.world.oracle.note(
                 f"{self._process.name} ends {session.destination.text}"
@@ -97,6 +115,7 @@ class WorkerProcess:
         self.alive = True
         self.worker: Worker | None = None
         self.clients: list[SimClient] = []
+        self.told: list[tuple[Any, ...]] = []  # to its recorder, in order
         self.loop.call_soon(self._boot)
 
     def _boot(self) -> None:

@@ -1,0 +1,80 @@
+"""What the recorder is told of messages and sessions: everything that happens, once, in order."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from proto.rmb.reasons import MessageReason, SessionReason
+from relay.queues.batch import QueuePolicy
+from tests.support.sim.world import GUEST_TWIN, UNKNOWN_TWIN, Twin, World
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+A, B = (1, None), (2, None)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    yield World(7, workers=1)
+    gc.collect()
+
+
+def _told(world: World, uid: str) -> list[tuple[object, ...]]:
+    told = world.workers[0].told
+    return [(what, *more) for what, about, *more in told if about == uid]
+
+
+def _sent(world: World, sender: Twin, to: tuple[int, str | None], size_bytes: int = 10) -> str:
+    uid = sender.send(to, size_bytes).uid
+    world.run_for(0.5)
+    return uid
+
+
+def test_a_message_to_a_session(world: World) -> None:
+    sender = world.connect_live(world.workers[0], A)
+    uid = _sent(world, sender, B)
+    accepted = _told(world, uid)
+    assert [what for what, *_ in accepted] == ["accepted", "queued"]
+    receiver = world.connect_live(world.workers[0], B)
+    live = _sent(world, sender, B)
+    for each in (uid, live):
+        told = _told(world, each)
+        assert [what for what, *_ in told] == ["accepted", "queued", "delivered"]
+        assert told[0][1] > 10 and told[1][1] == told[2][1] == "2"
+    assert receiver.got == [uid, live]
+
+
+def test_a_message_to_another_relay(world: World) -> None:
+    sender = world.connect_live(world.workers[0], A)
+    uid = _sent(world, sender, (GUEST_TWIN, None))
+    assert [what for what, *_ in _told(world, uid)] == ["accepted", "federated"]
+
+
+def test_a_refused_message_is_not_accepted(world: World) -> None:
+    sender = world.connect_live(world.workers[0], A)
+    uid = _sent(world, sender, (UNKNOWN_TWIN, None))
+    assert _told(world, uid) == [("dropped", MessageReason.UNKNOWN_TWIN)]
+
+
+def test_a_session(world: World) -> None:
+    session = world.connect_live(world.workers[0], A)
+    session.client.reset()
+    world.run_for(1)
+    assert _told(world, "") == [("opened", "1"), ("closed", "1", SessionReason.CLIENT_CLOSE)]
+
+
+def test_mail_that_nobody_fetched() -> None:
+    """The relay does not look at it again: told are the reason and how many."""
+    world = World(7, workers=1, queue_policy=QueuePolicy(retention_s=60))
+    sender = world.connect_live(world.workers[0], A)
+    for _ in range(3):
+        _sent(world, sender, B)
+    world.run_for(120)
+    dropped = [told for told in _told(world, "") if told[0] == "dropped"]
+    assert dropped == [("dropped", MessageReason.QUEUE_EXPIRED)] * 3
