@@ -20,6 +20,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
+from relay.queues.address import RedisAddress, RedisAddressError
 from relay.server.listen import ListenError, parse_listen
 from relay.twins.source import RELAY_SEPARATOR
 
@@ -27,6 +28,17 @@ CONFIG_MODULE: Final = "rmbsite.config"
 """Named by a string like Django's settings: the relay does not import the site."""
 
 USAGE_ERROR: Final = 2
+
+EPILOG: Final = """\
+examples:
+  {program} --embedded
+  {program} --domain relay.example.com --redis redis://localhost:6379
+  {program} --domain a.example b.example --twins registry --processes 4 --limit 600 10000000
+
+Every other setting: rmb.toml and RMB_SECTION__KEY, see manage.py rmb_configdoc. SIGTERM stops
+gracefully, SIGHUP replaces the workers one after another. Exit codes: 0 stopped as asked, 1 a
+process could not be started, 2 a bad option or setting, or something it names cannot be used.
+"""
 
 EMBEDDED_LISTEN: Final = "127.0.0.1:8080"
 EMBEDDED_DOMAIN: Final = "localhost"
@@ -79,39 +91,89 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser(entry: str) -> _Parser:
     """The parser of one entry: `runrelay` or `rmb-relay`."""
+    program = "manage.py runrelay" if entry == "runrelay" else entry
     parser = _Parser(
-        prog="manage.py runrelay" if entry == "runrelay" else entry,
+        prog=program,
         description="Run a relay of the Reliable Message Bus.",
         allow_abbrev=False,
-        epilog="Every other setting: rmb.toml and RMB_SECTION__KEY, see manage.py rmb_configdoc.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=EPILOG.format(program=program),
     )
     many: dict[str, Any] = {"action": "extend", "nargs": "+"}
     add = parser.add_argument
-    add("-m", "--domain", **many, metavar="NAME", help="names twins list this relay by")
+    add(
+        "-m",
+        "--domain",
+        **many,
+        metavar="NAME",
+        help="names of this relay, one or several: required (with --embedded localhost)",
+    )
     add(
         "-l",
         "--listen",
         metavar="ADDRESS",
-        help="[::]:8080 (default), 127.0.0.1:8080 or unix:/path",
+        help="[::]:8080 (default; with --embedded 127.0.0.1:8080) or unix:/path",
     )
-    add("-r", "--redis", metavar="URL", help="redis://, rediss:// or unix://; 6.2 or newer")
-    add("-s", "--substrate", **many, metavar="URL", help="nodes of the chain, one or several")
-    add("--twins", metavar="SOURCE", help="where twins come from: tfchain (default) or registry")
-    add("--database", metavar="URL", help="postgres://… or sqlite:///path")
-    add("--data", metavar="DIR", help="files of this installation (./data)")
+    add(
+        "-r",
+        "--redis",
+        metavar="URL",
+        help="redis://localhost:6379 (default), rediss:// or unix://; 6.2 or newer",
+    )
+    add(
+        "-s",
+        "--substrate",
+        **many,
+        metavar="URL",
+        help="nodes of the chain (default wss://tfchain.grid.tf:443)",
+    )
+    add(
+        "--twins",
+        metavar="SOURCE",
+        help="where twins come from: tfchain (default) or registry (default with --embedded)",
+    )
+    add(
+        "--database",
+        metavar="URL",
+        help="postgres://… or sqlite:///path (default: SQLite in the data folder)",
+    )
+    add("--data", metavar="DIR", help="folder of this installation's files (default ./data)")
     add("--embedded", action="store_true", help="need no service: bring an own Redis and database")
-    add("--processes", metavar="N", help="number of relay worker processes (1)")
-    add("--server", metavar="NAME", help="uvicorn (default) or daphne")
-    add("--admin-listen", metavar="ADDRESS", help="operator site (127.0.0.1:8081), or none")
+    add("--processes", metavar="N", help="number of relay worker processes (default 1)")
+    add("--server", metavar="NAME", help="uvicorn (default) or daphne, which is slower")
+    add(
+        "--admin-listen",
+        metavar="ADDRESS",
+        help="operator site (default 127.0.0.1:8081); none leaves it out",
+    )
     add("--tls-cert", metavar="FILE", help="certificate: the relay then speaks TLS itself")
     add("--tls-key", metavar="FILE", help="key of --tls-cert")
-    add("--trusted-proxy", **many, metavar="NETWORK", help="whose X-Forwarded-For is believed")
-    add("--limit", **many, metavar=("COUNT", "SIZE"), help="of a twin: messages, bytes a minute")
-    add("-w", "--workers", metavar="N", help="capacity = workers x users per worker")
-    add("-u", "--user-per-worker", metavar="N", help="see --workers")
-    ranker_period = ("-p", "--ranker-period", "--ranker_period")
-    add(*ranker_period, metavar="SECONDS", help="other relays are ranked by failures of this time")
-    add("--catchup-threshold", metavar="BLOCKS", help="after the chain was away, replay at most")
+    add(
+        "--trusted-proxy",
+        **many,
+        metavar="NETWORK",
+        help="whose X-Forwarded-For is believed, such as 10.0.0.0/8",
+    )
+    add(
+        "--limit",
+        **many,
+        metavar=("COUNT", "SIZE"),
+        help="messages and bytes of a twin per minute; also COUNT,SIZE (default none)",
+    )
+    add("-w", "--workers", metavar="N", help="sessions at most = this (default 500) x -u")
+    add("-u", "--user-per-worker", metavar="N", help="see --workers (default 1000)")
+    add(
+        "-p",
+        "--ranker-period",
+        "--ranker_period",
+        metavar="SECONDS",
+        help="failures of another relay count so long (default 3600)",
+    )
+    add(
+        "--catchup-threshold",
+        metavar="BLOCKS",
+        help="blocks of the chain replayed at most (default 600)",
+    )
     add("-d", "--debug", action="count", default=0, help="more log lines")
     return parser
 
@@ -223,10 +285,14 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
         ("--admin-listen", config.admin.listen),
     ):
         try:
-            if address:
+            if address or name == "--listen":
                 parse_listen(address)
         except ListenError as error:
             raise UsageError(f"{name}: {error}") from None
+    try:
+        RedisAddress.parse(config.redis.url)
+    except RedisAddressError as error:
+        raise UsageError(f"--redis: {error}") from None
     for domain in config.relay.domains:
         if RELAY_SEPARATOR in domain:
             raise UsageError(f"--domain {domain}: no twin can list a name that holds an underscore")

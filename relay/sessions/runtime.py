@@ -142,17 +142,21 @@ class Runtime:
         layer = get_channel_layer()
         if layer is None:
             return
+        told = False
         while True:
             try:
                 name = await layer.new_channel()
                 await layer.group_add(GROUP, name)
+                told = False
                 while True:
                     await layer.receive(name)
                     self.worker.upkeep.refresh()
             except (OSError, TimeoutError, RedisError):
                 await asyncio.sleep(1.0)  # the worker's own connection tells
             except Exception as error:
-                log.info("channel layer: %s", error)
+                if not told:  # once for each time that it is away
+                    log.info("channel layer: %s", error)
+                    told = True
                 await asyncio.sleep(1.0)
 
     async def _check_schema(self) -> None:

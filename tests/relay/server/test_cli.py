@@ -148,7 +148,10 @@ def test_children_read_the_same_configuration(tmp_path: Path) -> None:
         ([*PLAIN, "--ranker-period", "soon"], "--ranker-period: must be integer"),
         ([*PLAIN, "--listen", "8080"], "--listen: listening address '8080' has no port"),
         ([*PLAIN, "--admin-listen", "x:y"], "--admin-listen: listening address 'x:y'"),
+        ([*PLAIN, "--listen", ""], "--listen: listening address '' has no port"),
         ([*PLAIN, "--redis", "http://x"], "must begin with redis://"),
+        ([*PLAIN, "--redis", "redis://a/x"], "--redis: redis url: bad port or database number"),
+        ([*PLAIN, "--redis", "redis://a:99999"], "--redis: redis url: bad port or database number"),
         ([*PLAIN, "--database", "mysql://x"], "must begin with sqlite:// or postgres://"),
         ([*PLAIN, "--tls-cert", "nowhere.pem"], "both or neither must be set"),
         ([*PLAIN, "--tls-cert", "no.pem", "--tls-key", "no.key"], "--tls-cert: cannot read no.pem"),
@@ -182,3 +185,12 @@ def test_a_refusal_is_one_line_and_exit_code_2(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == f"{entry}: unknown option --nonsense (see --help)\n"
+
+
+def test_help_names_every_option_and_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        cli.run(["--help"], "rmb-relay")
+    assert exited.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for word in ("--catchup-threshold", "127.0.0.1:8081", "examples:", "Exit codes", "rmb_config"):
+        assert word in shown
