@@ -68,8 +68,8 @@ class Arrival:
         mark: names the delivery, where its sender does.
         retry: it may have been accepted before.
         answer: once it is decided.
-        envelope, key, destination, source: once it was examined; `source` is 0 for an error made
-            by a relay, `key` that of its sender's session.
+        envelope, destination: once it was examined.
+        key: of its sender's session then; its twin is 0 for an error made by a relay.
         relays: of the source twin.
     """
 
@@ -194,7 +194,9 @@ class Intake:
             return
         worker = self._worker
         answered: asyncio.Future[set[Mark] | None] = worker.loop.create_future()
-        self.memory.look(list(retried), worker.wall_s(), worker.commit.submit, answered.set_result)
+        self.memory.look(
+            list(retried), worker.wall_s(), worker.commit.submit, partial(_settle, answered)
+        )
         found = await answered
         for known, arrival in retried.items():
             if found is None:

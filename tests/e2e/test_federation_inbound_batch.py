@@ -114,8 +114,10 @@ async def test_repeats_are_taken_once_over_a_restart_of_the_worker(
         assert (await other.deliver(sent[0], "1-0-0", relay_id="bb", retry=True)).status == 202
         assert (await other.deliver(sent[0], "1-9-0", retry=True)).status == 202
         assert (await other.deliver(sent[1], "1-0-0", retry=True)).status == 202
+        # Without the flag nothing is looked up: the sender knows it to be new.
+        assert (await other.deliver(sent[1], "1-0-0")).status == 202
     assert queued(server, one) == [
-        each.SerializeToString() for each in (*sent, sent[0], sent[0], sent[1])
+        each.SerializeToString() for each in (*sent, sent[0], sent[0], sent[1], sent[1])
     ]
     await eventually(lambda: relay.counted("federation_inbound_repeated_total") == 3)
     for key in server.run("KEYS", "federation:seen:*"):
