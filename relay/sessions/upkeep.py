@@ -55,6 +55,7 @@ class Upkeep:
         self.redis_policy = ""  # Redis' maxmemory-policy, once known
         self._ring: list[Session] = []  # whom the check visits in this round
         self._others: set[str] = set()  # workers seen alive
+        self._believe_at = 0.0  # loop time from which a missing heartbeat means a dead worker
         self._beats = 0
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -84,6 +85,10 @@ class Upkeep:
     def refresh(self) -> None:
         """News may have been missed: has the versions compared now."""
         self._worker.spawn(self._once(self._versions))
+
+    def redis_was_away(self) -> None:
+        """Heartbeats may have ended for want of Redis: their workers get the time to come back."""
+        self._believe_at = self._worker.loop.time() + BEAT_TTL_S
 
     # --- the heartbeat ------------------------------------------------------------------------
 
@@ -208,6 +213,9 @@ class Upkeep:
         boots.discard(self._worker.boot_id)
         present = await asyncio.gather(*(self._ask("EXISTS", keys.worker(b)) for b in boots))
         alive = {boot for boot, there in zip(boots, present, strict=True) if there}
+        if self._worker.loop.time() < self._believe_at:
+            self._others |= alive
+            return
         for boot in boots - alive:
             await self._bury(boot)
         if self._others - alive:

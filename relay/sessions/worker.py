@@ -368,6 +368,7 @@ class Worker:
         """Redis is back: whatever was waiting for it goes on."""
         if self.commit.pipe.connections > 1:
             self.metrics.redis_reconnects += 1
+            self.upkeep.redis_was_away()
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():

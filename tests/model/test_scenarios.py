@@ -191,6 +191,42 @@ def test_redis_restarts_and_client_ids_start_again(world: World) -> None:
     world.settle()
 
 
+def test_nobody_is_taken_for_dead_after_an_outage(world: World) -> None:
+    """Every heartbeat is out of date then, and some workers come back later than others."""
+    here, there = world.living
+    sender, receiver = world.connect_live(here, A), world.connect_live(there, B)
+    world.network.unreachable = True
+    for process in (here, there):
+        for link in process.links:
+            link.cut()
+    world.run_for(40)
+    world.network.unreachable = False
+    assert there.worker is not None
+    there.loop.freeze_for(4)  # reconnects late
+    for _ in range(100):
+        world.run_for(0.1)
+        assert world.holder(B) is not None
+    burst(sender)
+    world.run_until(lambda: len(receiver.got) == 10, 2)
+    world.settle()
+
+
+def test_a_worker_that_died_in_an_outage_is_found(world: World) -> None:
+    """Once it had the time to come back."""
+    here, there = world.living
+    world.connect_live(here, A)
+    world.connect_live(there, B)
+    world.network.unreachable = True
+    for process in (here, there):
+        for link in process.links:
+            link.cut()
+    world.kill_worker(there)
+    world.run_for(40)
+    world.network.unreachable = False
+    world.run_until(lambda: world.holder(B) is None, 45)
+    world.settle()
+
+
 def test_redis_forgets_and_ids_go_back(world: World) -> None:
     """Known entries are skipped by id and content only."""
     here, _ = world.living
