@@ -232,7 +232,7 @@ class Intake:
         try:
             return await self._worker.twins.look_up(twin)
         except TwinLookupError as error:
-            log.warning("twin %d cannot be looked up: %s", twin, error)
+            log.debug("twin %d cannot be looked up: %s", twin, error)
             return error
         finally:
             self._looking_up -= 1

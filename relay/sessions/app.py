@@ -99,8 +99,9 @@ class RelayApp:
         state = self._runtime.worker.upkeep.state if self._runtime is not None else "redis_away"
         ready = state == "ok"
         reasons = [] if ready else [REASONS.get(state, state)]
-        away = self._runtime.source.away if self._runtime is not None else ""
-        degraded = [f"twins: {away}"] if away else []
+        away = self._runtime is not None and self._runtime.source.away
+        # Which node it was and what it said is for the log: anybody may ask here.
+        degraded = ["twins cannot be looked up"] if away else []
         body = json.dumps({"ready": ready, "reasons": reasons, "degraded": degraded}).encode()
         return (200 if ready else 503), JSON, body
 

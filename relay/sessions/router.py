@@ -83,7 +83,7 @@ class Router:
         try:
             await self._worker.twins.look_up(twin)
         except TwinLookupError as error:
-            log.warning("twin %d cannot be looked up: %s", twin, error)
+            log.debug("twin %d cannot be looked up: %s", twin, error)
             self._failed.add(twin)
         finally:
             for then in self._looks.pop(twin, ()):

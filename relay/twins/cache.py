@@ -86,6 +86,7 @@ class TwinCache:
         # One future for each id being looked up. An invalidated id loses its future: what that
         # fetch brings is handed to those who wait for it already, and not kept.
         self._flights: dict[int, Flight] = {}
+        self._source_failed = False
         self._for_source = Batches(self._ask_source)
         self._stages: tuple[Batches, ...] = (self._for_source,)
         if self._shared is not None:
@@ -203,11 +204,18 @@ class TwinCache:
             self._fail(batch, "the twin cache was closed")
             raise
         except TwinSourceError as error:
+            if not self._source_failed:
+                # Once, not for every look-up meanwhile.
+                logger.warning("twins cannot be looked up, known ones are used: %s", error)
+            self._source_failed = True
             self._use_stale(batch, str(error), error.known)
         except Exception:
             logger.exception("twin look-up failed")
             self._use_stale(batch, "internal error")
         else:
+            if self._source_failed:
+                logger.info("twins can be looked up again")
+            self._source_failed = False
             self._land(batch, found)
 
     async def _fetch(self, ids: list[int]) -> dict[int, TwinRecord]:

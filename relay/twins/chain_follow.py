@@ -123,7 +123,7 @@ def follow(life_s: float = LIFE_S) -> bool:
     lease = Lease(redis, keys.CHAIN_LEASE)
     if not lease.take():
         return False
-    stop = threading.Event()
+    stop, over = threading.Event(), threading.Event()
     lease.keep(stop.set)
     config = settings.RMB.substrate
     try:
@@ -134,15 +134,15 @@ def follow(life_s: float = LIFE_S) -> bool:
             catchup_threshold=config.catchup_threshold,
         )
         reporter = Reporter(redis, lambda: follower.progress)
-        ending = threading.Thread(
-            target=_report, args=(reporter, stop, life_s), name="chain report", daemon=True
+        reporting = threading.Thread(
+            target=_report, args=(reporter, stop, over, life_s), name="chain report", daemon=True
         )
-        ending.start()
+        reporting.start()
         try:
             follower.run(stop)
         finally:
             stop.set()
-            ending.join()
+            reporting.join()
             reporter.report()
     except LeaseLostError:
         logger.info("the lease of the chain's follower was lost: another one goes on")
@@ -151,6 +151,8 @@ def follow(life_s: float = LIFE_S) -> bool:
         _count_store_error(redis)
     finally:
         lease.release()
+    if over.is_set():
+        background.start(TASK)
     return True
 
 
@@ -194,11 +196,15 @@ class Reporter:
         self._told = progress
 
 
-def _report(reporter: Reporter, stop: threading.Event, life_s: float) -> None:
+def _report(
+    reporter: Reporter, stop: threading.Event, over: threading.Event, life_s: float
+) -> None:
     ends = time.monotonic() + life_s
     while not stop.wait(REPORT_S):
         reporter.report()
-        if background.stopping.is_set() or time.monotonic() >= ends:
+        if time.monotonic() >= ends:
+            over.set()
+        if background.stopping.is_set() or over.is_set():
             stop.set()
 
 

@@ -123,10 +123,13 @@ class ChainSource:
     async def _compared(self, ids: Sequence[int], answer: Twins) -> dict[int, TwinRecord]:
         height = answer.head.height
         try:
-            return await self._look(lambda: mirror.reconcile(ids, answer.found, height))
+            records, stale = await self._look(lambda: mirror.reconcile(ids, answer.found, height))
         except DatabaseError as error:
             logger.warning("the mirror of the chain cannot be used: %s", error)
             return {twin: mirror.record_of(each, height) for twin, each in answer.found.items()}
+        if stale:
+            raise TwinSourceError(f"the node is behind, at block {height}", records)
+        return records
 
     async def _known(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
         try:

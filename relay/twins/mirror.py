@@ -15,7 +15,7 @@ above wins. Rows of the registry give way to the chain's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from django.db import connection
 from django.db.models import Max, Q, QuerySet
@@ -39,6 +39,18 @@ _READ: Final = (
     " OR ({table}.stale_since IS NULL AND {table}.height < excluded.height)"
 )
 _ALWAYS: Final = "true"
+
+
+class Reconciled(NamedTuple):
+    """What is known after a look-up.
+
+    Attributes:
+        records: the newest of each twin; those that do not exist are missing.
+        stale: some of them may have changed all the same: the node was behind the last flush.
+    """
+
+    records: dict[int, TwinRecord]
+    stale: bool
 
 
 def keep_changed(changes: Iterable[tuple[ChainTwin, int]]) -> int:
@@ -79,18 +91,13 @@ def drop_unseen(height: int) -> int:
     return _mirrored().filter(stale_since__lte=height).delete()[0]
 
 
-def reconcile(
-    ids: Sequence[int], found: Mapping[int, ChainTwin], height: int
-) -> dict[int, TwinRecord]:
+def reconcile(ids: Sequence[int], found: Mapping[int, ChainTwin], height: int) -> Reconciled:
     """Bring the answer of a look-up and the mirror together.
 
     Args:
         ids: what was asked for.
         found: what the node has.
         height: of the block it was read at.
-
-    Returns:
-        The newest that is known of each twin; those that do not exist are missing.
     """
     rows = _rows(ids)
     news = [twin for twin in found.values() if not _same(rows.get(twin.id), twin)]
@@ -102,7 +109,8 @@ def reconcile(
         _mirrored().filter(unknown, id__in=gone).delete()
     if news or gone:
         rows = _rows(ids)
-    return {twin: row.record() for twin, row in rows.items()}
+    stale = any(row.stale_since is not None for row in rows.values())
+    return Reconciled({twin: row.record() for twin, row in rows.items()}, stale)
 
 
 def records(ids: Sequence[int]) -> dict[int, TwinRecord]:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from tests.support.devchain import running_devchain
 from tests.support.identities import Twin, twin, twins_csv
+from tests.support.on_chain import chain_relay, let_in, wait_for_follower
 from tests.support.postgres_server import PostgresServer
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import RelayProcess, eventually, run_command
@@ -111,6 +113,38 @@ async def test_a_relay_on_postgresql(
     await eventually(closed, WRITTEN_TIMEOUT_S, "the end in the history")
     listed = _manage(tmp_path, database, "rmb_twin", "list", "--json")
     assert {int(entry["id"]) for entry in json.loads(listed)} == {one.id, two.id, late.id}
+
+
+async def test_the_mirror_of_the_chain_on_postgresql(
+    start_server: Any, postgres: PostgresServer, database: str, tmp_path: Path
+) -> None:
+    one, two, late, *_ = TWINS
+    _manage(tmp_path, database, "migrate", "-v", "0")
+    with running_devchain(tmp_path / "chain", (one, two), block_time_s=0.25) as chain:
+        relay = chain_relay(tmp_path / "relay", start_server(), chain, database__url=database)
+        name = database.rpartition("/")[2]
+
+        def mirrored() -> dict[int, tuple[str, str]]:
+            with postgres.connect(name) as connection:
+                rows = connection.execute("SELECT id, relays, source FROM relay_twins_twin")
+                return {number: (relays, source) for number, relays, source in rows}
+
+        try:
+            wait_for_follower(relay.start())
+            local = (one.relays, "chain")
+            await eventually(lambda: mirrored() == {one.id: local, two.id: local}, 30)
+            chain.put_twin(late)
+            chain.put_twin(one, "b1.example_a1.example")
+            moved = ("a1.example_b1.example", "chain")
+            await eventually(
+                lambda: mirrored() == {one.id: moved, two.id: local, late.id: local}, 10
+            )
+            assert await let_in(relay, late)
+            chain.stop()
+            assert await let_in(relay, two), "the mirror knows it"
+        finally:
+            relay.show_new_log()
+            relay.stop()
 
 
 async def test_a_database_that_goes_away(

@@ -269,14 +269,20 @@ async def test_an_unused_twin_gets_old(clock: StillClock) -> None:
 # The source is away
 
 
-async def test_without_a_stale_copy_the_look_up_fails(clock: StillClock) -> None:
+async def test_without_a_stale_copy_the_look_up_fails(
+    clock: StillClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     source = ScriptedSource(7)
     source.away = True
     cache = TwinCache(source, None, clock)
-    with pytest.raises(TwinLookupError, match="twin 7: away"):
-        await cache.look_up(7)
+    for _ in range(3):
+        with pytest.raises(TwinLookupError, match="twin 7: away"):
+            await cache.look_up(7)
+    assert caplog.text.count("twins cannot be looked up") == 1
     source.away = False
     assert await cache.look_up(7) == record(7)
+    assert caplog.text.count("twins can be looked up again") == 1
 
 
 async def test_a_stale_twin_is_used_while_the_source_is_away(clock: StillClock) -> None:

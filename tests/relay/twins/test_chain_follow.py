@@ -180,6 +180,7 @@ def test_who_lost_the_lease_writes_nothing_more(
 def test_it_ends_after_its_life(chain: Devchain, started: list[str]) -> None:
     assert chain_follow.follow(life_s=0) is True
     assert not state().following.leased
+    assert started[-1] == chain_follow.TASK, "its successor"
 
 
 def test_what_the_database_does_not_take_is_told_again(

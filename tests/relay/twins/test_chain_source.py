@@ -69,6 +69,15 @@ async def test_a_node_that_lags_is_not_believed(source: ChainSource) -> None:
     assert sorted(await source.fetch([50])) == [50]
 
 
+async def test_a_node_that_is_behind_the_flush_is_asked_again(source: ChainSource) -> None:
+    await source.fetch([7])
+    await sync_to_async(mirror.mark_stale)(1000)
+    with pytest.raises(TwinSourceError, match="behind") as caught:
+        await source.fetch([7, 8])
+    assert sorted(caught.value.known) == [7, 8]
+    assert source.away == "", "it did answer"
+
+
 async def test_without_a_node_the_mirror_is_what_is_known(
     source: ChainSource, chain: Devchain
 ) -> None:

@@ -88,12 +88,13 @@ def test_rows_of_the_registry_give_way() -> None:
 def test_a_look_up_is_compared_with_the_mirror() -> None:
     mirror.keep_changed([(twin(b"seven", 7), 40), (twin(b"eight", 8), 40), (twin(b"nine", 9), 40)])
     # The node lags: it has an older seven, does not have eight yet, and knows ten.
-    found = mirror.reconcile([7, 8, 10], {7: twin(b"older", 7), 10: twin(b"ten", 10)}, 39)
+    found, stale = mirror.reconcile([7, 8, 10], {7: twin(b"older", 7), 10: twin(b"ten", 10)}, 39)
+    assert not stale
     assert {number: each.relays for number, each in found.items()} == {
         **{7: ("seven",), 8: ("eight",), 10: ("ten",)}
     }
     # A node that is ahead of the mirror.
-    found = mirror.reconcile([7, 8], {7: twin(b"newer", 7)}, 41)
+    found, _ = mirror.reconcile([7, 8], {7: twin(b"newer", 7)}, 41)
     assert {number: each.relays for number, each in found.items()} == {7: ("newer",)}
     assert relays(8) is None
     assert relays(9) == ("nine",), "nobody asked for it"
@@ -102,11 +103,18 @@ def test_a_look_up_is_compared_with_the_mirror() -> None:
 def test_an_answer_that_is_no_news_is_not_written() -> None:
     mirror.keep_changed([(twin(b"here"), 40)])
     before = Twin.objects.get(id=7)
-    assert mirror.reconcile([7], {7: twin(b"here")}, 50)[7].version == 40
+    assert mirror.reconcile([7], {7: twin(b"here")}, 50).records[7].version == 40
     assert Twin.objects.get(id=7).updated == before.updated
     mirror.mark_stale(45)
-    assert mirror.reconcile([7], {7: twin(b"here")}, 50)[7].version == 50
+    assert mirror.reconcile([7], {7: twin(b"here")}, 50).records[7].version == 50
     assert Twin.objects.get(id=7).stale_since is None
+
+
+def test_a_node_behind_the_flush_does_not_make_a_row_fresh() -> None:
+    mirror.keep_changed([(twin(b"here"), 40)])
+    mirror.mark_stale(60)
+    assert mirror.reconcile([7], {7: twin(b"here")}, 59).stale
+    assert not mirror.reconcile([7], {7: twin(b"here")}, 60).stale
 
 
 def test_what_an_import_did_not_see_is_dropped() -> None:
@@ -138,7 +146,7 @@ def test_a_key_that_is_none_is_left_out() -> None:
     for pk in (None, b"", b"\2" * 32, b"\2" * 128):
         mirror.keep_reverted({7: twin(b"a", pk=pk)}, 1)
         assert mirror.records([7])[7].pk is None
-    assert mirror.reconcile([7], {7: twin(b"a", pk=b"\2" * 128)}, 9)[7].version == 1
+    assert mirror.reconcile([7], {7: twin(b"a", pk=b"\2" * 128)}, 9).records[7].version == 1
 
 
 def test_many_at_once() -> None:

@@ -35,7 +35,7 @@ The chain as this relay sees it.
                   relay does this by itself whenever changes may have been missed
   twin ID|ACCOUNT ask the chain for one twin, and show what the table of this site has
 
-Nodes are those of --substrate or RMB_SUBSTRATE__URLS. Needs no running relay.
+Nodes are those of RMB_SUBSTRATE__URLS or rmb.toml, as the relay reads them. Needs no running relay.
 """
 
 
