@@ -14,11 +14,13 @@ and the schedule starts again what must run.
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Final
 
 import django
 from celery import Celery, signals
 from celery.beat import ScheduleEntry, Scheduler
+from celery.exceptions import CPendingDeprecationWarning
 from django.apps import apps
 from django.db import close_old_connections
 
@@ -48,6 +50,10 @@ class Schedule(Scheduler):  # type: ignore[misc]
             entry = self.reserve(entry)
         background.start(entry.task, *(entry.args or ()), expires_s=WATCH_S)
 
+
+# At every loss of the broker it tells that a setting, which is stated below, has another default in
+# a later version.
+warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
 
 # No fix-ups: Celery's own for Django puts the current folder in front of the module path.
 app = Celery("rmbsite", fixups=[])
@@ -104,8 +110,8 @@ def _mind_connections(**_: Any) -> None:
 def _begin(**_: Any) -> None:
     """Say that somebody takes tasks, and look at once whether there is something to start."""
     if background.begin_heartbeat(list(app.amqp.queues.consume_from)):
-        for task in app.conf.beat_schedule:
-            background.start(task, expires_s=WATCH_S)
+        for entry in app.conf.beat_schedule.values():
+            background.start(entry["task"], *entry.get("args", ()), expires_s=WATCH_S)
 
 
 def _stop_tasks(**_: Any) -> None:

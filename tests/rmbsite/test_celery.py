@@ -111,7 +111,9 @@ async def test_a_killed_worker_is_started_again(
     assert "was ended by SIGKILL; starting it again" in caplog.text
 
 
-async def test_redis_restarts(server: RedisServer, spec: Any, send: Any) -> None:
+async def test_redis_restarts(
+    server: RedisServer, spec: Any, send: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     async with kept(spec("default", "--beat")):
         await eventually(lambda: "beat" in marks(server), READY_S)
         server.kill()
@@ -122,6 +124,10 @@ async def test_redis_restarts(server: RedisServer, spec: Any, send: Any) -> None
         server.restart()
         send("test.note", "again")
         await eventually(lambda: "again" in marks(server), RECONNECT_S, "tasks are taken")
+    told = capfd.readouterr().err
+    assert "Connection to broker lost" in told
+    for noise in ("Traceback", "DeprecationWarning", "unregistered"):
+        assert noise not in told
 
 
 async def test_a_stop_ends_long_tasks_in_time(server: RedisServer, spec: Any, send: Any) -> None:
