@@ -94,6 +94,11 @@ class Sender:
         self._away_bytes = 0  # sent since Redis went away
         self._paused = False
 
+    @property
+    def waits_for(self) -> set[Destination]:
+        """Keys a fact is being fetched for."""
+        return self._asked
+
     # --- messages -----------------------------------------------------------------------------
 
     def messages_received(self, messages: list[bytes]) -> None:

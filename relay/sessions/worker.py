@@ -54,7 +54,7 @@ READ_AGAIN_S: Final = 1.0
 """Pause before a stream is read again that could not be read."""
 DRAIN_STEP_S: Final = 0.02
 DESTINATIONS: Final = 100_000
-"""Keys remembered; above it those nobody holds are forgotten once a minute."""
+"""Keys remembered; above it those in no use are forgotten each minute, at its double at once."""
 
 
 class Worker:
@@ -92,6 +92,7 @@ class Worker:
         self.sessions: set[Session] = set()  # joining, held and ending
         self.connections = 0  # sessions that are not ending
         self.destinations: dict[keys.SessionKey, Destination] = {}
+        self._destinations_bound = 2 * DESTINATIONS
         self.unconfirmed: dict[Session, None] = {}  # with bytes not known to have arrived
         self.full_sessions: dict[Session, None] = {}  # whose socket takes nothing more
         self.held_back: dict[Sender, None] = {}  # not read because Redis does not keep up
@@ -246,17 +247,23 @@ class Worker:
         """What is known about a session key."""
         destination = self.destinations.get(key)
         if destination is None:
+            if len(self.destinations) >= self._destinations_bound:
+                self.forget_destinations()
             destination = self.destinations[key] = Destination(key)
         return destination
 
     def forget_destinations(self) -> None:
-        """Keeps the memory of keys bounded."""
+        """Keeps the memory of keys bounded: those stay that are held or that messages wait for."""
         if len(self.destinations) > DESTINATIONS:
-            self.destinations = {
-                key: destination
-                for key, destination in self.destinations.items()
-                if destination.session is not None
-            }
+            used: set[Destination] = set()
+            for session in self.sessions:
+                used.add(session.destination)
+                if session.sender is not None:
+                    used.update(session.sender.waits_for)
+            kept = {key: each for key, each in self.destinations.items() if each in used}
+            self.destinations.clear()  # senders have this very dictionary at hand
+            self.destinations.update(kept)
+        self._destinations_bound = 2 * max(DESTINATIONS, len(self.destinations))
 
     # --- what the commit log tells ------------------------------------------------------------
 
