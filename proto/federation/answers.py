@@ -30,6 +30,7 @@ class InboundReason(StrEnum):
     BEFORE_REFUSED = "before_refused"
     REDIS_AWAY = "redis_away"
     OVERFULL = "overfull"
+    STARTING = "starting"
     DRAINING = "draining"
 
 
@@ -98,6 +99,7 @@ MEANINGS: Final[dict[Reason, tuple[int, str]]] = {
     InboundReason.BEFORE_REFUSED: (503, "an earlier message to this twin was not taken"),
     InboundReason.REDIS_AWAY: (503, "relay storage is away"),
     InboundReason.OVERFULL: (503, "relay is overloaded"),
+    InboundReason.STARTING: (503, "relay is not ready for this yet"),
     InboundReason.DRAINING: (503, "relay is about to restart"),
 }
 """Status and text of each refusal."""

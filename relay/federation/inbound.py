@@ -152,6 +152,8 @@ class Inbound:
         reason: Reason | None = None
         if worker.draining:
             reason = InboundReason.DRAINING
+        elif not worker.upkeep.control.known:
+            reason = InboundReason.STARTING
         elif partner.blocked:
             reason = InboundReason.BLOCKED
         elif not self._within_rate(address, 1):

@@ -245,7 +245,7 @@ class Intake:
                     self._place(arrival, records, partner)
             last = part is slices[-1]
             if not partner.trusted:
-                verification = self._verify(_open(part), records)
+                verification = self._verify(_open(part), records, partner)
                 if last:
                     await verification
                 else:
@@ -292,7 +292,7 @@ class Intake:
         else:
             arrival.relays = record.relays
 
-    async def _verify(self, arrivals: list[Arrival], records: Records) -> None:
+    async def _verify(self, arrivals: list[Arrival], records: Records, partner: Partner) -> None:
         checked: list[Arrival] = []
         checks: list[Check] = []
         for arrival in arrivals:
@@ -312,9 +312,10 @@ class Intake:
             for arrival in checked:
                 arrival.refuse(InboundReason.CHECKS_FULL)
             return
+        unfit = InboundReason.STARTING if partner.unsettled else MessageReason.BAD_SIGNATURE
         for arrival, fits in zip(checked, verdicts, strict=True):
             if not fits:
-                arrival.refuse(MessageReason.BAD_SIGNATURE)
+                arrival.refuse(unfit)
 
     async def _ask_presence(self, arrivals: list[Arrival]) -> None:
         """For fail-fast: is a session that is not held by this worker held by another?"""

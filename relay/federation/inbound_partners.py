@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 TRUSTED: Final = "trusted"
 BLOCKED: Final = "blocked"
 FLUSH_S: Final = 1.0
+START_LOOK_S: Final = 0.02
+"""Between two looks whether the control state was read."""
 RESOLVE_S: Final = 60.0
 """How long the addresses of a trusted domain are used; the old ones stay while none are found."""
 MAX_HEARD: Final = 10_000
@@ -42,11 +44,14 @@ class Partner(NamedTuple):
         domain: what it calls itself; empty: nothing, as the reference relay.
         trusted: no signatures are asked for.
         blocked: nothing is taken.
+        unsettled: it may be trusted, but addresses were not found yet: nothing that trust would
+            let in is refused for good.
     """
 
     domain: str
     trusted: bool
     blocked: bool
+    unsettled: bool
 
 
 class InboundPartners:
@@ -56,6 +61,7 @@ class InboundPartners:
         self._worker = worker
         self._addresses: dict[str, frozenset[str]] = {}  # of trusted domains
         self._received: Counter[str] = Counter()  # since the last write
+        self._resolved = False  # whether the addresses were looked for at all
         self._resolve_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -79,10 +85,11 @@ class InboundPartners:
         flags = self._worker.upkeep.control.relays
         if domain:
             own = flags.get(domain, frozenset())
-            trusted = TRUSTED in own and address in self._addresses.get(domain, frozenset())
-            return Partner(domain, trusted, BLOCKED in own)
+            known = self._addresses.get(domain)
+            trusted = TRUSTED in own and address in (known or ())
+            return Partner(domain, trusted, BLOCKED in own, TRUSTED in own and not known)
         trusted = any(address in known for known in self._addresses.values())
-        return Partner("", trusted, False)
+        return Partner("", trusted, False, not self._resolved)
 
     def blocks(self, relays: Iterable[str]) -> bool:
         """Whether a twin with these relays is served by blocked ones only."""
@@ -128,7 +135,11 @@ class InboundPartners:
 
     async def _resolve_trusted(self) -> None:
         while True:
-            flags = self._worker.upkeep.control.relays
+            control = self._worker.upkeep.control
+            if not control.known:
+                await asyncio.sleep(START_LOOK_S)
+                continue
+            flags = control.relays
             trusted = {domain for domain, own in flags.items() if TRUSTED in own}
             now = self._worker.loop.time()
             if trusted != self._addresses.keys() or (trusted and now >= self._resolve_at):
@@ -137,6 +148,7 @@ class InboundPartners:
                     domain: await _resolve(domain) or self._addresses.get(domain, frozenset())
                     for domain in trusted
                 }
+            self._resolved = True
             await asyncio.sleep(FLUSH_S)
 
 

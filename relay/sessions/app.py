@@ -28,6 +28,7 @@ REASONS: Final = {
     **STATE_REASONS,
     "redis_away": "Redis does not answer",
     "draining": "the worker is about to stop",
+    "starting": "the worker has not read the operators' decisions yet",
 }
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -26,6 +26,7 @@ class Control:
         self._worker = worker
         self.started_s = worker.wall_s()
         self.relays: dict[str, frozenset[str]] = {}  # domain -> what was decided about that relay
+        self.known = False  # whether it was read at all
         self._version: bytes | None = None
         self._twins_version: bytes | None = None
 
@@ -50,6 +51,7 @@ class Control:
             LinkLost: it could not be read; the version then stays an old one.
         """
         if version == self._version:
+            self.known = True
             return
         reply = await self._worker.request(resp.command("HGETALL", keys.CONTROL))
         fields = {
@@ -58,6 +60,7 @@ class Control:
         }
         self._version = version
         self._apply(fields)
+        self.known = True
 
     def _apply(self, fields: dict[str, str]) -> None:
         worker = self._worker

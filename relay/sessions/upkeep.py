@@ -178,6 +178,8 @@ class Upkeep:
             return "storage_full"
         if self._redis_evicts:
             return "redis_policy"
+        if not self.control.known:
+            return "starting"
         return "ok"
 
     @property

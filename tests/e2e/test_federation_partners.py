@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+from pathlib import Path
+
 from tests.support import envelopes
 from tests.support.federation_client import (
     decide,
@@ -9,6 +13,8 @@ from tests.support.federation_client import (
     record,
     signed,
 )
+from tests.support.identities import TEST_DOMAIN
+from tests.support.real_worker import real_worker
 from tests.support.relay_process import eventually
 from tests.support.world import (
     BOTH_TWIN,
@@ -49,6 +55,32 @@ async def test_trust_needs_name_and_address(start_server, start_relay) -> None:
             return (await other.deliver(unsigned, relay=near)).status == 403
 
         await eventually(not_trusted)
+
+
+async def test_nothing_is_refused_for_good_before_decisions_are_known(
+    start_server, data_template: Path, tmp_path: Path
+) -> None:
+    """A worker accepts before it has read the control state and found trusted relays' addresses."""
+    server = start_server()
+    near = "127.0.0.1:9"
+    decide(server, near, "trusted")
+    shutil.copytree(data_template, tmp_path / "site")
+    settings = {"relay.domains": TEST_DOMAIN, "data.dir": str(tmp_path / "site")}
+    (one,) = fresh_twins(1)
+    unsigned = envelopes.request((FAR.id, None), (one.id, None))
+    statuses = []
+    async with real_worker("only", server, settings) as worker:
+
+        async def deliver() -> bool:
+            async with federation(worker.port) as other:
+                statuses.append((await other.deliver(unsigned, relay=near)).status)
+            return statuses[-1] == 202
+
+        # The first request is there before anybody accepts it.
+        first = asyncio.create_task(deliver())
+        await asyncio.gather(first, worker.start())
+        await eventually(deliver)
+    assert set(statuses) <= {202, 503}, statuses
 
 
 async def test_blocked_relays_are_refused(start_server, start_relay) -> None:

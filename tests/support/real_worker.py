@@ -26,7 +26,7 @@ class RealWorker:
     """One place for workers: a listener that outlives the processes which accept from it.
 
     Attributes:
-        url: of the websocket.
+        port, url: of the listener, and of its websocket.
         name: of the present process; another one after each start.
         on_cut: called with the name when its commit connection has ended.
     """
@@ -37,7 +37,8 @@ class RealWorker:
         self._place = place
         self._settings = settings
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-        self.url = f"ws://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"ws://127.0.0.1:{self.port}"
         self._starts = 0
         self._child: Child | None = None
         self._kinds: dict[ProxiedConnection, str] = {}
