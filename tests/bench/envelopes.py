@@ -6,19 +6,25 @@ the last field on the wire, so a receiver finds it by counting from the end of t
 
 from __future__ import annotations
 
+import hashlib
 import struct
 
+from proto.identity.signing import SigningKey
+from proto.rmb import challenge
 from proto.rmb.types_pb2 import Envelope
 
 HEAD = struct.Struct("<IIQ")
 """Measurement, flow, number of the message in its flow."""
 UID_AT = 2
 """The uid is the first field: one byte of tag, one of length (36: as long as a UUID's text)."""
+UID_BYTES = 36
 SMALLEST_PAYLOAD_BYTES = 256
 """Pongs and error envelopes of a relay are shorter than this: so they can be told apart."""
 EXPIRATION_S = 3_600
 SIGNATURE = b"s" + bytes(64)
-"""Right in length, wrong in value: a relay does not check it, and B carries the same bytes."""
+"""Right in length, wrong in value: a relay does not check it on its own twins' messages, and B
+carries the same bytes."""
+COMMAND = "bench.echo"
 
 
 class Template:
@@ -31,6 +37,7 @@ class Template:
         destination: receiving twin.
         payload_size_bytes: size of the payload alone; the envelope is some 150 bytes more.
         now: unix time of the envelope's timestamp.
+        key: signs every message, for relays that check what others bring; costs some 85 us each.
     """
 
     def __init__(
@@ -41,6 +48,7 @@ class Template:
         destination: int,
         payload_size_bytes: int,
         now: int,
+        key: SigningKey | None = None,
     ) -> None:
         if payload_size_bytes < SMALLEST_PAYLOAD_BYTES:
             raise ValueError(f"payload_size_bytes is below {SMALLEST_PAYLOAD_BYTES}")
@@ -53,11 +61,15 @@ class Template:
         )
         envelope.source.twin = source
         envelope.destination.twin = destination
-        envelope.request.command = "bench.echo"
+        envelope.request.command = COMMAND
         self.buffer = bytearray(envelope.SerializeToString(deterministic=True))
         self._measurement = measurement
         self._flow = flow
         self._payload_at = len(self.buffer) - payload_size_bytes
+        self._key = key
+        self._signature_at = self.buffer.index(SIGNATURE)
+        # What is signed between the uid and the payload, see `proto.rmb.challenge`.
+        self._fixed = b"%d%d%d%d%b" % (now, EXPIRATION_S, source, destination, COMMAND.encode())
         self._check()
 
     def _check(self) -> None:
@@ -65,12 +77,20 @@ class Template:
         head = HEAD.pack(self._measurement, self._flow, 1)
         if patched.uid[:12] != f"{1:012x}" or patched.plain[: HEAD.size] != head:
             raise RuntimeError("an envelope is not serialized in the order the template relies on")
+        if self._key is not None:
+            challenge.verify(patched, self._key.account)
 
     def patch(self, sequence: int) -> bytearray:
         """Make the buffer the message with this number, and return it."""
         buffer = self.buffer
         buffer[UID_AT : UID_AT + 12] = b"%012x" % sequence
         HEAD.pack_into(buffer, self._payload_at, self._measurement, self._flow, sequence)
+        if self._key is not None:
+            digest = hashlib.md5(buffer[UID_AT : UID_AT + UID_BYTES], usedforsecurity=False)
+            digest.update(self._fixed)
+            digest.update(buffer[self._payload_at :])
+            at = self._signature_at
+            buffer[at : at + len(SIGNATURE)] = self._key.sign(digest.digest())
         return buffer
 
 

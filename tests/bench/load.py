@@ -88,6 +88,7 @@ class Generator:
         pairs: list[tuple[int, int]],
         payload_size_bytes: int,
         lanes: list[str] | None = None,
+        signed: bool = False,
     ) -> None:
         """Make flows between (sender, receiver) twins; flows of an earlier call are forgotten.
 
@@ -95,6 +96,7 @@ class Generator:
             pairs: sender and receiver of each flow; the senders are signed in.
             payload_size_bytes: of every message.
             lanes: name of the lane of each flow, all "all" by default.
+            signed: with valid signatures.
         """
         ledger = self.ledger
         ledger.reset(payload_size_bytes)
@@ -103,7 +105,8 @@ class Generator:
             transport = self.clients[source].transport
             assert transport is not None
             template = Template(
-                ledger.measurement, index, source, destination, payload_size_bytes, now
+                *(ledger.measurement, index, source, destination, payload_size_bytes, now),
+                key=bench_twins.signing_key(source) if signed else None,
             )
             lane = ledger.lanes.setdefault(lanes[index] if lanes else "all", Lane())
             ledger.flows.append(Flow(ledger, lane, template, transport))

@@ -11,12 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.bench import layout
 from tests.bench.generators import Generators
 from tests.bench.targets import Target
 from tests.bench.twins import FIRST_TWIN
+
+Measured = TypeVar("Measured")
 
 WARM_UP_S = 1.0
 DISTURBED_LIMIT = 0.15
@@ -36,6 +38,7 @@ class Load:
     pairs: tuple[tuple[int, int], ...]  # (sender, receiver) twins
     window: int
     payload_size_bytes: int = 256
+    signed: bool = False  # with valid signatures, for relays that check what others bring
 
     @property
     def twins(self) -> list[int]:
@@ -110,13 +113,24 @@ class Sample:
 def connect(target: Target, generators: Generators, load: Load) -> list[list[tuple[int, int]]]:
     """Sign the load's twins in and prepare its flows; returns each generator's pairs."""
     shares = generators.share(load.pairs)
-    generators.each(
-        "connect",
-        [{"url": target.url, "twins": sorted({t for p in share for t in p})} for share in shares],
-    )
+    for url, there in target.homes(load.twins).items():
+        generators.each(
+            "connect",
+            [
+                {"url": url, "twins": sorted({t for p in share for t in p} & there)}
+                for share in shares
+            ],
+        )
     generators.each(
         "flows",
-        [{"pairs": share, "payload_size_bytes": load.payload_size_bytes} for share in shares],
+        [
+            {
+                "pairs": share,
+                "payload_size_bytes": load.payload_size_bytes,
+                "signed": load.signed,
+            }
+            for share in shares
+        ],
     )
     return shares
 
@@ -213,12 +227,12 @@ def _added(parts: list[dict[str, int]]) -> dict[str, int]:
 
 
 def side_by_side(
-    targets: Sequence[Target],
+    targets: Sequence[Measured],
     runs: int,
-    once: Callable[[Target], Sample],
+    once: Callable[[Measured], Sample],
     most_rounds: int = MOST_ROUNDS,
 ) -> list[list[Sample]]:
-    """Alternate the targets; returns one list of `runs` samples per target.
+    """Alternate the targets (or whatever `once` takes); one list of `runs` samples for each.
 
     Every other round goes through the targets the other way, so that a machine that slows down or
     speeds up during the bench favours nobody. Rounds in which others used the cores are repeated,

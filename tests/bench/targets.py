@@ -57,6 +57,10 @@ class Target:
         """The processes that count, with their descendants."""
         return {"server": self.process.pid} | ({"redis": self.redis.pid} if self.redis else {})
 
+    def homes(self, twins: Sequence[int]) -> dict[str, set[int]]:
+        """Where these twins sign in, by the address."""
+        return {self.url: set(twins)}
+
     @property
     def worker_pids(self) -> list[int]:
         """The processes that hold the sessions."""
@@ -105,6 +109,9 @@ class RelayOptions:
     command: str = ""  # replaces the relay's own command
     environment: Mapping[str, str] = field(default_factory=dict)
     profile_folder: Path | None = None  # sample the workers' stacks into this folder
+    domain: str = bench_twins.DOMAIN
+    port: int = 0  # 0: a free one
+    prepare: tuple[tuple[str, ...], ...] = ()  # management commands before the start
 
 
 @contextmanager
@@ -128,27 +135,33 @@ def yardstick(cores: frozenset[int]) -> Iterator[Target]:
 
 
 @contextmanager
-def relay(cores: frozenset[int], options: RelayOptions, twins: Sequence[int]) -> Iterator[Target]:
+def relay(
+    cores: frozenset[int],
+    options: RelayOptions,
+    twins: Sequence[int],
+    elsewhere: Mapping[int, str] | None = None,
+) -> Iterator[Target]:
     """Run the relay with a Valkey and a database of its own.
 
     Args:
         cores: where it and Valkey run.
         options: see `RelayOptions`.
-        twins: the twins it must know.
+        twins: the twins that live on it.
+        elsewhere: others it must know, and the relay they live on.
     """
     folder = Path(tempfile.mkdtemp(prefix="rmbb-"))
     append_fsync = None if options.append_only == "no" else options.append_only
     with on_cores(cores):
         redis = start_valkey(folder / "redis", append_fsync=append_fsync)
     try:
-        port = free_port()
+        port = options.port or free_port()
         data = folder / "data"
         data.mkdir()
         environment = {
             "RMB_DATA__DIR": str(data),
             "RMB_DATABASE__URL": f"sqlite:///{data}/relay.sqlite3",
             "RMB_REDIS__URL": redis.url,
-            "RMB_RELAY__DOMAINS": bench_twins.DOMAIN,
+            "RMB_RELAY__DOMAINS": options.domain,
             "RMB_LIMITS__COUNT": str(UNREACHED_COUNT),
             "RMB_LIMITS__SIZE": str(UNREACHED_SIZE_BYTES),
             "RMB_TWINS__SOURCE": "registry",
@@ -160,13 +173,16 @@ def relay(cores: frozenset[int], options: RelayOptions, twins: Sequence[int]) ->
                 options.command.format(port=port, redis=redis.url, redis_port=redis.port, data=data)
             )
         else:
-            _import_twins(data, twins, environment)
+            homes = {twin: options.domain for twin in twins} | dict(elsewhere or {})
+            _import_twins(data, homes, environment)
+            for arguments in options.prepare:
+                _manage(arguments, environment)
             command = [
                 *(sys.executable, "manage.py", "runrelay", "--server", "uvicorn"),
                 *("--processes", str(options.processes), "--listen", f"127.0.0.1:{port}"),
                 *("--admin-listen", f"127.0.0.1:{free_port()}", "--redis", redis.url),
                 *("--database", environment["RMB_DATABASE__URL"], "--data", str(data)),
-                *("--twins", "registry", "--domain", bench_twins.DOMAIN),
+                *("--twins", "registry", "--domain", options.domain),
             ]
         if options.profile_folder is not None:
             environment |= _profiled(options.profile_folder)
@@ -183,20 +199,24 @@ def relay(cores: frozenset[int], options: RelayOptions, twins: Sequence[int]) ->
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _import_twins(data: Path, twins: Sequence[int], environment: Mapping[str, str]) -> None:
+def _import_twins(data: Path, homes: Mapping[int, str], environment: Mapping[str, str]) -> None:
     """Make the database and fill it through the operator's own commands."""
     sheet = data / "twins.csv"
-    bench_twins.write_csv(sheet, twins)
+    bench_twins.write_csv(sheet, homes)
     for arguments in (["migrate", "--verbosity", "0"], ["rmb_twin", "import", str(sheet)]):
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise TargetError(f"manage.py {arguments[0]} failed:\n{done.stdout}{done.stderr}")
+        _manage(arguments, environment)
+
+
+def _manage(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise TargetError(f"manage.py {arguments[0]} failed:\n{done.stdout}{done.stderr}")
 
 
 def _profiled(folder: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -32,10 +32,10 @@ def token(twin: int) -> str:
     return tokens.issue(signing_key(twin), twin, None, int(time.time()), TOKEN_TTL_S)
 
 
-def write_csv(path: Path, twins: Iterable[int]) -> None:
-    """Write twins that live on the bench's relay in the form `rmb_twin import` reads."""
+def write_csv(path: Path, homes: Mapping[int, str]) -> None:
+    """Write twins and the relay each lives on, in the form `rmb_twin import` reads."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("id", "account", "pk", "relays"))
-        for twin in twins:
-            writer.writerow((twin, "0x" + signing_key(twin).account.hex(), "", DOMAIN))
+        for twin, relay in homes.items():
+            writer.writerow((twin, "0x" + signing_key(twin).account.hex(), "", relay))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tests.bench.bench import Bench
 from tests.bench.figures import Row
-from tests.bench.rows import processes, queues, sessions, throughput
+from tests.bench.rows import federation, processes, queues, sessions, throughput
 
 ROWS: dict[str, Callable[[Bench], Row]] = {
     "pairs": throughput.pairs,
@@ -22,4 +22,9 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "crossing": processes.crossing,
     "outage": processes.outage,
     "take-over": processes.take_over,
+    "relays-signed": federation.crossing_signed,
+    "relays-trusted": federation.crossing_trusted,
+    "relays-single": federation.crossing_single,
+    "relays-alone": federation.crossing_alone,
+    "partner-away": federation.partner_away,
 }
