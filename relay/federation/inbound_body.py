@@ -18,7 +18,7 @@ from proto.rmb.reasons import MessageReason
 from proto.websocket.bounds import PartialBudget
 
 BODY_S: Final = 10.0
-"""From the first byte of a body to its last. Relays give a whole delivery 3 s."""
+"""From the end of the head to the end of the body. Relays give a whole delivery 3 s."""
 LINGER_S: Final = 1.0
 LINGER_BYTES: Final = 4 << 20
 """What is thrown away after an early answer."""
@@ -55,36 +55,27 @@ async def read_body(receive: Receive, announced: bytes, limit: int, budget: Part
     # The server's parser has refused what is no number.
     if announced and int(announced) > limit:
         raise BodyError(refused(MessageReason.TOO_LARGE), MessageReason.TOO_LARGE)
-    event = await _next(receive)
-    body: bytes = event.get("body", b"")
-    if len(body) <= limit and not event.get("more_body"):
-        return body
     held = 0
-    parts = [b""]
+    parts: list[bytes] = []
     try:
         async with asyncio.timeout(BODY_S):
             while True:
+                event = await receive()
+                if event["type"] == "http.disconnect":
+                    raise BodyError(None, InboundReason.BODY_ENDED)
+                body: bytes = event.get("body", b"")
                 if held + len(body) > limit:
                     raise BodyError(refused(MessageReason.TOO_LARGE), MessageReason.TOO_LARGE)
+                if not event.get("more_body"):
+                    return b"".join([*parts, body]) if parts else body
                 if not budget.take(len(body)):
                     raise _refusal(InboundReason.BODIES_FULL)
                 held += len(body)
                 parts.append(body)
-                if not event.get("more_body"):
-                    return b"".join(parts)
-                event = await _next(receive)
-                body = event.get("body", b"")
     except TimeoutError:
         raise _refusal(InboundReason.SLOW_BODY) from None
     finally:
         budget.give(held)
-
-
-async def _next(receive: Receive) -> dict[str, Any]:
-    event = await receive()
-    if event["type"] == "http.disconnect":
-        raise BodyError(None, InboundReason.BODY_ENDED)
-    return event
 
 
 def _refusal(reason: InboundReason) -> BodyError:

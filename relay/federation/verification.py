@@ -71,7 +71,7 @@ class Verification:
         self._wanted = processes
         self._loop = asyncio.get_running_loop()
         self._lone_at = 0.0  # loop time of the last check that came alone
-        self._children: list[_Child] = []
+        self._children: list[Checker] = []
         self._keepers: list[asyncio.Task[None]] = []
 
     async def verify(self, checks: list[Check]) -> list[bool]:
@@ -119,7 +119,7 @@ class Verification:
     async def _run_child(self) -> None:
         own, others = socket.socketpair()
         loop = asyncio.get_running_loop()
-        transport, child = await loop.create_unix_connection(_Child, sock=own)
+        transport, child = await loop.create_unix_connection(Checker, sock=own)
         process: subprocess.Popen[bytes] | None = None
         try:
             with others:
@@ -135,7 +135,7 @@ class Verification:
                 await asyncio.to_thread(_end, process)
 
 
-class _Child(asyncio.Protocol):
+class Checker(asyncio.Protocol):
     """The parent's end of the socket to one child."""
 
     def __init__(self) -> None:
@@ -151,6 +151,8 @@ class _Child(asyncio.Protocol):
 
     async def verify(self, checks: list[Check]) -> list[bool] | None:
         """As `Verification.verify`; None where the child ended before its verdicts."""
+        if self.ended.done():  # and whoever keeps it has not noticed yet
+            return None
         loop = asyncio.get_running_loop()
         if not self._unsent:
             loop.call_soon(self._flush)  # what other requests of this turn ask goes with it

@@ -71,15 +71,16 @@ async def test_an_endless_body_413_and_closed(start_relay) -> None:
     await eventually(lambda: relay.counted("relay_messages_total", reason="too_large") == 1)
 
 
-async def test_a_slow_body_503_and_closed(relay: RelayProcess) -> None:
+@pytest.mark.parametrize("trickles", [True, False], ids=["trickles", "nothing comes"])
+async def test_a_slow_body_503_and_closed(relay: RelayProcess, trickles: bool) -> None:
     async with bystanders(relay), tcp(relay.port) as (reader, writer):
         start = time.monotonic()
-        writer.write(CHUNKED + chunk(b"x"))
+        writer.write(CHUNKED)
 
         async def trickle() -> None:
-            while True:
-                await asyncio.sleep(0.5)
+            while trickles:
                 writer.write(chunk(b"x"))
+                await asyncio.sleep(0.5)
 
         trickling = asyncio.create_task(trickle())
         try:

@@ -59,7 +59,7 @@ async def test_a_large_announcement_is_enough() -> None:
 async def test_a_budget_for_all() -> None:
     budget = PartialBudget(10)
     with pytest.raises(BodyError) as error:
-        await read_body(Events([b"x" * 6, b"x" * 6]), b"", 100, budget)
+        await read_body(Events([b"x" * 6] * 3), b"", 100, budget)
     assert error.value.reason is InboundReason.BODIES_FULL
     assert (budget.used_bytes, budget.refused) == (0, 1)
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 import psutil
 import pytest
 
 from proto.identity.signing import KeyType, SigningKey
-from relay.federation.verification import LONE_S, WAITING, Check, ChecksFullError, Verification
+from relay.federation.verification import (
+    LONE_S,
+    WAITING,
+    Check,
+    Checker,
+    ChecksFullError,
+    Verification,
+)
 from tests.support.identities import twin
 from tests.support.relay_process import eventually
 
@@ -95,6 +103,19 @@ async def test_what_a_dead_process_was_to_check_is_checked_here() -> None:
         await eventually(lambda: checks.restarts == 1)
         assert await checks.verify(GOOD) == [True, True]
         await eventually(children)
+
+
+async def test_a_process_that_just_ended_is_not_asked() -> None:
+    """Between the end of its socket and the moment its keeper hears of it."""
+    own, other = socket.socketpair()
+    with other:
+        loop = asyncio.get_running_loop()
+        transport, child = await loop.create_unix_connection(Checker, sock=own)
+        checking = asyncio.create_task(child.verify(GOOD))
+        await asyncio.sleep(0)
+        transport.abort()
+        assert await checking is None
+        assert await child.verify(GOOD) is None
 
 
 async def test_what_may_wait_is_bounded() -> None:
