@@ -12,6 +12,7 @@ from relay.federation import figures
 from relay.ops import exposition, health
 from relay.ops.redis_client import client
 from relay.ops.workers import list_workers
+from relay.queues import keys, purging
 from relay.twins import chain_state
 
 
@@ -41,7 +42,7 @@ def ready(request: HttpRequest) -> JsonResponse:
 def metrics(request: HttpRequest) -> HttpResponse:
     """The figures of all workers, of federation and of the chain."""
     try:
-        shared = [figures.read(client())]
+        shared = [figures.read(client()), purging.figures(client().get(keys.PURGED))]
         if settings.RMB.twins.source == "tfchain":
             shared.append(chain_state.figures(chain_state.read(client())))
         text = exposition.render(list_workers(client()), *shared)

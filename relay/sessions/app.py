@@ -18,6 +18,7 @@ from relay.federation import figures
 from relay.ops.exposition import CONTENT_TYPE, render
 from relay.ops.health import STATE_REASONS
 from relay.ops.workers import list_workers_async
+from relay.queues import keys, purging
 from relay.sessions.routing import websocket_urlpatterns
 from relay.sessions.runtime import Runtime, install, running
 from relay.twins import chain_state
@@ -118,6 +119,7 @@ class RelayApp:
         try:
             workers = await list_workers_async(self._runtime.redis)
             shared = [await figures.read_async(self._runtime.redis)]
+            shared.append(purging.figures(await self._runtime.redis.get(keys.PURGED)))
             if self._config.twins.source == "tfchain":
                 state = await chain_state.read_async(self._runtime.redis)
                 shared.append(chain_state.figures(state))
