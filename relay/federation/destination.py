@@ -34,8 +34,9 @@ SINGLES: Final = 32
 """Requests of the single form at a time."""
 LANE_MESSAGES: Final = 64
 """Of one lane in one batch, so that a busy twin leaves room for the others."""
-LOADING: Final = 64
-"""Lanes at a time whose messages are fetched from Redis."""
+LOADING: Final = 8
+"""Lanes at a time whose messages are read again: together what one batch holds. While a relay fails
+it is one, which is enough to find out whether it works again."""
 FORGET_OFFER: Final = frozenset((404, 405, 415, 501))
 
 
@@ -62,6 +63,11 @@ class Destination:
         self._posts = 0
         self._loading = 0
         self._scheduled = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of it is under way."""
+        return not (self._ready or self._posts or self._loading)
 
     def enqueue(self, lane: Lane) -> None:
         """A lane has something for this relay."""
@@ -116,7 +122,7 @@ class Destination:
                 lane.shard.advance(lane)
                 continue
             if head.payload is None:
-                if self._loading >= LOADING:
+                if self._loading >= (1 if self.partner.setbacks.failures else LOADING):
                     break
                 ready.popleft()
                 self._load(lane)
@@ -152,10 +158,9 @@ class Destination:
     async def _post(self, parts: list[Part], single: bool) -> None:
         """Sends one request and sees to its outcome."""
         sender = self._sender
-        entries = [entry for part in parts for entry in part.entries]
         started = sender.clock()
         usual_s = sender.options.timeout_s
-        deadline = min(entry.deadline for entry in entries)
+        deadline = min(entry.deadline for part in parts for entry in part.entries)
         try:
             reply = await self._request(
                 parts[0].lane.shard.number if single else None,
@@ -164,8 +169,7 @@ class Destination:
             )
         except Unanswered as error:
             if error.sent:
-                for entry in entries:
-                    entry.doubtful = True
+                _doubt(parts)
             elapsed_s = sender.clock() - started
             if not error.timed_out or counts(elapsed_s, usual_s):
                 self._relay_failed(parts, started, str(error))
@@ -213,6 +217,7 @@ class Destination:
         sender.partners.offers(partner, reply.offers_batch)
         outcome = judge(reply.status, reply.retry_after_s is not None)
         if outcome is Outcome.FAILED:
+            _doubt([part])  # something between us may have answered for a relay that took it
             self._relay_failed([part], started, f"answered {reply.status}")
             return
         self._works(started, part.entries if outcome is Outcome.ACCEPTED else [])
@@ -227,6 +232,8 @@ class Destination:
                 log.info("relay %s takes no batches any more: %d", partner.domain, reply.status)
                 sender.partners.offers(partner, False)
                 return
+            if outcome is Outcome.FAILED:
+                _doubt(parts)
             wait_s = reply.retry_after_s or 0.0
             self._relay_failed(parts, started, f"answered {reply.status}", wait_s)
             return
@@ -234,9 +241,7 @@ class Destination:
         try:
             statuses = batch.decode_answer(reply.body, messages)
         except BatchError as error:
-            for part in parts:
-                for entry in part.entries:
-                    entry.doubtful = True
+            _doubt(parts)
             self._relay_failed(parts, started, str(error))
             return
         at = 0
@@ -270,10 +275,14 @@ class Destination:
         sender, partner = self._sender, self.partner
         sender.partners.failed(partner, started, why, wait_s)
         sender.ranks.failed(partner.domain, sender.clock())
+        tried: dict[int, list[Entry]] = {}
         for lane, entries in parts:
             if lane.destination is self:
                 lane.destination = None
-            sender.settler.note_try(lane.shard.number, entries, self._try(started, why))
+            tried.setdefault(lane.shard.number, []).extend(entries)
+        attempt = self._try(started, why)
+        for shard, entries in tried.items():
+            sender.settler.note_try(shard, entries, attempt)
 
     def _settle(
         self,
@@ -325,6 +334,13 @@ class Destination:
 
 MAX_BATCHED_BYTES: Final = batch.MAX_BODY_BYTES - 1 - batch.MAX_ID_BYTES
 """Records of a batch."""
+
+
+def _doubt(parts: list[Part]) -> None:
+    """The messages of a request may have been accepted."""
+    for part in parts:
+        for entry in part.entries:
+            entry.doubtful = True
 
 
 def _first(lane: Lane, messages: int, room_bytes: int) -> list[Entry]:

@@ -53,7 +53,7 @@ from proto.rmb.reasons import MessageReason
 from relay.federation.counters import DROPPED, field
 from relay.federation.destination import Destination
 from relay.federation.http_client import HttpClient
-from relay.federation.partners import Partners
+from relay.federation.partners import MAX_PARTNERS, Partners
 from relay.federation.ranks import Ranks
 from relay.federation.reader import Reader
 from relay.federation.resolver import PublicResolver
@@ -235,6 +235,10 @@ class Sender:
         found = self._destinations.get(domain)
         partner = self.partners.get(domain)
         if found is None or found.partner is not partner:
+            if len(self._destinations) >= MAX_PARTNERS:
+                idle = [name for name, each in self._destinations.items() if each.idle]
+                for name in idle:
+                    del self._destinations[name]
             found = self._destinations[domain] = Destination(self, partner)
         return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +71,11 @@ class Partner:
     """
 
     def __init__(
-        self, port: int, behave: Behaviour | None = None, hosts: Sequence[str] = ("127.0.0.1",)
+        self,
+        port: int,
+        behave: Behaviour | None = None,
+        hosts: Sequence[str] = ("127.0.0.1",),
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.port = port
         self.domain = f"127.0.0.1:{port}"
@@ -80,10 +85,13 @@ class Partner:
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.accepted = 0
         self._hosts = hosts
+        self._tls = tls
 
     async def start(self) -> Partner:
         """Listen; the caller stops it."""
-        self._server = await asyncio.start_server(self._serve, self._hosts, self.port)
+        self._server = await asyncio.start_server(
+            self._serve, self._hosts, self.port, ssl=self._tls
+        )
         return self
 
     async def stop(self) -> None:

@@ -1,7 +1,7 @@
-"""Other relays for tests: real HTTP servers on loopback that answer as they are told.
+"""A relay somewhere else that takes messages, for tests of the outgoing path.
 
-A reference relay takes one envelope in each POST to `/`; one of our kind takes the batch
-form as well. What they answer, and when, is changed while they run.
+On top of `tests.support.partner`: it judges each message by a function of its envelope, takes the
+batch form if it `offers` it, and can be held up, stopped and started again on its port.
 """
 
 from __future__ import annotations
@@ -9,20 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
-
-from aiohttp import web
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 
 from proto.federation import batch
 from proto.rmb.types_pb2 import Envelope
+from tests.support.partner import Behaviour, Delivery, Partner, respond
+from tests.support.redis_servers import free_port
 
-Answer = Callable[[web.Request, bytes], Awaitable[web.StreamResponse]]
-Status = Callable[[Envelope], int]
 
-
-@dataclass
-class Delivery:
+@dataclass(frozen=True)
+class Message:
     """One message that came, taken or not."""
 
     id: str
@@ -31,134 +28,106 @@ class Delivery:
     status: int
 
 
-@dataclass
 class PartnerServer:
-    """A relay somewhere else.
+    """One relay.
 
     Attributes:
         offers: it takes batches and says so.
         status: what a message is answered with.
-        answer: answers a request in place of everything else.
+        answer: answers requests in place of everything else.
+        headers: of each answer.
         gate: requests wait for it.
-        deliveries: the messages that came, in order.
-        requests: path and headers of the requests that came.
+        messages: those that came, in order, each time they did.
     """
 
-    offers: bool = False
-    status: Status = lambda _: 202
-    answer: Answer | None = None
-    gate: asyncio.Event = field(default_factory=asyncio.Event)
-    deliveries: list[Delivery] = field(default_factory=list)
-    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
-    headers: dict[str, str] = field(default_factory=dict)
-    port: int = 0
-    _runner: web.AppRunner | None = None
+    def __init__(self, offers: bool, tls: ssl.SSLContext | None = None) -> None:
+        self.offers = offers
+        self.status: Callable[[Envelope], int] = lambda _: batch.ACCEPTED
+        self.answer: Behaviour | None = None
+        self.headers: dict[str, str] = {}
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.messages: list[Message] = []
+        self._server = Partner(free_port(), self._behave, tls=tls)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._server.port
 
     @property
     def domain(self) -> str:
         """As twins list it."""
-        return f"127.0.0.1:{self.port}"
+        return self._server.domain
+
+    @property
+    def requests(self) -> list[Delivery]:
+        """The requests that came."""
+        return self._server.deliveries
 
     @property
     def taken(self) -> list[Envelope]:
-        """The messages it accepted, each once, in order."""
-        seen: set[str] = set()
-        found = []
-        for each in self.deliveries:
-            if each.status == 202 and each.id not in seen:
-                found.append(each.envelope)
-                seen.add(each.id)
-        return found
+        """The messages it accepted, in order."""
+        return [each.envelope for each in self.messages if each.status == batch.ACCEPTED]
 
     @property
     def uids(self) -> list[str]:
         """Their uids."""
         return [envelope.uid for envelope in self.taken]
 
-    async def start(self, tls: ssl.SSLContext | None = None) -> PartnerServer:
-        """Listens; on the same port again after `stop`."""
-        self.gate.set()
-        app = web.Application(client_max_size=64 << 20)
-        app.router.add_post("/", self._single)
-        app.router.add_post(batch.PATH, self._batch)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=tls)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-        return self
+    async def start(self) -> None:
+        """Listens."""
+        await self._server.start()
 
     async def stop(self) -> None:
         """Ends, with all its connections."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._server.stop()
 
-    async def _single(self, request: web.Request) -> web.StreamResponse:
-        body = await self._came(request)
-        if self.answer is not None:
-            return await self.answer(request, body)
-        name = batch.parse_delivery_header(request.headers.get(batch.DELIVERY_HEADER, ""))
-        status = self._judge(*(name[1:] if name else ("", False)), body)
-        return web.Response(status=status, headers=self._headers())
-
-    async def _batch(self, request: web.Request) -> web.StreamResponse:
-        body = await self._came(request)
-        if self.answer is not None:
-            return await self.answer(request, body)
-        if not self.offers:
-            return web.Response(status=404)
-        statuses = self.take_batch(body)
-        return web.Response(status=200, body=batch.encode_answer(statuses), headers=self._headers())
-
-    def take_batch(self, body: bytes) -> list[int]:
-        """Judges each message of a batch."""
-        _, records = batch.decode(body)
-        statuses = []
+    def judge(self, delivery: Delivery) -> list[int]:
+        """Decides on the messages of a request, as a relay of our kind does."""
+        statuses: list[int] = []
         stopped: set[int] = set()
-        for record in records:
-            twin = Envelope.FromString(record.envelope).destination.twin
-            status = (
-                503
-                if twin in stopped
-                else self._judge(record.id.decode(), record.retry, record.envelope)
-            )
+        for record in delivery.records():
+            envelope = Envelope.FromString(record.envelope)
+            twin = envelope.destination.twin
+            status = 503 if twin in stopped else self._judge(record, envelope)
             if status >= 500:
                 stopped.add(twin)
+            self.messages.append(Message(record.id.decode(), record.retry, envelope, status))
             statuses.append(status)
         return statuses
 
-    async def _came(self, request: web.Request) -> bytes:
-        self.requests.append((request.path, dict(request.headers)))
-        body = await request.read()
+    def _judge(self, record: batch.Record, envelope: Envelope) -> int:
+        if record.retry:
+            had = {each.id for each in self.messages if each.status == batch.ACCEPTED}
+            if record.id.decode() in had:
+                return batch.HAD_ALREADY
+        return self.status(envelope)
+
+    async def _behave(self, delivery: Delivery, writer: asyncio.StreamWriter) -> None:
         await self.gate.wait()
-        return body
-
-    def _judge(self, delivery_id: str, retry: bool, body: bytes) -> int:
-        envelope = Envelope.FromString(body)
-        status = self.status(envelope)
-        if (
-            status == 202
-            and retry
-            and any(each.id == delivery_id and each.status == 202 for each in self.deliveries)
-        ):
-            status = 208
-        self.deliveries.append(Delivery(delivery_id, retry, envelope, status))
-        return status
-
-    def _headers(self) -> dict[str, str]:
-        return {**self.headers, **({batch.OFFER_HEADER: batch.OFFER} if self.offers else {})}
+        if self.answer is not None:
+            await self.answer(delivery, writer)
+        elif delivery.batched and not self.offers:
+            writer.write(respond(404))
+        else:
+            statuses = self.judge(delivery)
+            offer = {batch.OFFER_HEADER: batch.OFFER} if self.offers else {}
+            headers = {**self.headers, **offer}
+            if delivery.batched:
+                writer.write(respond(200, batch.encode_answer(statuses), **headers))
+            else:
+                writer.write(respond(statuses[0], **headers))
 
 
 @contextlib.asynccontextmanager
 async def partner(
     offers: bool = False, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[PartnerServer]:
-    """A relay for one test."""
-    server = PartnerServer(offers)
-    await server.start(tls)
+    """A relay for the length of the block."""
+    server = PartnerServer(offers, tls)
+    await server.start()
     try:
         yield server
     finally:
-        server.gate.set()
         await server.stop()

@@ -56,7 +56,7 @@ async def test_a_refusal_is_final(out: Outgoing, offers: bool, status: int) -> N
         out.put(twin, "next")
         await until(out.empty)
         await until(lambda: other.uids == ["opens", "next"])
-        assert len(other.deliveries) == 3
+        assert len(other.messages) == 3
         assert told(out) == [(FIRST, "remote relay rejected permanently: destination offline")]
         (letter,) = out.dead()
         assert letter["why"] == b"remote_4xx" and letter["shard"] == b"1"

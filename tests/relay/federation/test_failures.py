@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import redis
-from aiohttp import web
 
 from relay.queues import keys
 from tests.relay.federation.conftest import Make, Outgoing, until
+from tests.support.partner import Delivery, respond, silence
 from tests.support.partner_server import PartnerServer, partner
 from tests.support.redis_servers import start_valkey
 
@@ -34,9 +34,9 @@ async def test_a_relay_that_fails_gets_three_passes_and_then_a_pause(
         await opened(out, other, twin, 1)
         times: list[float] = []
 
-        async def answer(request: web.Request, body: bytes) -> web.Response:
+        async def answer(delivery: Delivery, writer: asyncio.StreamWriter) -> None:
             times.append(time.time())
-            return web.Response(status=status, body=b"sorry")
+            writer.write(respond(status, b"sorry"))
 
         other.answer = answer
         entry = out.put(twin, "waits")
@@ -63,11 +63,11 @@ async def test_a_relay_that_fails_gets_three_passes_and_then_a_pause(
 async def test_a_busy_relay_is_asked_again_when_it_says(out: Outgoing) -> None:
     async with partner() as other:
         twin, neighbour = out.twin(9, other.domain), out.twin(17, other.domain)
-        other.headers = {"Retry-After": "1"}
-        other.status = lambda e: 503 if e.uid == "busy" and len(other.deliveries) < 2 else 202
+        other.headers = {"retry_after": "1"}
+        other.status = lambda e: 503 if e.uid == "busy" and len(other.messages) < 2 else 202
         out.put(twin, "busy")
         await out.start(1)
-        await until(lambda: other.deliveries)
+        await until(lambda: other.messages)
         refused = time.time()
         out.put(neighbour, "goes")
         await until(lambda: other.uids == ["goes"])
@@ -87,12 +87,12 @@ async def test_the_next_relay_is_tried_at_once_and_kept(out: Outgoing) -> None:
         await out.start(1)
         await until(lambda: good.uids == ["0"])
         assert time.time() - started < 1.0
-        assert len(bad.deliveries) == 1
+        assert len(bad.messages) == 1
         for number in range(1, 50):
             out.put(twin, f"{number}")
         await until(out.empty)
         assert good.uids == [f"{number}" for number in range(50)]
-        assert len(bad.deliveries) == 1
+        assert len(bad.messages) == 1
 
 
 async def test_a_twin_loses_its_relays_one_after_the_other(out: Outgoing) -> None:
@@ -128,7 +128,7 @@ async def test_ranks_are_shared_by_processes(make: Make) -> None:
         for number in (1, 2, 3, 4):
             first.put(number)
         await until(first.empty)
-        failed = len(bad.deliveries)
+        failed = len(bad.messages)
         assert failed >= 1
         first.client.zrem(keys.failures(good.domain), "old")
         for domain in (bad.domain, good.domain):
@@ -138,7 +138,7 @@ async def test_ranks_are_shared_by_processes(make: Make) -> None:
         for number in (5, 6, 7, 8):
             second.put(number)
         await until(second.empty)
-        assert len(bad.deliveries) == failed, "the one that failed comes last"
+        assert len(bad.messages) == failed, "the one that failed comes last"
         assert len(good.taken) == 8
 
 
@@ -147,19 +147,18 @@ async def test_an_answer_that_is_lost_doubles_nothing_between_our_kind(out: Outg
         twins = [out.twin(number, other.domain) for number in (9, 17, 25)]
         await opened(out, other, twins[0], 1)
 
-        async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
+        async def answer(delivery: Delivery, writer: asyncio.StreamWriter) -> None:
             """Takes everything, and lets the answer get lost."""
             other.answer = None
-            other.take_batch(body)
-            await asyncio.sleep(5)
-            return web.Response(status=500)
+            other.judge(delivery)
+            await silence(delivery, writer)
 
         other.answer = answer
         for number in range(30):
             out.put(twins[number % 3], f"{number}")
         await until(out.empty)
         assert sorted(other.uids[1:], key=int) == [f"{number}" for number in range(30)]
-        again = [each for each in other.deliveries if each.retry]
+        again = [each for each in other.messages if each.retry]
         assert again and {each.status for each in again} == {208}
 
 
@@ -205,9 +204,9 @@ async def test_garbage_in_place_of_statuses(out: Outgoing) -> None:
         twin = out.twin(9, other.domain)
         await opened(out, other, twin, 1)
 
-        async def answer(request: web.Request, body: bytes) -> web.Response:
+        async def answer(delivery: Delivery, writer: asyncio.StreamWriter) -> None:
             other.answer = None
-            return web.Response(status=200, body=b"x" * 10_000)
+            writer.write(respond(200, b"x" * 10_000))
 
         other.answer = answer
         for number in range(5):
@@ -240,7 +239,7 @@ async def test_what_a_dead_drainer_had_is_sent_as_a_repeat(out: Outgoing) -> Non
         await until(out.empty)
         out.put(twin, "after")
         await until(out.empty)
-        assert [each.retry for each in other.deliveries] == [True, True, False]
+        assert [each.retry for each in other.messages] == [True, True, False]
 
 
 async def test_redis_restarts_under_a_drainer(make: Make, tmp_path: Path) -> None:
@@ -261,7 +260,7 @@ async def test_redis_restarts_under_a_drainer(make: Make, tmp_path: Path) -> Non
             out.put(twin, "after")
             await until(lambda: other.uids == ["opens", "under way", "after"])
             await until(out.empty)
-            assert not any(each.retry for each in other.deliveries)
+            assert not any(each.retry for each in other.messages)
         await out.close()
     finally:
         server.remove()

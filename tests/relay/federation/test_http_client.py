@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from relay.federation.http_client import HttpClient, Reply, Unanswered
 from relay.federation.resolver import PublicResolver
 from tests.support.certificates import make_certificate
 from tests.support.envelopes import request
+from tests.support.partner import answer
 from tests.support.partner_server import partner
 from tests.support.redis_servers import free_port
 
@@ -66,40 +66,29 @@ async def raw_server(*parts: bytes, pause_s: float = 0.0, close: bool = True) ->
 
 
 async def test_a_connection_is_used_again() -> None:
-    ports = set()
-
-    async def answer(request: web.Request, body: bytes) -> web.Response:
-        assert request.transport is not None
-        ports.add(request.transport.get_extra_info("peername")[1])
-        assert body == BODY and request.headers["RMB-Relay"] == "here.example"
-        assert "Accept-Encoding" not in request.headers
-        return web.Response(status=202)
-
     async with partner() as other, client() as http:
-        other.answer = answer
         for _ in range(5):
             assert await post(http, other.domain) == Reply(202, None, False, b"")
-    assert len(ports) == 1
+        assert {each.connection for each in other.requests} == {1}
+        for each in other.requests:
+            assert each.body == BODY and each.method == "POST"
+            assert set(each.headers) == {"host", "rmb-relay", "content-length"}
 
 
 async def test_headers_that_matter_are_read() -> None:
     async with partner(offers=True) as other, client() as http:
         other.status = lambda _: 503
-        other.headers = {"Retry-After": "7"}
+        other.headers = {"retry_after": "7"}
         assert await post(http, other.domain) == Reply(503, 7.0, True, b"")
-        other.headers = {"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}
+        other.headers = {"retry_after": "Fri, 31 Dec 1999 23:59:59 GMT"}
         assert (await post(http, other.domain)).retry_after_s == 0.0
-        other.headers = {"Retry-After": "9" * 30}
+        other.headers = {"retry_after": "9" * 30}
         assert (await post(http, other.domain)).retry_after_s == 3600.0
 
 
 async def test_redirects_are_not_followed() -> None:
     async with partner() as other, partner() as elsewhere, client() as http:
-
-        async def answer(request: web.Request, body: bytes) -> web.Response:
-            return web.Response(status=307, headers={"Location": f"http://{elsewhere.domain}/"})
-
-        other.answer = answer
+        other.answer = answer(307, location=f"http://{elsewhere.domain}/")
         assert (await post(http, other.domain)).status == 307
         assert not elsewhere.requests
 

@@ -21,13 +21,13 @@ async def test_the_first_message_is_single_and_then_batches_go(out: Outgoing) ->
             out.put(twins[number % 10], f"{number}")
         await until(lambda: len(other.taken) == 201)
         await until(out.empty)
-        paths = [path for path, _ in other.requests]
+        paths = [each.path for each in other.requests]
         assert paths[0] == "/" and set(paths[1:]) == {batch.PATH}
-        assert all(headers["RMB-Relay"] == OWN_DOMAIN for _, headers in other.requests)
+        assert all(each.headers["rmb-relay"] == OWN_DOMAIN for each in other.requests)
         for twin in twins:
             got = [e.uid for e in other.taken[1:] if e.destination.twin == twin]
             assert got == [f"{n}" for n in range(200) if twins[n % 10] == twin]
-        assert not any(delivery.retry for delivery in other.deliveries)
+        assert not any(delivery.retry for delivery in other.messages)
         await until(lambda: out.partner(other.domain).get("sent") == "201")
         assert out.partner(other.domain)["kind"] == "ours"
         assert not out.dead() and not out.notices()
@@ -39,9 +39,9 @@ async def test_deliveries_are_named_after_relay_shard_and_entry(out: Outgoing) -
         entries = [out.put(twin) for _ in range(3)]
         await out.start(3)
         await until(lambda: len(other.taken) == 3)
-        assert [each.id for each in other.deliveries] == [f"3-{entry}" for entry in entries]
+        assert [each.id for each in other.messages] == [f"3-{entry}" for entry in entries]
         relay_id = out.client.get(keys.FEDERATION_ID).decode()
-        assert other.requests[0][1]["RMB-Delivery"] == f"{relay_id}/3-{entries[0]}"
+        assert other.requests[0].headers["rmb-delivery"] == f"{relay_id}/3-{entries[0]}"
 
 
 async def test_without_the_batch_form_there_is_none(make: Make) -> None:
@@ -52,7 +52,7 @@ async def test_without_the_batch_form_there_is_none(make: Make) -> None:
             out.put(twin)
         await out.start(3)
         await until(out.empty)
-        assert {path for path, _ in other.requests} == {"/"}
+        assert {each.path for each in other.requests} == {"/"}
         assert len(other.taken) == 5
 
 
@@ -106,7 +106,7 @@ async def test_a_message_too_large_for_a_batch_goes_alone_and_in_its_place(out: 
         out.put(twin, "3")
         await until(out.empty)
         assert other.uids == ["opens", "1", "2", "3"]
-        assert [path for path, _ in other.requests].count("/") == 2
+        assert [each.path for each in other.requests].count("/") == 2
 
 
 async def test_a_batch_stays_within_its_bounds(out: Outgoing) -> None:
@@ -123,7 +123,7 @@ async def test_a_batch_stays_within_its_bounds(out: Outgoing) -> None:
             out.put(twins[number % len(twins)], f"{number}", tags="x" * 4000)
         other.gate.set()
         await until(out.empty)
-        sizes = [int(headers["Content-Length"]) for _, headers in other.requests]
+        sizes = [len(each.body) for each in other.requests]
         assert max(sizes) <= batch.MAX_BODY_BYTES
         assert len(other.taken) == 1503
 
@@ -174,14 +174,14 @@ async def test_a_drainer_leaves_when_told_and_its_successor_goes_on(out: Outgoin
         await until(out.empty)
         other.status = lambda envelope: 503
         out.put(twin, "2")
-        await until(lambda: len(other.deliveries) == 2)
+        await until(lambda: len(other.messages) == 2)
         assert await out.stop() == [True]
         assert not out.client.exists(keys.lease(3))
         other.status = lambda envelope: 202
         await out.start(3)
         await until(out.empty)
         assert other.uids == ["1", "2"]
-        assert not any(delivery.retry for delivery in other.deliveries)
+        assert not any(delivery.retry for delivery in other.messages)
         assert await out.stop() == [False]
 
 
