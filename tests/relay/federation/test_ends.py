@@ -13,7 +13,7 @@ from relay.queues import keys
 from tests.relay.federation.conftest import ASKER, Make, Outgoing, until
 from tests.support.envelopes import request, response
 from tests.support.partner_server import partner
-from tests.support.redis_servers import free_port
+from tests.support.redis_servers import RedisServer, free_port
 
 FIRST = "first"
 
@@ -206,3 +206,19 @@ async def test_mail_for_paused_relays_waits(out: Outgoing) -> None:
         out.client.hdel(keys.CONTROL, f"relay:{other.domain}")
         out.client.hincrby(keys.CONTROL, "version", 1)
         await until(lambda: other.uids == [FIRST])
+
+
+async def test_the_oldest_redis_will_do(make: Make, redis62: RedisServer) -> None:
+    """All scripts, and the read that several shards share, on Redis 6.2."""
+    out = make(server=redis62)
+    async with partner(offers=True) as other:
+        twins = [out.twin(number, other.domain) for number in range(1, 9)]
+        other.status = lambda envelope: 404 if envelope.uid == "refused" else 202
+        await out.start()
+        for number in range(80):
+            out.put(twins[number % 8], f"{number}")
+        out.put(twins[0], "refused")
+        await until(out.empty)
+        assert sorted(other.uids, key=int) == [f"{number}" for number in range(80)]
+        assert told(out) == [("refused", "remote relay rejected permanently: destination offline")]
+        assert len(out.dead()) == 1
