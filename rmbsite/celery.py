@@ -51,10 +51,6 @@ class Schedule(Scheduler):  # type: ignore[misc]
         background.start(entry.task, *(entry.args or ()), expires_s=WATCH_S)
 
 
-# At every loss of the broker it tells that a setting, which is stated below, has another default in
-# a later version.
-warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
-
 # No fix-ups: Celery's own for Django puts the current folder in front of the module path.
 app = Celery("rmbsite", fixups=[])
 app.conf.update(
@@ -109,6 +105,9 @@ def _mind_connections(**_: Any) -> None:
 
 def _begin(**_: Any) -> None:
     """Say that somebody takes tasks, and look at once whether there is something to start."""
+    # At every loss of the broker it tells that a setting we state will get another default. Here,
+    # because setting up its logging turns the warning on.
+    warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
     if background.begin_heartbeat(list(app.amqp.queues.consume_from)):
         for entry in app.conf.beat_schedule.values():
             background.start(entry["task"], *entry.get("args", ()), expires_s=WATCH_S)
