@@ -174,7 +174,7 @@ def relay(
             )
         else:
             homes = {twin: options.domain for twin in twins} | dict(elsewhere or {})
-            _import_twins(data, homes, environment)
+            _make_database(data, homes, environment)
             for arguments in options.prepare:
                 _manage(arguments, environment)
             command = [
@@ -182,7 +182,7 @@ def relay(
                 *("--processes", str(options.processes), "--listen", f"127.0.0.1:{port}"),
                 *("--admin-listen", f"127.0.0.1:{free_port()}", "--redis", redis.url),
                 *("--database", environment["RMB_DATABASE__URL"], "--data", str(data)),
-                *("--twins", "registry", "--domain", options.domain),
+                *("--twins", environment["RMB_TWINS__SOURCE"], "--domain", options.domain),
             ]
         if options.profile_folder is not None:
             environment |= _profiled(options.profile_folder)
@@ -199,12 +199,13 @@ def relay(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _import_twins(data: Path, homes: Mapping[int, str], environment: Mapping[str, str]) -> None:
+def _make_database(data: Path, homes: Mapping[int, str], environment: Mapping[str, str]) -> None:
     """Make the database and fill it through the operator's own commands."""
-    sheet = data / "twins.csv"
-    bench_twins.write_csv(sheet, homes)
-    for arguments in (["migrate", "--verbosity", "0"], ["rmb_twin", "import", str(sheet)]):
-        _manage(arguments, environment)
+    _manage(["migrate", "--verbosity", "0"], environment)
+    if homes:
+        sheet = data / "twins.csv"
+        bench_twins.write_csv(sheet, homes)
+        _manage(["rmb_twin", "import", str(sheet)], environment)
 
 
 def _manage(arguments: Sequence[str], environment: Mapping[str, str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tests.bench.bench import Bench
 from tests.bench.figures import Row
-from tests.bench.rows import federation, processes, queues, sessions, throughput
+from tests.bench.rows import chain, federation, processes, queues, sessions, throughput
 
 ROWS: dict[str, Callable[[Bench], Row]] = {
     "pairs": throughput.pairs,
@@ -27,4 +27,5 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "relays-single": federation.crossing_single,
     "relays-alone": federation.crossing_alone,
     "partner-away": federation.partner_away,
+    "look-ups": chain.look_ups,
 }

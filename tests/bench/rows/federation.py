@@ -38,7 +38,7 @@ ONE_PAIR = pair_load(1, window=1)
 QUEUED = 100_000
 QUEUE_BOUND = 200_000
 """Of the first relay, so that `QUEUED` messages fit whatever their number is counted at."""
-DRAIN_TIMEOUT_S = 30.0
+DRAIN_TIMEOUT_S = 300.0
 POLL_S = 0.01
 LOCAL = Load(tuple((twin + 1_000, twin + 1_002) for twin in range(1_000, 1_200, 4)), window=8)
 """The first row again, among twins that all live on the first relay."""
