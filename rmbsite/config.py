@@ -196,7 +196,11 @@ class CeleryConfig:
         True, "runrelay keeps Celery workers as children; off where they are started beside it."
     )
     federation_threads: int = option(
-        8, "Threads of the child that delivers to other relays.", minimum=1, maximum=64
+        8,
+        "Threads of the child that delivers to other relays; with fewer than one for each of the 8 "
+        "shards of the outbox some would wait for others to end.",
+        minimum=8,
+        maximum=64,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import hiredis
 from celery import shared_task
 
 from relay.federation import watch as watching
@@ -19,7 +20,7 @@ def deliver(shard: int) -> None:
     """Delivers what is in one shard of the outbox, for a minute at most."""
     try:
         more = drainer.drain(shard)
-    except LinkLost as error:
+    except (LinkLost, hiredis.ReplyError) as error:
         logger.warning("federation shard %d: %s; the schedule starts it again", shard, error)
         return
     if more:
