@@ -41,6 +41,8 @@ SETTLED_S: Final = 5.0
 """The last messages are settled by then, or left to the successor."""
 MAX_LANES: Final = 10_000
 """Kept for the relay they used last; those with messages are kept anyway."""
+SWEEP_S: Final = 0.25
+"""From one look at all deadlines to the next: with many messages a look takes a while."""
 LOOK_AGAIN_S: Final = 1.0
 """The source of twins is away: the next look."""
 SOON_S: Final = 1.0
@@ -73,6 +75,7 @@ class Shard:
         self._news = 0.0
         self._answered = asyncio.Event()
         self._next_deadline = float("inf")
+        self._prune_at = MAX_LANES
         self._timer: asyncio.TimerHandle | None = None
 
     # --- life ---------------------------------------------------------------------------------
@@ -180,10 +183,12 @@ class Shard:
             self.advance(lane)
 
     def _new_lane(self, twin: int) -> Lane:
-        if len(self.lanes) >= MAX_LANES:
+        if len(self.lanes) >= self._prune_at:
             for number, lane in list(self.lanes.items()):
                 if not lane.entries and lane.stage is Stage.IDLE:
                     del self.lanes[number]
+            # While many twins have messages that wait, each look finds few without any.
+            self._prune_at = max(MAX_LANES, 2 * len(self.lanes))
         lane = self.lanes[twin] = Lane(self, twin)
         return lane
 
@@ -313,4 +318,4 @@ class Shard:
                     self._endings.end(entry, MessageReason.EXPIRED)
         self._next_deadline = float("inf")
         if following < float("inf"):
-            self._expect(following)
+            self._expect(max(following, now + SWEEP_S))
