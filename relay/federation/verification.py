@@ -32,6 +32,8 @@ LONE_S: Final = 0.002
 less time than asking a process, and a thirtieth of the loop's."""
 RESTART_S: Final = 1.0
 """Pause before a child that ended by itself is started again."""
+STALL_S: Final = 2.0
+"""A child that has decided nothing for so long, or twice that, is ended: the loop does its work."""
 STOP_S: Final = 2.0
 
 
@@ -125,8 +127,7 @@ class Verification:
             with others:
                 process = _start(others)  # some milliseconds, once
             self._children.append(child)
-            await child.ended
-            log.error("the process that checks signatures has ended")
+            await self._watch(child)
         finally:
             if child in self._children:
                 self._children.remove(child)
@@ -134,12 +135,23 @@ class Verification:
             if process is not None:
                 await asyncio.to_thread(_end, process)
 
+    async def _watch(self, child: Checker) -> None:
+        """Returns when a child has ended, or does nothing any more."""
+        seen = -1
+        while not (await asyncio.wait({child.ended}, timeout=STALL_S))[0]:
+            if child.waiting and child.decided == seen:
+                log.error("the process that checks signatures does not answer")
+                return
+            seen = child.decided
+        log.error("the process that checks signatures has ended")
+
 
 class Checker(asyncio.Protocol):
     """The parent's end of the socket to one child."""
 
     def __init__(self) -> None:
         self.waiting = 0  # signatures without a verdict
+        self.decided = 0  # with one
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []
@@ -186,6 +198,7 @@ class Checker(asyncio.Protocol):
         while self._asked and len(verdicts) >= self._asked[0][0]:
             count, future = self._asked.popleft()
             self.waiting -= count
+            self.decided += count
             if not future.done():
                 future.set_result([verdict == 1 for verdict in verdicts[:count]])
             del verdicts[:count]

@@ -105,6 +105,15 @@ async def test_what_a_dead_process_was_to_check_is_checked_here() -> None:
         await eventually(children)
 
 
+async def test_a_process_that_hangs_is_replaced() -> None:
+    async with verification(1) as checks:
+        await checks.verify(GOOD)
+        (child,) = await eventually(children)
+        child.suspend()
+        assert await checks.verify(GOOD) == [True, True]
+        await eventually(lambda: children() not in ([], [child]))
+
+
 async def test_a_process_that_just_ended_is_not_asked() -> None:
     """Between the end of its socket and the moment its keeper hears of it."""
     own, other = socket.socketpair()
