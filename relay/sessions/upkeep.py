@@ -19,6 +19,7 @@ import hiredis
 
 from proto.rmb.reasons import MessageReason, SessionReason
 from relay.queues import keys, resp
+from relay.queues.batch import SHARE_FROM
 from relay.queues.pipe import LinkLost
 from relay.sessions import scripts
 from relay.sessions.control import Control
@@ -370,5 +371,14 @@ class Upkeep:
             expired = sum(trimmed)
             if expired:
                 self._worker.drop_unseen(expired, MessageReason.QUEUE_EXPIRED)
+                await self._forget_shares([s for s, n in zip(streams, trimmed, strict=True) if n])
             if cursor == b"0":
                 return
+
+    async def _forget_shares(self, streams: list[bytes]) -> None:
+        """Nobody knows whose the expired messages were: counting starts anew with a short queue."""
+        lengths = await asyncio.gather(*(self._ask("XLEN", stream) for stream in streams))
+        for stream, length in zip(streams, lengths, strict=True):
+            if length < SHARE_FROM:
+                text = stream.removeprefix(keys.stream("")).decode(errors="replace")
+                await self._ask("DEL", keys.share(text))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from relay.queues import keys
+from relay.queues.batch import QueuePolicy
 from tests.support.sim.world import GUEST_TWIN, Twin, World
 
 pytestmark = [
@@ -382,3 +383,18 @@ def test_a_guest_that_leaves(world: World) -> None:
     outbox = int(world.redis.run("XLEN", keys.outbox(GUEST_TWIN)))
     assert outbox >= 20 - (len(guest.got) - 3) > 0
     world.settle()
+
+
+def test_a_share_of_what_expired_is_given_back() -> None:
+    """A source that fills a queue each hour must not be refused for what is long gone."""
+    world = World(7, workers=1, queue_policy=QueuePolicy(max_messages=400, retention_s=60))
+    sender = world.connect_live(world.workers[0], A)
+    for _ in range(12):
+        burst(sender)
+        world.run_for(0.2)
+    share = keys.share("2")
+    assert int(world.redis.run("HGET", share, "1")) > 0
+    world.run_for(100)  # the share itself lives for 120 s
+    assert world.stream_length(B) == 0
+    assert world.redis.run("EXISTS", share) == 0
+    gc.collect()

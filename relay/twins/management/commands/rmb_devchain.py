@@ -24,4 +24,4 @@ class Command(BaseCommand):
         try:
             cli.run(Namespace(**options))
         except DevchainError as error:
-            raise CommandError(str(error)) from None
+            raise CommandError(str(error), returncode=2) from None
