@@ -192,5 +192,5 @@ def trio(shared_trio: Trio) -> Trio:
         if not relay.alive:
             relay.start()
             relay.wait_federating()
-        relay.forget_partners()
+        relay.reset_partners()
     return shared_trio

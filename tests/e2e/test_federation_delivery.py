@@ -191,7 +191,7 @@ async def test_operators_decisions_reach_who_delivers(trio: Trio, world: World) 
         )
         async with partner(port) as other:
             began = time.monotonic()
-            a.forget_partners()
+            a.reset_partners()
             await eventually(lambda: other.payloads() == [b"while it is away"])
             assert time.monotonic() - began < 2.5, "the back-off ended by itself"
             a.decide(domain, "paused")

@@ -222,11 +222,12 @@ class FederatedRelay(RelayProcess):
                 client.hdel(keys.CONTROL, f"relay:{domain}")
             client.hincrby(keys.CONTROL, "version", 1)
 
-    def forget_partners(self) -> None:
-        """End every back-off: tests that share relays start from nothing."""
+    def reset_partners(self) -> None:
+        """End every back-off and forget failures, as the operator's action does."""
         with contextlib.closing(self.store.client()) as client:
-            names: Iterable[bytes] = client.keys("federation:relay:*")
-            for name in (*names, *client.keys("federation:failures:*")):
+            for name in client.keys(keys.partner("*")):
+                client.hdel(name, "retry_at", "failures")
+            for name in client.keys(keys.failures("*")):
                 client.delete(name)
             client.hincrby(keys.CONTROL, "version", 1)
 
