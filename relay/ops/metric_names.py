@@ -39,6 +39,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     # Sessions.
     Metric("relay_sessions_opened_total", "counter", "Sessions that began."),
     Metric("relay_sessions_full", "gauge", "Sessions whose client takes nothing now."),
+    Metric("relay_sessions_filled_total", "counter", "Times a client fell behind its memory."),
     Metric("relay_handshakes_refused_total", "counter", "Handshakes refused.", ("reason",)),
     Metric("relay_history_dropped_total", "counter", "Session records lost: no database."),
     # Storage.

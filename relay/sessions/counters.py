@@ -31,6 +31,7 @@ class Counters:
         "refused_handshakes",
         "rx",
         "rx_bytes",
+        "sessions_filled",
         "sessions_opened",
         "tx",
         "tx_bytes",
@@ -46,6 +47,7 @@ class Counters:
         self.commit_s = 0.0
         self.commit_buckets = [0] * (len(COMMIT_BOUNDS_S) + 1)
         self.sessions_opened = 0
+        self.sessions_filled = 0  # times a socket took no more than a session may have in memory
         self.redis_reconnects = 0
         self.went_back = 0
         self.check_found = 0
@@ -75,6 +77,7 @@ class Counters:
             "relay_messages_queued_total": self.queued,
             "relay_messages_federated_total": self.federated,
             "relay_sessions_opened_total": self.sessions_opened,
+            "relay_sessions_filled_total": self.sessions_filled,
             "relay_redis_reconnects_total": self.redis_reconnects,
             "relay_redis_went_back_total": self.went_back,
             "relay_check_found_total": self.check_found,

@@ -233,6 +233,7 @@ class Session:
         if self.full_since is None:
             self.full_since = self.worker.loop.time()
             self.worker.full_sessions[self] = None
+            self.worker.metrics.sessions_filled += 1
 
     def writable(self) -> None:
         """The socket took bytes: goes on with the catch-up that waits for room."""

@@ -82,6 +82,7 @@ async def test_a_full_session_is_noticed_by_nobody_else(relay: RelayProcess) -> 
             await sender.request(full.key, bytes(64 * 1024))
         await sender.barrier()
         assert _length(relay, f"stream:{two.id}") > 0
+        await eventually(lambda: relay.counted("relay_sessions_filled_total") > 0)
         before = len(pair.rounds_s)
         await pair.play_rounds(100)
         during = sorted(pair.rounds_s[before:])
