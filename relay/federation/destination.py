@@ -171,7 +171,8 @@ class Destination:
             if error.sent:
                 _doubt(parts)
             elapsed_s = sender.clock() - started
-            if not error.timed_out or counts(elapsed_s, usual_s):
+            cut_short = error.timed_out and deadline - started < usual_s
+            if not cut_short or counts(elapsed_s, usual_s):
                 self._relay_failed(parts, started, str(error))
         except Exception:
             # Not the relay's fault, but what follows is the same: not again at once, or for ever.

@@ -326,3 +326,21 @@ async def test_private_addresses_are_not_asked(make: Make) -> None:
         await until(lambda: out.partner(other.domain).get("failures") == "3")
         assert "not a public address" in out.partner(other.domain)["last_error"]
         assert not other.requests
+
+
+async def test_a_relay_that_takes_no_connection_counts_however_short_that_is(make: Make) -> None:
+    """The time for a connection may be a small part of that for a request."""
+    out = make(scheme="https", timeout_s=3.0, connect_timeout_s=0.2)
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # a TLS handshake, never answered
+        writer.close()
+
+    listener = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    async with listener:
+        domain = f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        out.put(out.twin(9, domain))
+        await out.start(1)
+        await until(lambda: int(out.partner(domain).get("failures", 0)) >= 3)
+        assert out.partner(domain)["last_error"] == "no connection in time"
+        await out.stop()
