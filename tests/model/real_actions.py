@@ -9,7 +9,7 @@ from typing import Any
 
 from proto.rmb.address import SessionKey
 from tests.model.actions import MAX_CLIENTS, draw
-from tests.support.real_worker import RealWorker
+from tests.support.real_worker import READY_S, RealWorker
 from tests.support.real_world import RealWorld, Visitor
 from tests.support.relay_process import eventually
 from tests.support.tcp_proxy import Direction
@@ -54,7 +54,7 @@ class RealActions:
     async def somebody_there(self) -> None:
         """Wait for a signed-in client; while a worker starts there may be none."""
         if self._client(0) is None:
-            await eventually(lambda: self._client(0) is not None or self._all_ended())
+            await eventually(lambda: self._client(0) is not None or self._all_ended(), READY_S)
 
     def _all_ended(self) -> bool:
         return all(visitor.ended for visitor in self.world.visitors)
@@ -244,7 +244,7 @@ async def real_run(
     for worker in range(2):
         for key in range(2):
             actions.connect(worker, key * 2 + rng.randrange(2))
-    await eventually(lambda: all(each.alive or each.ended for each in world.visitors))
+    await eventually(lambda: all(each.alive or each.ended for each in world.visitors), READY_S)
     for _ in range(steps):
         if sum(not each.ended for each in world.visitors) < AT_LEAST:
             actions.connect(rng.randrange(2), rng.randrange(4))

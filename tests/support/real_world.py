@@ -34,7 +34,7 @@ from tests.support import envelopes
 from tests.support.append_only import AppendOnlyTail, Command
 from tests.support.identities import TEST_DOMAIN
 from tests.support.kernel_client import KernelClient
-from tests.support.real_worker import RealWorker, real_worker
+from tests.support.real_worker import READY_S, RealWorker, real_worker
 from tests.support.redis_servers import RedisServer, start_valkey
 from tests.support.relay_process import eventually, make_data_folder
 from tests.support.sim.oracle import Connection, Message, Oracle, PromiseBroken
@@ -93,6 +93,7 @@ class Visitor:
                 TWINS[self.key[0]].token(self.key[1]),
                 self._arrived,
                 receive_buffer_bytes=self.world.receive_buffer_bytes,
+                timeout_s=READY_S,  # the worker may be starting, on a busy machine
             )
         except (OSError, InvalidHandshake, TimeoutError) as error:
             self.world.oracle.note(f"connection {self.record.number} failed: {error!r}")
@@ -400,7 +401,9 @@ class RealWorld:
             visitor.leave()
 
     async def _signed_in(self, visitor: Visitor) -> None:
-        await eventually(lambda: visitor.kernel is not None or visitor.ended, what="a last reader")
+        await eventually(
+            lambda: visitor.kernel is not None or visitor.ended, SETTLE_S, "a last reader"
+        )
         assert visitor.kernel is not None, f"the last reader of {visitor.key} was not let in"
 
     def _all_said(self) -> bool:
