@@ -8,6 +8,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 DATA    ?= data
 ARGS    ?=
+JOBS    ?= 3
 PYTHON  ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
              $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
              && echo $$name && break; done)
@@ -36,8 +37,9 @@ run: $(RELAY) ## Run a relay that needs no service; DATA=folder, ARGS="more opti
 demo: $(RELAY) ## Let demo twins talk through the relay of `make run`
 	@exec $(BIN)/python -m relay.demo --data $(DATA)
 
-test: $(DEV) browser ## Run all tests; ARGS="-k name" for some
-	$(BIN)/python -m pytest $(ARGS)
+# End-to-end tests wait more than they work: three at a time keep two cores busy.
+test: $(DEV) browser ## Run all tests; ARGS="-k name" for some, JOBS=1 one by one
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 lint: $(DEV) ## Check style, requirement files and migrations
 	$(BIN)/ruff check .
