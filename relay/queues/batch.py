@@ -83,6 +83,8 @@ class QueuePolicy(NamedTuple):
     drop_oldest: bool = False
 
 
+COMMIT_TTL_S: Final = 86_400
+"""How long the number of a worker's last batch outlives the worker; renewed while it lives."""
 SIZE_LOOK_S: Final = 0.1
 """How long an answer about a queue's memory is used: the overshoot is what arrives meanwhile."""
 EXPIRE_S: Final = 60.0
@@ -139,7 +141,7 @@ def encode(
     for payload, handler in batch.extras:
         append(payload)
         handlers.append(handler)
-    append(resp.command("SET", keys.commit_number(boot_id), number, "EX", 86_400))
+    append(resp.command("SET", keys.commit_number(boot_id), number, "EX", COMMIT_TTL_S))
     append(resp.EXEC)
     batch.handlers = handlers
     batch.commands = len(batch.items) + len(handlers) + 1

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import hiredis
 
 from proto.rmb.reasons import MessageReason, SessionReason
-from relay.queues import keys, resp
-from relay.queues.batch import SHARE_FROM
+from relay.queues import batch, keys, resp
 from relay.queues.pipe import LinkLost
 from relay.sessions import scripts
 from relay.sessions.control import Control
@@ -43,7 +42,6 @@ SWEEP_LEASE: Final = "relay:sweep"
 LINKS: Final = "relay:links"
 """Hash: boot id -> ``<run id> <client id>`` of its commit connection. It outlives the heartbeat,
 so that whoever finds a worker dead can end the connection that may still hold a batch of it."""
-COMMIT_TTL_S: Final = 86_400
 
 
 class Upkeep:
@@ -137,6 +135,8 @@ class Upkeep:
             worker.forget_destinations()
             worker.router.generation += 1
             await worker.guests.look_for_left()
+            number = keys.commit_number(worker.boot_id)
+            await self._ask("EXPIRE", number, batch.COMMIT_TTL_S)
         self.loop_lag_s = 0.0
         await self._versions()
         await self._others_alive()
@@ -379,6 +379,6 @@ class Upkeep:
         """Nobody knows whose the expired messages were: counting starts anew with a short queue."""
         lengths = await asyncio.gather(*(self._ask("XLEN", stream) for stream in streams))
         for stream, length in zip(streams, lengths, strict=True):
-            if length < SHARE_FROM:
+            if length < batch.SHARE_FROM:
                 text = stream.removeprefix(keys.stream("")).decode(errors="replace")
                 await self._ask("DEL", keys.share(text))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from relay.queues import keys
+from relay.queues import batch, keys
 from relay.queues.batch import QueuePolicy
 from tests.support.sim.world import GUEST_TWIN, Twin, World
 
@@ -225,6 +225,20 @@ def test_a_worker_that_died_in_an_outage_is_found(world: World) -> None:
     world.run_for(40)
     world.network.unreachable = False
     world.run_until(lambda: world.holder(B) is None, 45)
+    world.settle()
+
+
+def test_an_idle_worker_keeps_its_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells whether Redis went back in time: a number that ran out would look like that."""
+    monkeypatch.setattr(batch, "COMMIT_TTL_S", 100)
+    here, _ = world.living
+    sender = world.connect_live(here, A)
+    burst(sender)
+    world.run_for(110)
+    assert here.commit_link is not None and here.worker is not None
+    here.commit_link.cut()
+    world.run_for(2)
+    assert here.worker.metrics.went_back == 0
     world.settle()
 
 
