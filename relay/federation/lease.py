@@ -112,7 +112,8 @@ class Lease:
             except (LinkLost, hiredis.ReplyError) as error:
                 log.warning("lease of federation shard %d not renewed: %s", self._shard, error)
                 continue
-            if not ours:
+            # What was seen not held stays so: lanes were put aside for the next drainer.
+            if not ours or not self.held:
                 log.warning("lease of federation shard %d was lost", self._shard)
                 self._until = 0.0
                 return

@@ -18,10 +18,10 @@ def watch() -> None:
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
     """
-    take_over.take_over(client())
     for shard in idle_shards():
         background.start("federation.deliver", shard)
     dead_letters.expire(client(), time.time())
+    take_over.take_over(client())  # last: what another program left may be anything
 
 
 def idle_shards() -> list[int]:

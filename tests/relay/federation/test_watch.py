@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
+from redis.exceptions import ResponseError
+
 from relay.federation.outbox import Held, unpack
 from relay.federation.take_over import take_over
-from relay.federation.watch import idle_shards
+from relay.federation.watch import idle_shards, watch
 from relay.queues import keys
 from tests.support.envelopes import request
 from tests.support.redis_servers import RedisServer
@@ -17,6 +20,14 @@ def test_shards_that_nobody_drains(site_redis: RedisServer) -> None:
         site_redis.run("XADD", keys.outbox(shard), "*", "_", b"")
     site_redis.run("SET", keys.lease(2), "token")
     assert idle_shards() == [1, 5]
+
+
+def test_drainers_are_started_whatever_another_program_left(site_redis: RedisServer) -> None:
+    site_redis.run("XADD", keys.outbox(3), "*", "_", b"")
+    site_redis.run("SET", keys.REFERENCE_OUTBOX, "no stream")
+    with pytest.raises(ResponseError):
+        watch()
+    assert site_redis.run("LLEN", "relay:celery:federation") == 1
 
 
 def test_the_outbox_of_the_reference_relay_is_taken_over(valkey: RedisServer) -> None:
