@@ -40,6 +40,7 @@ QUEUE_BOUND = 200_000
 """Of the first relay, so that `QUEUED` messages fit whatever their number is counted at."""
 DRAIN_TIMEOUT_S = 300.0
 POLL_S = 0.01
+WARM_UP_S = 5.0
 LOCAL = Load(tuple((twin + 1_000, twin + 1_002) for twin in range(1_000, 1_200, 4)), window=8)
 """The first row again, among twins that all live on the first relay."""
 
@@ -76,6 +77,7 @@ def _crossing(
         federated.pair(layout().server, options, load.twins, trusted=not load.signed) as ours,
         bench.generators() as generators,
     ):
+        _warm_up(ours, generators, load)
         mine, theirs = _compare(bench, ours, base, generators, load)
     figures = [
         Figure("rate", rate_ratio(mine, theirs), "B", **targets),
@@ -90,6 +92,11 @@ def _crossing(
         as_json(ours=mine, B=theirs),
         remarks(mine, theirs),
     )
+
+
+def _warm_up(ours: Target, generators: Generators, load: Load) -> None:
+    """The first messages start the drainers, and learn what the other relay offers."""
+    throughput(ours, generators, load, WARM_UP_S)
 
 
 def _compare(
@@ -117,6 +124,7 @@ def crossing_alone(bench: Bench) -> Row:
         federated.pair(layout().server, bench.options, twins, trusted=False) as ours,
         bench.generators(1) as generators,
     ):
+        _warm_up(ours, generators, load)
         crossing, within = side_by_side(
             [load, local],
             bench.runs,
