@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
@@ -15,6 +15,20 @@ from django.core.management.base import BaseCommand, CommandError
 from relay.twins import csv_io, services
 from relay.twins.fields import FieldError, TwinValues, parse_id, parse_values, to_texts
 from relay.twins.models import Twin
+
+DESCRIPTION = """\
+Twins of the registry. Running relays see a change within a second.
+
+  rmb_twin add 7 5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY --relays relay.example.com
+  rmb_twin import twins.csv           all or nothing; errors by line number
+  rmb_twin export twins.csv           the same form: a header, then a line for each twin
+
+    id,account,pk,relays
+    7,5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY,,relay.example.com_other.example.com
+
+Account: ss58 or 0x and 64 hexadecimal digits. pk: 0x and 66 of them, or empty. Relays: joined by
+an underscore, or empty.
+"""
 
 STANDARD = "-"
 CHANGES = ("add", "import", "remove")
@@ -26,6 +40,8 @@ class Command(BaseCommand):
     help = "Twins of the registry: add, import, export, list, remove."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
 
         add = verbs.add_parser("add", help="add one twin or change it")
