@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from relay.federation.outbox import pack
@@ -22,7 +23,6 @@ from tests.support.envelopes import request
 from tests.support.partner_server import PartnerServer, partner
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import eventually, run_command
-from tests.support.started import descendants
 
 TWIN = 5001
 ASKER = 1001
@@ -127,11 +127,11 @@ def check_single_form(other: PartnerServer) -> None:
 
 
 def worker_pid() -> int:
-    """The process of the Celery worker."""
+    """The process of the Celery worker: a child of this one, where those of relays are not."""
     (found,) = [
-        pid
-        for pid in descendants(os.getpid())
-        if b"relay.server.celery_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        child.pid
+        for child in psutil.Process().children()
+        if "relay.server.celery_main" in child.cmdline()
     ]
     return found
 

@@ -10,6 +10,7 @@ from redis.exceptions import ResponseError
 from relay.federation.outbox import Held, unpack
 from relay.federation.take_over import take_over
 from relay.federation.watch import idle_shards, watch
+from relay.ops import background
 from relay.queues import keys
 from tests.support.envelopes import request
 from tests.support.redis_servers import RedisServer
@@ -22,12 +23,16 @@ def test_shards_that_nobody_drains(site_redis: RedisServer) -> None:
     assert idle_shards() == [1, 5]
 
 
-def test_drainers_are_started_whatever_another_program_left(site_redis: RedisServer) -> None:
+def test_drainers_are_started_whatever_another_program_left(
+    site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[object, ...]] = []
+    monkeypatch.setattr(background, "start", lambda *task: started.append(task))
     site_redis.run("XADD", keys.outbox(3), "*", "_", b"")
     site_redis.run("SET", keys.REFERENCE_OUTBOX, "no stream")
     with pytest.raises(ResponseError):
         watch()
-    assert site_redis.run("LLEN", "relay:celery:federation") == 1
+    assert started == [("federation.deliver", 3)]
 
 
 def test_the_outbox_of_the_reference_relay_is_taken_over(valkey: RedisServer) -> None:
