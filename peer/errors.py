@@ -1,0 +1,49 @@
+"""What can go wrong on the way from a peer to another and back.
+
+PeerError
+`- CallError          a request of ours has no answer that can be used
+   |- RemoteError     the twin that was asked answered with an error
+   |- RelayError      a relay could not deliver it, or would not
+   |- UnansweredError nobody answered in time
+   `- UnverifiedError the answer is not from the twin that was asked
+"""
+
+from __future__ import annotations
+
+from proto.rmb.address import Address
+
+
+class PeerError(Exception):
+    """Base of what the peer raises for its users."""
+
+
+class CallError(PeerError):
+    """A request of ours has no answer that can be used."""
+
+
+class RemoteError(CallError):
+    """The twin that was asked answered with an error.
+
+    Attributes:
+        code: the error's code: the peer's own (100-106, 500) or the service's.
+        message: its text.
+        source: who answered.
+    """
+
+    def __init__(self, code: int, message: str, source: Address) -> None:
+        super().__init__(f"twin {source} answers: {message} (code {code})")
+        self.code = code
+        self.message = message
+        self.source = source
+
+
+class RelayError(CallError):
+    """A relay could not deliver the request, or would not; its text is the relay's."""
+
+
+class UnansweredError(CallError, TimeoutError):
+    """Nobody answered in time; the request may have been carried out all the same."""
+
+
+class UnverifiedError(CallError):
+    """An answer came that its sender did not sign, or that does not open."""
