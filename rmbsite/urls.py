@@ -7,6 +7,7 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from relay.ops import views
+from relay.twins import api
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
@@ -14,4 +15,6 @@ urlpatterns = [
     path("live", views.live),
     path("ready", views.ready),
     path("metrics", views.metrics),
+    path("api/v1/twins", api.by_account),
+    path("api/v1/twins/<twin>", api.by_id),
 ]

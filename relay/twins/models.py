@@ -25,7 +25,9 @@ class Twin(models.Model):
         validators=[MinValueValidator(1), MaxValueValidator(MAX_TWIN)],
     )
     account = models.BinaryField(
-        max_length=ACCOUNT_BYTES, help_text="Public key of 32 bytes that verifies signatures."
+        max_length=ACCOUNT_BYTES,
+        db_index=True,
+        help_text="Public key of 32 bytes that verifies signatures.",
     )
     # Django keeps the name `pk`, which the rest of the world uses, for the primary key.
     encryption_key = models.BinaryField(
