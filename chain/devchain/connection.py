@@ -24,7 +24,7 @@ from chain.devchain.bounds import (
     MAX_WAITING_BYTES,
     MAX_WAITING_MESSAGES,
 )
-from chain.devchain.errors import JournalError
+from chain.devchain.errors import ChainFullError, JournalError
 from chain.devchain.jsonrpc import BadRequestError, Request, RpcError
 from chain.devchain.knobs import applies
 from chain.devchain.ledger import Block
@@ -186,6 +186,8 @@ class Connection:
             return jsonrpc.result(request.id, value)
         except RpcError as error:
             return jsonrpc.error(request.id, error)
+        except ChainFullError as error:
+            return jsonrpc.error(request.id, RpcError(jsonrpc.INTERNAL_ERROR, str(error)))
         except JournalError as error:
             self._site.fail(error)
             return jsonrpc.error(request.id, _INTERNAL)

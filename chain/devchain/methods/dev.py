@@ -13,9 +13,9 @@ from chain.devchain.bounds import (
     MAX_TOLD_BLOCKS_PER_CALL,
     MAX_TWINS_PER_CALL,
 )
-from chain.devchain.errors import ChainFullError, GenesisError, KnobError
+from chain.devchain.errors import GenesisError, KnobError
 from chain.devchain.genesis import parse_account
-from chain.devchain.jsonrpc import INTERNAL_ERROR, RpcError, invalid_params
+from chain.devchain.jsonrpc import invalid_params
 from chain.devchain.ledger import Block
 from chain.devchain.methods.call import Call, Methods
 from proto.chain.bounds import MAX_BALANCE, MAX_PK_BYTES, MAX_RELAY_BYTES, MAX_U32
@@ -47,13 +47,10 @@ def _new_blocks(call: Call) -> object:
     every = _flag(given, "every")
     highest = MAX_TOLD_BLOCKS_PER_CALL if every else MAX_BLOCKS_PER_CALL
     count = _number(given, "count", 1, highest)
-    try:
-        if not every:
-            return _head(call.node.make_blocks(count))
-        for _ in range(count):
-            call.node.make_block()
-    except ChainFullError as error:
-        raise _full(error) from None
+    if not every:
+        return _head(call.node.make_blocks(count))
+    for _ in range(count):
+        call.node.make_block()
     return _head(call.node.ledger.best)
 
 
@@ -67,8 +64,6 @@ def _fork(call: Call) -> object:
         retracted = call.node.fork(depth, count, reinclude=_flag(given, "reinclude"))
     except ValueError as error:
         raise invalid_params(str(error)) from None
-    except ChainFullError as error:
-        raise _full(error) from None
     hashes = [to_hex(block.hash) for block in retracted]
     return {**_head(call.node.ledger.best), "retracted": hashes}
 
@@ -83,8 +78,6 @@ def _put_twins(call: Call) -> object:
         return _head(call.node.put_twins(twins, told=_flag(given, "told")))
     except ValueError as error:
         raise invalid_params(str(error)) from None
-    except ChainFullError as error:
-        raise _full(error) from None
 
 
 def _set_balance(call: Call) -> object:
@@ -94,8 +87,6 @@ def _set_balance(call: Call) -> object:
         return _head(call.node.set_balance(parse_account(_text(given, "account")), free))
     except GenesisError as error:
         raise invalid_params(str(error)) from None
-    except ChainFullError as error:
-        raise _full(error) from None
 
 
 def _drop_connections(call: Call) -> object:
@@ -171,10 +162,6 @@ def _at(where: str, problem: str) -> str:
 
 def _head(block: Block) -> dict[str, Any]:
     return {"number": block.number, "hash": to_hex(block.hash)}
-
-
-def _full(error: ChainFullError) -> RpcError:
-    return RpcError(INTERNAL_ERROR, str(error))
 
 
 METHODS: Final[Methods] = {
