@@ -22,8 +22,6 @@ from proto.chain.headers import to_hex
 _KEPT_VERSIONS: Final = 4
 """Runtimes kept; there are two at most around an upgrade, and each takes some megabytes."""
 
-_INDEX_BYTES: Final = 2
-
 
 class Record(NamedTuple):
     """One event of a block."""
@@ -75,6 +73,7 @@ class Runtime:
             events = substrate.metadata.get_metadata_pallet("System").get_storage_function("Events")
             self._events_type = events.get_value_type_string()
             self.signed_extensions = tuple(substrate.metadata.get_signed_extensions())
+            self._error_names = _error_names(substrate.metadata)
         except ChainError:
             raise
         # A library of a hundred thousand lines against bytes of a stranger: anything may come.
@@ -103,11 +102,8 @@ class Runtime:
 
     def error_name(self, pallet_index: int, error_index: int) -> str:
         """The name of an error a call ended with, numbers if there is no name."""
-        try:
-            name = self._metadata.get_module_error(pallet_index, error_index).name
-        except Exception:
-            name = None
-        return str(name or f"error {error_index} of pallet {pallet_index}")
+        number = (pallet_index, error_index)
+        return self._error_names.get(number) or f"error {error_index} of pallet {pallet_index}"
 
     def records(self, value: bytes) -> Iterator[Record]:
         """All events of a block, in order.
@@ -185,6 +181,15 @@ class Runtimes:
             while len(self._known) > _KEPT_VERSIONS:
                 del self._known[next(iter(self._known))]
         return runtime
+
+
+def _error_names(metadata: Any) -> dict[tuple[int, int], str]:
+    """Names of errors, by the numbers of their pallet and their own."""
+    return {
+        (pallet.value["index"], error.value["index"]): error.value["name"]
+        for pallet in metadata.pallets
+        for error in pallet.errors or ()
+    }
 
 
 def _versions(connection: Connection, answer: Any) -> Versions:
