@@ -13,10 +13,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Final
 
 from django.db import Error as DatabaseError
-from django.db import close_old_connections, connection
 
 from chain.client import Twins
 from chain.errors import ChainError
@@ -24,6 +23,7 @@ from chain.rotation import Rotation
 from relay.twins import mirror
 from relay.twins.bounds import PATIENCE_S
 from relay.twins.source import TwinRecord, TwinSourceError
+from relay.twins.table import Answer, TwinTable
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +32,6 @@ MAX_QUERIES: Final = 8
 
 CLOSE_S: Final = 1.0
 """How long a stop waits for a query under way."""
-
-Answer = TypeVar("Answer")
 
 
 class ChainSource:
@@ -54,9 +52,9 @@ class ChainSource:
         self.failures = 0
         self._patience_s = patience_s
         self._rotation = Rotation(urls)
-        # One thread each: the rotation has one connection, and look-ups come merged.
+        # One thread: the rotation has one connection, and look-ups come merged.
         self._chain = ThreadPoolExecutor(1, thread_name_prefix="chain")
-        self._table = ThreadPoolExecutor(1, thread_name_prefix="twins")
+        self._table = TwinTable()
         self._waiting = 0
 
     async def fetch(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
@@ -79,7 +77,7 @@ class ChainSource:
         except ChainError as error:
             raise TwinSourceError(str(error)) from error
         try:
-            return max(highest, await self._look(mirror.highest_id))
+            return max(highest, await self._table.ask(mirror.highest_id))
         except DatabaseError as error:
             logger.warning("the mirror of the chain cannot be read: %s", error)
             return highest
@@ -89,9 +87,8 @@ class ChainSource:
         loop = asyncio.get_running_loop()
         closing = loop.run_in_executor(self._chain, self._rotation.close)
         await asyncio.wait({closing}, timeout=CLOSE_S)
-        await loop.run_in_executor(self._table, lambda: connection.close())
+        await self._table.close()
         self._chain.shutdown(wait=False, cancel_futures=True)
-        self._table.shutdown()
 
     async def _ask(
         self, question: Callable[[], Answer], ids: Sequence[int]
@@ -123,29 +120,17 @@ class ChainSource:
     async def _compared(self, ids: Sequence[int], answer: Twins) -> dict[int, TwinRecord]:
         height = answer.head.height
         try:
-            records, stale = await self._look(lambda: mirror.reconcile(ids, answer.found, height))
+            found = await self._table.ask(lambda: mirror.reconcile(ids, answer.found, height))
         except DatabaseError as error:
             logger.warning("the mirror of the chain cannot be used: %s", error)
             return {twin: mirror.record_of(each, height) for twin, each in answer.found.items()}
-        if stale:
-            raise TwinSourceError(f"the node is behind, at block {height}", records)
-        return records
+        if found.stale:
+            raise TwinSourceError(f"the node is behind, at block {height}", found.records)
+        return found.records
 
     async def _known(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
         try:
-            return await self._look(lambda: mirror.records(ids))
+            return await self._table.ask(lambda: mirror.records(ids))
         except DatabaseError as error:
             logger.warning("the mirror of the chain cannot be read: %s", error)
             return {}
-
-    async def _look(self, question: Callable[[], Answer]) -> Answer:
-        return await asyncio.get_running_loop().run_in_executor(self._table, _guarded, question)
-
-
-def _guarded(question: Callable[[], Answer]) -> Answer:
-    # Django checks connections around each request; outside of one it is up to us.
-    close_old_connections()
-    try:
-        return question()
-    finally:
-        close_old_connections()

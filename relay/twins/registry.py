@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from django.db import Error as DatabaseError
-from django.db import close_old_connections, connection
 from django.db.models import Max
 
 from relay.twins.models import Twin
 from relay.twins.source import TwinRecord, TwinSourceError
-
-Answer = TypeVar("Answer")
+from relay.twins.table import Answer, TwinTable
 
 
 class RegistrySource:
@@ -22,8 +17,7 @@ class RegistrySource:
 
     def __init__(self) -> None:
         self.away = ""
-        # One thread, so one connection: look-ups come merged, more would only idle.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="twins")
+        self._table = TwinTable()
 
     async def fetch(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
         return await self._query(lambda: _fetch(ids))
@@ -33,33 +27,19 @@ class RegistrySource:
 
     async def close(self) -> None:
         """Close the connection and end the thread, after what it is doing."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, lambda: connection.close())
-        self._thread.shutdown()
+        await self._table.close()
 
-    async def _query(self, function: Callable[[], Answer]) -> Answer:
-        loop = asyncio.get_running_loop()
+    async def _query(self, question: Callable[[], Answer]) -> Answer:
         try:
-            answer = await loop.run_in_executor(self._thread, _guarded, function)
-        except TwinSourceError as error:
-            self.away = str(error)
-            raise
+            answer = await self._table.ask(question)
+        except DatabaseError as error:
+            self.away = f"database: {error}"
+            raise TwinSourceError(self.away) from error
         self.away = ""
         return answer
 
     def figures(self) -> dict[str, float]:
         return {}
-
-
-def _guarded(function: Callable[[], Answer]) -> Answer:
-    # Django checks connections around each request; outside of one it is up to us, or one that the
-    # server closed would be used for ever.
-    close_old_connections()
-    try:
-        return function()
-    except DatabaseError as error:
-        raise TwinSourceError(f"database: {error}") from error
-    finally:
-        close_old_connections()
 
 
 def _fetch(ids: Sequence[int]) -> dict[int, TwinRecord]:
