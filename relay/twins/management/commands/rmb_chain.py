@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +26,7 @@ from relay.twins.models import Twin
 
 NOT_FOLLOWED = 1
 
-DESCRIPTION = """
+DESCRIPTION = """\
 The chain as this relay sees it.
 
   status          which node is followed, how far, and how the import of all twins is doing;
@@ -44,16 +44,9 @@ class Command(BaseCommand):
 
     help = "The chain as this relay sees it: status, import, look-up of one twin."
 
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        from argparse import RawDescriptionHelpFormatter
-
-        parser = super().create_parser(
-            prog_name, subcommand, formatter_class=RawDescriptionHelpFormatter, **kwargs
-        )
-        parser.description = DESCRIPTION
-        return parser
-
     def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
         status = verbs.add_parser("status", help="node, height, lag, follower, import")
         status.add_argument("--json", action="store_true", help="one JSON object")
