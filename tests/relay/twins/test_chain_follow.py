@@ -123,7 +123,6 @@ def test_who_missed_too_much_calls_all_stale(
     chain: Devchain, following: Following, use_chain: UseChain
 ) -> None:
     use_chain(chain.url, threshold=5)
-    mirror.keep_read([], 0)
     with following():
         until(tip)
         chain.put_twin(twin(7), "here.example")

@@ -79,7 +79,6 @@ def test_one_twin(chain: Devchain) -> None:
     assert code == 0
     assert f"account   {address}\n" in text
     assert "mirror    not in the table of this site\n" in text
-    mirror.keep_read([], 1)
     run("import")
     mirror.mark_stale(9)
     assert "stale since block 9: relays localhost" in run("twin", address)[1]
