@@ -18,11 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.model.actions import FAULT_SETS, PAUSES_S, Actions, random_run
+from tests.model.marks import ABANDONED
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = ABANDONED
 
 EXAMPLES = int(os.environ.get("RMB_MODEL_EXAMPLES", "40"))
 NUMBERS = st.integers(0, 8)

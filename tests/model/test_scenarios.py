@@ -13,12 +13,10 @@ import pytest
 
 from relay.queues import batch, keys
 from relay.queues.batch import QueuePolicy
+from tests.model.marks import ABANDONED
 from tests.support.sim.world import GUEST_TWIN, Twin, World
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = ABANDONED
 
 A, B = (1, None), (2, None)
 

@@ -8,12 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from relay.sessions import worker as worker_module
+from tests.model.marks import ABANDONED
 from tests.support.sim.world import Twin, World
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = ABANDONED
 
 A, B = (1, None), (2, None)
 BOUND = 50
