@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from chain.client import Head
 from chain.follower import Follower, Progress
-from proto.chain.twin import Twin
 from tests.chain.simulation import Mirror
 
 WAIT_S = 30.0
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    """Return when the condition is true."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "never happened"
-        threading.Event().wait(0.02)
 
 
 class Following:
@@ -88,11 +78,6 @@ class _Announcing(Mirror):
         super().at(head)
         with self._changed:
             self._changed.notify_all()
-
-    def relay_of(self, number: int) -> str | None:
-        """The relays kept for a twin."""
-        kept: Twin | None = self.kept[number][0]
-        return kept.relay.decode() if kept is not None and kept.relay is not None else None
 
 
 @contextmanager

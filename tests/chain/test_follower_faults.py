@@ -11,10 +11,11 @@ from chain import bounds
 from chain.client import Head, Twins
 from chain.rotation import Rotation
 from proto.chain.headers import from_hex
-from tests.chain.following import eventually, following
+from tests.chain.following import WAIT_S, following
 from tests.support.devchain import Devchain, as_json, running_devchain
 from tests.support.identities import twin
 from tests.support.redis_servers import free_port
+from tests.support.waiting import wait_until
 
 
 def _head(devchain: Devchain) -> Head:
@@ -161,7 +162,7 @@ def test_a_twin_updated_while_a_look_up_is_in_flight(devchain: Devchain) -> None
         running.wait_for_head(0)
         devchain.set(held=["state_queryStorageAt"])
         look_up.start()
-        eventually(lambda: devchain.requests("state_queryStorageAt") == 1)
+        wait_until(lambda: devchain.requests("state_queryStorageAt") == 1, WAIT_S)
         devchain.put_twin(twin(1), "new.example")
         mirror = running.wait_for_head(1)
         devchain.set(held=[])

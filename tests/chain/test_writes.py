@@ -26,11 +26,12 @@ from chain.writes import Until, Writer
 from proto.chain import extrinsic
 from proto.chain.errors import BoundError, RelayTextError
 from proto.identity.signing import KeyType, SigningKey
-from tests.chain.following import eventually
+from tests.chain.following import WAIT_S
 from tests.chain.scripted_node import result, scripted_node
 from tests.support.devchain import Devchain, running_devchain
 from tests.support.identities import twin
 from tests.support.redis_servers import free_port
+from tests.support.waiting import wait_until
 
 ALICE = genesis.development_key("Alice")  # TEST KEY
 POOR = SigningKey.from_mini_secret(b"\x07" * 32)  # TEST KEY
@@ -199,7 +200,7 @@ def test_a_node_lost_after_the_transaction_was_sent(devchain: Devchain) -> None:
 
     thread = threading.Thread(target=write)
     thread.start()
-    eventually(lambda: devchain.counts()["waiting_transactions"] == 1)
+    wait_until(lambda: devchain.counts()["waiting_transactions"] == 1, WAIT_S)
     devchain.kill()
     thread.join()
     (error,) = errors
@@ -296,7 +297,7 @@ def test_the_twin_of_another_is_not_in_the_receipt(tmp_path: Path) -> None:
         threads = [threading.Thread(target=each) for each in (write, accept)]
         for thread in threads:
             thread.start()
-        eventually(lambda: devchain.counts()["waiting_transactions"] == 2)
+        wait_until(lambda: devchain.counts()["waiting_transactions"] == 2, WAIT_S)
         devchain.new_blocks()
         for thread in threads:
             thread.join()

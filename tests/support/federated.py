@@ -12,7 +12,6 @@ import os
 import random
 import signal
 import socket
-import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -25,7 +24,8 @@ from relay.queues import keys
 from tests.support.identities import Twin, twin, twins_csv
 from tests.support.load import Load, load
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import POLL_S, RelayProcess, eventually, make_data_folder
+from tests.support.relay_process import RelayProcess, eventually, make_data_folder
+from tests.support.waiting import wait_until
 
 FIRST_TWIN = 5001
 TWINS_EACH = 120
@@ -183,10 +183,11 @@ class FederatedRelay(RelayProcess):
 
     def wait_federating(self, timeout_s: float = 60.0) -> None:
         """Return when somebody takes tasks of federation."""
-        deadline = time.monotonic() + timeout_s
-        while not self.store.run("EXISTS", "relay:background:federation"):
-            assert time.monotonic() < deadline, f"no Celery worker:\n{self.log()}"
-            time.sleep(POLL_S)
+        wait_until(
+            lambda: self.store.run("EXISTS", "relay:background:federation"),
+            timeout_s,
+            lambda: f"no Celery worker:\n{self.log()}",
+        )
 
     @property
     def store(self) -> RedisServer:

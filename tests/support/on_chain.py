@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import psutil
@@ -11,8 +10,9 @@ from websockets.exceptions import InvalidStatus
 from tests.support.devchain import Devchain
 from tests.support.identities import Twin
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import POLL_S, RelayProcess
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import connect
+from tests.support.waiting import wait_until
 
 FOLLOW_TIMEOUT_S = 60.0
 HEIGHT = "events_listener_last_processed_block_number"
@@ -48,10 +48,7 @@ def follows(relay: RelayProcess) -> bool:
 
 def wait_for_follower(relay: RelayProcess) -> None:
     """Return when blocks are followed."""
-    deadline = time.monotonic() + FOLLOW_TIMEOUT_S
-    while not follows(relay):
-        assert time.monotonic() < deadline, relay.log()
-        time.sleep(POLL_S)
+    wait_until(lambda: follows(relay), FOLLOW_TIMEOUT_S, relay.log)
 
 
 def height(relay: RelayProcess) -> int:

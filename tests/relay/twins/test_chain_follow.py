@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from tests.relay.twins.conftest import UseChain
 from tests.support.devchain import Devchain
 from tests.support.identities import twin
 from tests.support.redis_servers import RedisServer, start_valkey
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,13 +31,7 @@ WAIT_S = 20.0
 Following = Callable[[], AbstractContextManager[threading.Thread]]
 
 
-def until(check: Callable[[], Any], what: str = "") -> Any:
-    """Wait for a state that another thread brings about."""
-    deadline = time.monotonic() + WAIT_S
-    while not (found := check()):
-        assert time.monotonic() < deadline, what or check
-        time.sleep(0.02)
-    return found
+until = functools.partial(wait_until, timeout_s=WAIT_S)
 
 
 def state() -> ChainState:

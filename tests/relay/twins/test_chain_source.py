@@ -17,6 +17,7 @@ from relay.twins.models import Twin
 from relay.twins.source import TwinSourceError
 from tests.support.devchain import Devchain, running_devchain
 from tests.support.identities import twin
+from tests.support.relay_process import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -98,8 +99,7 @@ async def test_without_a_node_the_mirror_is_what_is_known(
         except TwinSourceError:
             return False
 
-    while not await back():
-        await asyncio.sleep(0.1)
+    await eventually(back, 15)
     assert source.away == ""
 
 
