@@ -1,11 +1,13 @@
 """What can go wrong on the way from a peer to another and back.
 
 PeerError
-`- CallError          a request of ours has no answer that can be used
-   |- RemoteError     the twin that was asked answered with an error
-   |- RelayError      a relay could not deliver it, or would not
-   |- UnansweredError nobody answered in time
-   `- UnverifiedError the answer is not from the twin that was asked
+|- TwinsAwayError        no source of twins can say whether a twin exists
+|- SendExpiredError      no relay took a message before it expired
+`- CallError             a request of ours has no answer that can be used
+   |- RemoteError        the twin that was asked answered with an error
+   |- RelayError         a relay could not deliver it, or would not
+   |- UnansweredError    nobody answered in time
+   `- UnverifiedError    the answer is not from the twin that was asked
 """
 
 from __future__ import annotations
@@ -15,6 +17,14 @@ from proto.rmb.address import Address
 
 class PeerError(Exception):
     """Base of what the peer raises for its users."""
+
+
+class TwinsAwayError(PeerError):
+    """Nobody who knows twins can be asked now: nothing is said of whether one exists."""
+
+
+class SendExpiredError(PeerError):
+    """No relay took a message before it expired; its text says what was wrong with each."""
 
 
 class CallError(PeerError):

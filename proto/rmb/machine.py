@@ -21,20 +21,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
 from proto.identity.agreement import EncryptionKey
-from proto.identity.errors import AgreementError
 from proto.identity.signing import SigningKey
 from proto.limits.window import Excess
-from proto.rmb import challenge, events, notices, sealing, stamp, tags
+from proto.rmb import events, notices, opening, sealing, stamp, tags
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import Address, SessionKey, from_message, to_message
 from proto.rmb.bounds import DEFAULT_BOUNDS, MAX_PENDING_REQUESTS, PING_EXPIRATION_S, Bounds
 from proto.rmb.errors import (
     BoundError,
     EnvelopeError,
-    ExpiredError,
     NotBinaryError,
     NotEnvelopeError,
     UnknownTwinError,
@@ -291,16 +287,18 @@ class PeerSide:
     def receive_data(self, data: bytes, now: int) -> None:
         """Takes one binary message of the relay."""
         try:
-            envelope = pb.Envelope.FromString(data)
-        except DecodeError:
-            self._events.append(events.EnvelopeRejected(NotEnvelopeError(), ""))
+            envelope = opening.parse(data)
+        except NotEnvelopeError as error:
+            self._events.append(events.EnvelopeRejected(error, ""))
             return
         try:
             self._accept(envelope, now)
         except EnvelopeError as error:
             self._events.append(events.EnvelopeRejected(error, envelope.uid))
-            if envelope.HasField("request"):
-                self._send_rejection(envelope, error, now)
+            asker = self._look_up(envelope.source.twin)
+            answer = opening.rejection(envelope, error, asker, self._sealer, now)
+            if answer is not None:
+                self._output.append(answer)
 
     def receive_text(self) -> None:
         """Takes note of a text message, which no relay should send."""
@@ -331,19 +329,14 @@ class PeerSide:
     # How an incoming envelope is checked, in the order of rmb-peer 1.5.
 
     def _accept(self, envelope: pb.Envelope, now: int) -> None:
-        if stamp.ttl(now, envelope.timestamp, envelope.expiration) <= 0:
-            raise ExpiredError
-        kind = envelope.WhichOneof("message")
-        source = from_message(envelope.source)
-        if source.twin == 0 and kind in ("error", "pong"):
-            # Only a relay sends these without a source, and it has no key to sign with. Peers sign.
+        opening.check_expiry(envelope, now)
+        if opening.is_from_relay(envelope):
             self._accept_from_relay(envelope, now)
             return
+        kind = envelope.WhichOneof("message")
+        source = from_message(envelope.source)
         twin = self._look_up(source.twin) if source.twin else None
-        if twin is None:
-            raise UnknownTwinError(source.twin)
-        challenge.verify(envelope, twin.account)
-        payload = self._sealer.unseal(envelope, twin)
+        payload = opening.open_envelope(envelope, twin, self._sealer, now)
         schema = envelope.schema if envelope.HasField("schema") else None
         uid = envelope.uid
         if kind == "request":
@@ -390,19 +383,3 @@ class PeerSide:
         if receiver is None:
             raise UnknownTwinError(envelope.destination.twin)
         self._output.append(self._sealer.seal(envelope, payload, receiver, now, expiration_s))
-
-    def _send_rejection(self, request: pb.Envelope, error: EnvelopeError, now: int) -> None:
-        """Tells the sender of a request what is wrong with it, even one that is not known."""
-        source = from_message(request.source)
-        if source.twin == 0:
-            return
-        answer = self._sealer.new(request.uid, source)
-        answer.error.code = error.code
-        answer.error.message = str(error)
-        expiration_s = stamp.request_expiration(request.expiration)
-        asker = self._look_up(source.twin)
-        try:
-            sealed = self._sealer.seal(answer, None, asker, now, expiration_s)
-        except AgreementError:
-            sealed = self._sealer.seal(answer, None, None, now, expiration_s)
-        self._output.append(sealed)

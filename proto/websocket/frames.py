@@ -6,6 +6,7 @@ are text messages. A bound is checked as soon as a frame's header is there, befo
 held.
 
 `binary_frames`, `pong_frame` and `close_frame` make what a server sends: frames without a mask.
+`masked_frame` makes what a client sends.
 """
 
 from __future__ import annotations
@@ -316,6 +317,18 @@ def binary_frames(payloads: list[bytes]) -> bytes:
 def framed_bytes(payloads: list[bytes]) -> int:
     """Size of `binary_frames(payloads)`."""
     return sum(len(payload) + len(frame_header(len(payload))) for payload in payloads)
+
+
+def masked_frame(payload: bytes, mask: bytes) -> bytes:
+    """The frame in which a client sends this binary message.
+
+    Args:
+        payload: the message.
+        mask: 4 random bytes, new for each frame (RFC 6455, section 5.3).
+    """
+    header = bytearray(frame_header(len(payload)))
+    header[1] |= MASKED
+    return b"".join((header, mask, apply_mask(payload, mask)))
 
 
 def pong_frame(payload: bytes) -> bytes:

@@ -1,0 +1,400 @@
+"""One session at one relay: a websocket that is opened again whenever it is lost.
+
+Picows reads (it is compiled, and hands over each frame without a task or a queue); frames that are
+sent are put together here, all of one turn of the event loop in one write, which is what makes
+many small messages cheap. A new token is made for each attempt. Between attempts there are 2 s and
+more, with some chance in it. After 20 s of silence a websocket ping is sent, and after 40 s the
+connection is given up.
+
+What was passed to `try_send` when a connection is lost may have arrived or not: `on_change` tells
+of the loss, `sessions` tells one connection from the next, and `peer.unconfirmed` keeps what the
+relay has not confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+from picows import WSCloseCode, WSError, WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
+
+from chain.errors import shortened
+from proto.limits.backoff import Backoff
+from proto.rmb.bounds import MAX_MESSAGE_BYTES
+from proto.websocket.frames import masked_frame
+
+logger = logging.getLogger(__name__)
+
+BACKOFF: Final = Backoff(first_s=2.0, longest_s=10.0, factor=1.5, jitter=0.5)
+"""Waits between attempts. Published clients wait 2 s each time; whoever has pushed this session out
+with the same token is left alone for as long."""
+
+PING_AFTER_S: Final = 20.0
+"""Silence after which the relay is asked whether it is there."""
+
+GIVE_UP_AFTER_S: Final = 40.0
+"""Silence after which the connection is taken as lost."""
+
+CONNECT_S: Final = 10.0
+"""For opening a connection, TLS and token check included."""
+
+CLOSE_S: Final = 2.0
+"""How long a closing connection may take to write what is left."""
+
+HIGH_WATER_BYTES: Final = 256 * 1024
+"""With more than this unsent nothing more is taken. A message may be larger by itself."""
+
+_BINARY: Final = WSMsgType.BINARY
+_NO_ANSWER: Final = "nothing was read for too long"
+
+
+def check_url(url: str) -> str:
+    """Returns a relay's URL.
+
+    Raises:
+        ValueError: it is none.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("ws", "wss") or not parts.hostname:
+        raise ValueError(f"relay: {url!r} must be ws:// or wss:// and a host name")
+    if parts.query or parts.fragment:
+        raise ValueError(f"relay: {url!r} must have no query: the token takes its place")
+    _ = parts.port  # raises ValueError when it is no port
+    return url
+
+
+class Link:
+    """One session at one relay.
+
+    Args:
+        url: of the relay, ws:// or wss://.
+        token: makes a token; called for each attempt.
+        on_message: called with each binary message.
+        on_change: called after the connection was made and after it was lost.
+        backoff: the waits between attempts.
+        ping_after_s: silence after which the relay is asked whether it is there.
+        give_up_after_s: silence after which the connection is taken as lost.
+
+    Attributes:
+        url: of the relay.
+        sessions: how many connections there were, the present one included.
+        last_error: why it is not connected, or was not before; empty for never.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: Callable[[], str],
+        on_message: Callable[[bytes], None],
+        on_change: Callable[[Link], None] | None = None,
+        *,
+        backoff: Backoff = BACKOFF,
+        ping_after_s: float = PING_AFTER_S,
+        give_up_after_s: float = GIVE_UP_AFTER_S,
+    ) -> None:
+        self.url = check_url(url)
+        self.sessions = 0
+        self.last_error = ""
+        self._token = token
+        self._on_message = on_message
+        self._on_change = on_change
+        self._backoff = backoff
+        self._ping_after_s = ping_after_s
+        self._give_up_after_s = give_up_after_s
+        self._task: asyncio.Task[None] | None = None
+        self._connection: _Connection | None = None
+        self._paused = False
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def start(self) -> None:
+        """Connect, and stay connected from now on."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"link to {self.url}")
+
+    async def aclose(self) -> None:
+        """Write what is left, sign out, and end."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        connection = self._connection
+        if connection is not None:
+            connection.leave()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await connection.ended.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a session at the moment."""
+        return self._connection is not None
+
+    def try_send(self, data: bytes) -> bool:
+        """Send a binary message; False: not connected, or too much is unsent."""
+        connection = self._connection
+        return connection is not None and connection.try_send(data)
+
+    async def writable(self, timeout_s: float) -> bool:
+        """Wait until `try_send` has a chance, for so long at most; says whether it has."""
+        if self._writable():
+            return True
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiter)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting.discard(waiter)
+        return self._writable()
+
+    def pause(self) -> None:
+        """Read nothing more for a while: the relay keeps what comes."""
+        self._paused = True
+        if self._connection is not None:
+            self._connection.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._paused = False
+        if self._connection is not None:
+            self._connection.resume_reading()
+
+    def _writable(self) -> bool:
+        return self._connection is not None and not self._connection.full
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                connection = await self._connect()
+            except (OSError, WSError, ValueError) as error:
+                self._failed(_reason(error))
+                failures += 1
+            else:
+                failures = 1
+                logger.info("connected to %s", self.url)
+                try:
+                    await connection.ended.wait()
+                finally:
+                    self._lost(connection)
+            await asyncio.sleep(self._backoff.delay_s(failures, random.random))
+
+    async def _connect(self) -> _Connection:
+        connection = _Connection(
+            self._on_message, self._wake, self._ping_after_s, self._give_up_after_s
+        )
+        async with asyncio.timeout(CONNECT_S):
+            await ws_connect(
+                lambda: connection,
+                f"{self.url}?{self._token()}",
+                websocket_handshake_timeout=CONNECT_S,
+                max_frame_size=MAX_MESSAGE_BYTES,
+                max_redirects=0,  # a token is for the relay that was named
+            )
+        if self._paused:
+            connection.pause_reading()
+        self._connection = connection
+        self.sessions += 1
+        self._changed()
+        self._wake()
+        return connection
+
+    def _lost(self, connection: _Connection) -> None:
+        self._connection = None
+        connection.drop()
+        self._failed(connection.reason or "the relay closed the connection")
+        self._changed()
+
+    def _failed(self, reason: str) -> None:
+        if reason != self.last_error:
+            logger.warning("%s: %s", self.url, reason)
+        self.last_error = reason
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change(self)
+
+    def _wake(self) -> None:
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class _Connection(WSListener):
+    """One websocket, from the handshake to its end.
+
+    Attributes:
+        ended: set when nothing more comes or goes.
+        full: whether too much is unsent.
+        reason: why it ended, if that is known.
+    """
+
+    def __init__(
+        self,
+        on_message: Callable[[bytes], None],
+        on_writable: Callable[[], None],
+        ping_after_s: float,
+        give_up_after_s: float,
+    ) -> None:
+        self.ended = asyncio.Event()
+        self.full = False
+        self.reason = ""
+        self._on_message = on_message
+        self._on_writable = on_writable
+        self._ping_after_s = ping_after_s
+        self._give_up_after_s = give_up_after_s
+        self._loop = asyncio.get_running_loop()
+        self._websocket: WSTransport | None = None
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard_s = 0.0
+        self._reading = True
+        self._fragments: list[bytes] | None = None
+        self._fragments_bytes = 0
+        self._frames: list[bytes] = []  # of this turn
+        self._frames_bytes = 0
+        self._kernel_full = False
+
+    # Called by picows.
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._websocket = transport
+        self._transport = transport.underlying_transport
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self._heard_s = self._loop.time()
+        self._timer = self._loop.call_later(self._ping_after_s, self._check_silence)
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        self._heard_s = self._loop.time()
+        kind = frame.msg_type
+        if kind is _BINARY and frame.fin:
+            self._take(frame.get_payload_as_bytes())
+        elif kind is _BINARY or kind is WSMsgType.CONTINUATION:
+            self._take_fragment(kind, frame)
+        elif kind is WSMsgType.CLOSE:
+            code = frame.get_close_code()
+            text = frame.get_close_reason() or ""
+            self.reason = shortened(f"closed by the relay: {getattr(code, 'value', code)} {text}")
+            transport.send_close(WSCloseCode.OK)
+            transport.disconnect()
+        elif kind is WSMsgType.TEXT:
+            logger.warning("the relay sent a text message of %d bytes", frame.payload_size)
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.full = True
+        self.ended.set()
+
+    def pause_writing(self) -> None:
+        self._kernel_full = self.full = True
+
+    def resume_writing(self) -> None:
+        self._kernel_full = self.full = False
+        self._on_writable()
+
+    # Called by the link.
+
+    def try_send(self, data: bytes) -> bool:
+        if self.full:
+            return False
+        if not self._frames:
+            self._loop.call_soon(self._flush)
+        frame = masked_frame(data, os.urandom(4))
+        self._frames.append(frame)
+        self._frames_bytes += len(frame)
+        if self._frames_bytes >= HIGH_WATER_BYTES:
+            self.full = True
+        return True
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._reading:
+            self._reading = True
+            self._heard_s = self._loop.time()
+            self._transport.resume_reading()
+
+    def leave(self) -> None:
+        """Write what is left and end in good order."""
+        self._flush()
+        self.full = True
+        self.resume_reading()
+        if self._websocket is not None:
+            self._websocket.send_close(WSCloseCode.OK)
+            self._websocket.disconnect()
+
+    def drop(self) -> None:
+        """End at once; the second time nothing happens."""
+        if self._transport is not None and not self.ended.is_set():
+            self._transport.abort()
+
+    # Inside.
+
+    def _flush(self) -> None:
+        frames, self._frames, self._frames_bytes = self._frames, [], 0
+        if not frames or self._transport is None or self.ended.is_set():
+            return
+        self._transport.write(b"".join(frames) if len(frames) > 1 else frames[0])
+        if self.full and not self._kernel_full:
+            self.full = False
+            self._on_writable()
+
+    def _take(self, message: bytes) -> None:
+        try:
+            self._on_message(message)
+        except Exception:
+            # One message that its owner can't take must not cost the connection.
+            logger.exception("a message of %d bytes was dropped", len(message))
+
+    def _take_fragment(self, kind: WSMsgType, frame: WSFrame) -> None:
+        if kind is _BINARY:
+            self._fragments, self._fragments_bytes = [], 0
+        if self._fragments is None:  # of a text message
+            return
+        self._fragments.append(frame.get_payload_as_bytes())
+        self._fragments_bytes += frame.payload_size
+        if self._fragments_bytes > MAX_MESSAGE_BYTES:
+            self.reason = f"a message of more than {MAX_MESSAGE_BYTES} bytes"
+            self.drop()
+        elif frame.fin:
+            message, self._fragments = b"".join(self._fragments), None
+            self._take(message)
+
+    def _check_silence(self) -> None:
+        silent_s = self._loop.time() - self._heard_s if self._reading else 0.0
+        if silent_s >= self._give_up_after_s:
+            self.reason = _NO_ANSWER
+            self.drop()
+            return
+        if silent_s >= self._ping_after_s:
+            assert self._websocket is not None
+            self._websocket.send_ping()
+            wait_s = self._give_up_after_s - silent_s
+        else:
+            wait_s = self._ping_after_s - silent_s
+        self._timer = self._loop.call_later(wait_s, self._check_silence)
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong with an attempt, in the relay's own words if it said any."""
+    if isinstance(error, TimeoutError):
+        return f"no connection after {CONNECT_S:.0f} s"
+    response = getattr(error, "response", None)
+    body = getattr(error, "raw_body", None)
+    if response is not None:
+        text = (body or b"").decode("utf-8", "replace")
+        return shortened(f"refused with status {int(response.status)}: {text}")
+    return shortened(str(error) or type(error).__name__)

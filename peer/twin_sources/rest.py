@@ -1,0 +1,110 @@
+"""Twins in the registry of a relay, over its HTTP interface.
+
+    GET <base>/api/v1/twins/7
+    GET <base>/api/v1/twins?account=0x...
+
+both answer with `{"id", "account", "pk", "relays"}`, or 404. One thread with one connection that
+is kept: look-ups are few, as the cache in front of this merges and keeps them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+from urllib.parse import urlsplit
+
+from peer.errors import TwinsAwayError
+from peer.twin_sources.fields import parse_twin
+from peer.twins import Twin
+
+PATH: Final = "/api/v1/twins"
+
+TIMEOUT_S: Final = 10.0
+"""For one question, connecting included."""
+
+MAX_ANSWER_BYTES: Final = 64 * 1024
+"""A twin takes a few hundred bytes."""
+
+
+class RestTwins:
+    """A `TwinSource`: one relay's registry.
+
+    Args:
+        url: http:// or https://, of the relay's site or of its twins.
+
+    Raises:
+        ValueError: an URL that is none.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+            raise ValueError(f"twins: {url} is no http:// or https:// URL without a query")
+        self._host, self._port = parts.hostname, parts.port  # port raises ValueError itself
+        self._secure = parts.scheme == "https"
+        self._path = parts.path.rstrip("/").removesuffix(PATH) + PATH
+        self._thread = ThreadPoolExecutor(1, "rest-twins")
+        self._connection: http.client.HTTPConnection | None = None
+
+    async def by_id(self, twin_id: int) -> Twin | None:
+        """The twin with an id, None if there is none."""
+        return await self._ask(f"{self._path}/{twin_id}")
+
+    async def by_account(self, account: bytes) -> Twin | None:
+        """The twin of an account, None if it has none."""
+        return await self._ask(f"{self._path}?account=0x{account.hex()}")
+
+    async def aclose(self) -> None:
+        """Close the connection and end the thread."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
+        self._thread.shutdown(wait=False)
+
+    async def _ask(self, path: str) -> Twin | None:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._get, path)
+
+    # In the thread.
+
+    def _get(self, path: str) -> Twin | None:
+        kept = self._connection is not None
+        try:
+            try:
+                status, body = self._exchange(path)
+            except (http.client.HTTPException, OSError):
+                # One that was kept may just have been closed by the other end.
+                self._drop()
+                if not kept:
+                    raise
+                status, body = self._exchange(path)
+        except (http.client.HTTPException, OSError) as error:
+            self._drop()
+            raise TwinsAwayError(
+                f"twins of {self._host}: {error or type(error).__name__}"
+            ) from None
+        if status == http.HTTPStatus.NOT_FOUND:
+            return None
+        if status != http.HTTPStatus.OK:
+            raise TwinsAwayError(f"twins of {self._host}: answers with status {status}")
+        try:
+            answer = json.loads(body)
+            return parse_twin(*(answer[field] for field in ("id", "account", "pk", "relays")))
+        except (ValueError, TypeError, KeyError) as error:
+            raise TwinsAwayError(f"twins of {self._host}: not a twin: {error}") from None
+
+    def _exchange(self, path: str) -> tuple[int, bytes]:
+        if self._connection is None:
+            kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+            self._connection = kind(self._host, self._port, timeout=TIMEOUT_S)
+        self._connection.request("GET", path, headers={"Accept": "application/json"})
+        with self._connection.getresponse() as answer:
+            body = answer.read(MAX_ANSWER_BYTES + 1)
+            if len(body) > MAX_ANSWER_BYTES:
+                raise http.client.HTTPException(f"answer of more than {MAX_ANSWER_BYTES} bytes")
+            return answer.status, body
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
