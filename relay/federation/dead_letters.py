@@ -6,14 +6,12 @@ the reason and the tries it had. `relay.federation.letters` lists them for opera
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
 from typing import Final
 
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from relay.federation import outbox
+from relay.federation import outbox, scripts
 from relay.ops.redis_client import text
 from relay.queues import keys
 
@@ -49,7 +47,7 @@ def requeue(client: Redis, entry: str) -> str | None:
     streams = [keys.outbox(shard) for shard in range(keys.OUTBOX_SHARDS)]
     try:
         reply = client.eval(
-            _script(),
+            scripts.source("requeue"),
             1 + len(streams),
             keys.DEAD_LETTERS,
             *streams,
@@ -80,8 +78,3 @@ def expire(client: Redis, now: float) -> int:
         now: unix seconds.
     """
     return int(client.xtrim(keys.DEAD_LETTERS, minid=f"{int((now - KEPT_S) * 1000)}"))
-
-
-@cache
-def _script() -> str:
-    return Path(__file__).with_name("lua").joinpath("requeue.lua").read_text()

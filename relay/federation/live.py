@@ -6,13 +6,11 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from redis import Redis
 
-from relay.federation import outbox
+from relay.federation import outbox, scripts
 from relay.federation.outbox import Held
 from relay.ops.redis_client import text
 from relay.queues import keys
@@ -114,7 +112,7 @@ def read_partners(
 def queue_heads(pipe: Any, count: int) -> None:
     """Ask, in a pipeline of either client, for the head of every shard of the outbox."""
     names = [keys.outbox(shard) for shard in range(keys.OUTBOX_SHARDS)]
-    pipe.eval(_heads_script(), len(names), *names, count)
+    pipe.eval(scripts.source("heads"), len(names), *names, count)
 
 
 def read_heads(reply: Iterable[Sequence[Any]]) -> list[ShardHeads]:
@@ -174,8 +172,3 @@ def _packed(value: bytes | str | None) -> int:
     """A packed count: a float would not hold all of its digits."""
     digits = text(value or "0")
     return int(digits) if digits.isdecimal() else 0
-
-
-@cache
-def _heads_script() -> str:
-    return Path(__file__).with_name("lua").joinpath("heads.lua").read_text()

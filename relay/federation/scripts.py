@@ -1,4 +1,4 @@
-"""The Lua scripts of the outgoing path, as text; sent with EVAL.
+"""The Lua scripts of federation, as text; sent with EVAL.
 
 EVAL and not EVALSHA: a script Redis has forgotten would need a second try for each of them, and
 they are a kilobyte, for a whole batch of messages.
