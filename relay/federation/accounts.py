@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from relay.federation.outbox import TOTAL, OutboxBounds, held_key, pack
+from relay.federation.outbox import TOTAL, OutboxBounds, pack
 from relay.queues import keys, resp
 
 LOOK_S: Final = 0.1
@@ -30,7 +30,7 @@ class Account:
 
     def __init__(self, text: str, bounds: OutboxBounds) -> None:
         self.text = text
-        self.key = held_key(text)
+        self.key = keys.held(text)
         self.full = False
         self.full_sources: set[int] = set()  # a handful: each holds a quarter
         self._bounds = bounds

@@ -2,6 +2,10 @@
 
 A drainer that gives a message up moves it here in the script that settles its outbox entry, with
 the reason and the tries it had. `relay.federation.letters` lists them for operators.
+
+To the fields of the outbox (`relay.federation.outbox`) a letter adds `why`, the reason, one of
+`proto.rmb.reasons`; `shard` and `entry`, where it was in the outbox; and `tries`, those that
+failed, as a JSON list. Sent again it has one more, `n`: how often it went through the outbox.
 """
 
 from __future__ import annotations
@@ -17,15 +21,6 @@ from relay.queues import keys
 
 MAX_LETTERS: Final = 10_000
 KEPT_S: Final = 86_400
-
-WHY: Final = "why"
-"""Field: the reason, one of `proto.rmb.reasons`."""
-SHARD: Final = "shard"
-"""Field: number of the outbox's shard the message was in."""
-ENTRY: Final = "entry"
-"""Field: its id there."""
-TRIES: Final = "tries"
-"""Field: the failed tries, a JSON list."""
 
 
 def requeue(client: Redis, entry: str) -> str | None:

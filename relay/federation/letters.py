@@ -21,7 +21,6 @@ MAX_SHOWN: Final = 100
 """Messages on one page."""
 PAGE_BYTES: Final = 32 << 20
 """Payloads read for one page, since headers are inside of them; what is older is left out."""
-MAX_TRIES: Final = 32
 MAX_TEXT_CHARS: Final = 200
 """Clients choose uid, command and tags: no page is made of them."""
 
@@ -106,7 +105,7 @@ def pending(client: Redis) -> list[Letter]:
         if not found:
             continue  # delivered meanwhile
         fields = found[0][1]
-        tries = client.lrange(keys.tries(shard, entry), 0, MAX_TRIES - 1)
+        tries = client.lrange(keys.tries(shard, entry), 0, outbox.MAX_TRIES - 1)
         letter = _letter(entry, {**_texts(fields), "shard": str(shard)}, fields, tries)
         letters.append(letter)
         size_bytes += letter.size_bytes
@@ -175,7 +174,9 @@ def _stored_tries(document: str) -> list[str]:
         return []
     if not isinstance(found, list):
         return []
-    return [each if isinstance(each, str) else json.dumps(each) for each in found[:MAX_TRIES]]
+    return [
+        each if isinstance(each, str) else json.dumps(each) for each in found[: outbox.MAX_TRIES]
+    ]
 
 
 def _tries(documents: Iterable[bytes | str]) -> Iterator[Try]:

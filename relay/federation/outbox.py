@@ -16,15 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from relay.queues import keys
-
 ENVELOPE: Final = "_"
 ORIGIN: Final = "from"
 """Field: session key of the sender as text; empty where the relay made the message."""
 ACCOUNT: Final = "for"
 """Field: the account the entry is counted under."""
-DELIVERIES: Final = "n"
-"""Field, optional: how often the entry went through the outbox before it was put back."""
 
 TOTAL: Final = "total"
 """Field of the hash of an account; all others are numbers of source twins."""
@@ -35,6 +31,8 @@ MESSAGE_MASK: Final = (1 << MESSAGE_BITS) - 1
 ACCOUNT_SEPARATOR: Final = "_"
 SOURCE_SHARE: Final = 4
 """One source twin may use this part of an account."""
+MAX_TRIES: Final = 32
+"""Failed tries kept of one message, for the pages."""
 
 
 class Held(NamedTuple):
@@ -69,11 +67,6 @@ def account_of(relays: Iterable[str]) -> str:
 def source_of(origin: str) -> str:
     """The field a message is counted under, by its `ORIGIN`: its source twin, 0 for relays."""
     return origin.partition(":")[0] or "0"
-
-
-def held_key(account: str) -> str:
-    """The hash with the counts of an account."""
-    return keys.held(account)
 
 
 def pack(messages: int, size_bytes: int) -> int:

@@ -27,7 +27,6 @@ MAX_DEAD_BYTES: Final = 64 << 20
 """Memory of all dead letters; above it the older half goes."""
 REFUSED_AGAIN_S: Final = 1.0
 """Redis refused a script (it is loading, say): the next attempt."""
-MAX_TRIES: Final = 32
 TRIES_S: Final = 86_400
 
 
@@ -104,7 +103,7 @@ class Settler:
         for entry in entries:
             entry.tried = True
             names.append(keys.tries(shard, entry.id.decode()))
-        command = scripts.call("note_tries", names, document, MAX_TRIES, TRIES_S)
+        command = scripts.call("note_tries", names, document, outbox.MAX_TRIES, TRIES_S)
         self._pipe.submit(command, _ignore)
 
     def again(self) -> None:
@@ -149,7 +148,7 @@ class Settler:
             counts[shard] += len(entries)
             arguments += (stream, held, outbox.source_of(origin), len(entries))
             for entry in entries:
-                arguments += (entry.id, (entry.size_bytes << outbox.MESSAGE_BITS) + 1)
+                arguments += (entry.id, outbox.pack(1, entry.size_bytes))
         self._send(_Script(scripts.call("settle", list(index), *arguments), counts))
         if tried:
             self._pipe.submit(resp.command("DEL", *tried), _ignore)
