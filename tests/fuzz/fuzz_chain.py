@@ -15,6 +15,7 @@ from proto.chain.extrinsic import IMMORTAL, Extrinsic, Signed
 from proto.chain.headers import Header
 from proto.chain.twin import Entity, Twin
 from proto.identity.signing import KeyType
+from tests.fuzz.damage import damaged
 
 _STORED, _UPDATED = b"\x19\x0b", b"\x19\x0c"
 _TWINS = [
@@ -132,16 +133,5 @@ def _some(rng: random.Random, valid: list[bytes]) -> bytes:
     """Random bytes, or one of some good values, damaged in a few places."""
     if rng.random() < 0.2:
         return rng.randbytes(rng.randrange(300))
-    raw = bytearray(rng.choice(valid))
-    for _ in range(rng.randint(0, 3)):
-        at = rng.randrange(len(raw) + 1)
-        match rng.randrange(4):
-            case 0 if at < len(raw):
-                raw[at] ^= 1 << rng.randrange(8)
-            case 1:
-                raw[at:at] = rng.randbytes(rng.randint(1, 4))
-            case 2:
-                del raw[at : at + rng.randint(1, 4)]
-            case _:
-                del raw[at:]
-    return bytes(raw)
+    good = rng.choice(valid)
+    return damaged(rng, good, times=rng.randint(0, 3), longest_cut_bytes=4)

@@ -16,6 +16,7 @@ from proto.rmb.address import from_message
 from proto.rmb.errors import SignatureError
 from proto.rmb.inbound import examiner
 from proto.rmb.reasons import MessageReason
+from tests.fuzz.damage import damaged
 from tests.interop.recorded import recorded
 from tests.support.identities import TEST_DOMAIN
 from tests.support.rmb_pair import NOW, MemoryRelay, drain, make_peer
@@ -87,19 +88,8 @@ def _random_bytes(rng: random.Random) -> None:
 
 def _damaged(rng: random.Random) -> None:
     original, account = rng.choice(_RECORDED)
-    data = bytearray(original)
-    for _ in range(rng.randint(1, 3)):
-        at = rng.randrange(len(data) + 1)
-        match rng.randrange(4):
-            case 0 if at < len(data):
-                data[at] ^= 1 << rng.randrange(8)
-            case 1:
-                data[at:at] = rng.randbytes(rng.randint(1, 4))
-            case 2:
-                del data[at : at + rng.randint(1, 8)]
-            case _:
-                del data[at:]
-    envelope = _check(bytes(data))
+    data = damaged(rng, original, times=rng.randint(1, 3), longest_cut_bytes=8)
+    envelope = _check(data)
     if envelope is None:
         return
     before = challenge.challenge(pb.Envelope.FromString(original))

@@ -1,0 +1,22 @@
+"""Damage to bytes that were good, in places and ways of the generator's choice."""
+
+from __future__ import annotations
+
+import random
+
+
+def damaged(rng: random.Random, good: bytes, *, times: int, longest_cut_bytes: int) -> bytes:
+    """The bytes with some bits turned, bytes put in, left out, or cut off at the end."""
+    data = bytearray(good)
+    for _ in range(times):
+        at = rng.randrange(len(data) + 1)
+        match rng.randrange(4):
+            case 0 if at < len(data):
+                data[at] ^= 1 << rng.randrange(8)
+            case 1:
+                data[at:at] = rng.randbytes(rng.randint(1, 4))
+            case 2:
+                del data[at : at + rng.randint(1, longest_cut_bytes)]
+            case _:
+                del data[at:]
+    return bytes(data)
