@@ -22,7 +22,6 @@ from relay.queues import keys
 logger = logging.getLogger(__name__)
 
 VERSION: Final = "version"
-LIMIT: Final = "limit"
 BAN_PREFIX: Final = "ban:"
 LIMIT_PREFIX: Final = "limit:"
 KICK_PREFIX: Final = "kick:"

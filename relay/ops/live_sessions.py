@@ -77,18 +77,6 @@ def find(client: Redis, search: str = "") -> LivePage:
     return LivePage(sessions, int(client.hlen(keys.SESSIONS)))
 
 
-def live_epochs(client: Redis, texts: Iterable[str]) -> dict[str, int]:
-    """The epochs of those of these sessions that are held now."""
-    names = list(texts)
-    if not names:
-        return {}
-    values = client.hmget(keys.SESSIONS, names)
-    entries = (
-        _read(name, value) for name, value in zip(names, values, strict=True) if value is not None
-    )
-    return {entry.text: entry.epoch for entry in entries if entry is not None}
-
-
 def _entries(client: Redis, search: str) -> Iterator[tuple[bytes | str, bytes | str]]:
     exact = client.hget(keys.SESSIONS, search) if search else None
     if exact is not None:

@@ -41,10 +41,6 @@ STOP_S = 10.0
 """How long a stop waits for sessions to give up their keys after the drain."""
 
 
-class SchemaError(Exception):
-    """Redis holds the keys of a newer release."""
-
-
 class Runtime:
     """One relay worker with its twins, its history and its share of the channel layer."""
 
