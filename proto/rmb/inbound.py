@@ -11,7 +11,7 @@ acted upon), who is connected, and which relays a twin names; see `routing.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -33,6 +33,9 @@ A plain tuple, to be unpacked: a named one costs a tenth more of the whole exami
 """
 
 _parse = pb.Envelope.FromString
+
+COPIED_BYTES: Final = 4096
+"""Reading a payload copies it: above this, a look at uid, tags and relays is cheaper."""
 
 
 def examiner(origin: SessionKey, bounds: Bounds = DEFAULT_BOUNDS) -> Callable[[bytes], Examined]:
@@ -60,7 +63,10 @@ def examiner(origin: SessionKey, bounds: Bounds = DEFAULT_BOUNDS) -> Callable[[b
         size_bytes = len(raw)
         if not size_bytes or (
             size_bytes > unchecked_bytes
-            and size_bytes - len(envelope.plain or envelope.cipher) > unchecked_bytes
+            and (
+                size_bytes > COPIED_BYTES
+                or size_bytes - len(envelope.plain or envelope.cipher) > unchecked_bytes
+            )
         ):
             refusal = _judge_size(envelope, raw, bounds)
             if refusal is not None:

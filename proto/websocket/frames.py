@@ -314,6 +314,15 @@ def binary_frames(payloads: list[bytes]) -> bytes:
     return b"".join(parts)
 
 
+def frame_parts(payloads: list[bytes]) -> list[bytes]:
+    """The same in pieces, header and payload in turn, to be written without a copy."""
+    parts: list[bytes] = []
+    for payload in payloads:
+        parts.append(frame_header(len(payload)))
+        parts.append(payload)
+    return parts
+
+
 def framed_bytes(payloads: list[bytes]) -> int:
     """Size of `binary_frames(payloads)`."""
     return sum(len(payload) + len(frame_header(len(payload))) for payload in payloads)

@@ -89,6 +89,8 @@ SIZE_LOOK_S: Final = 0.1
 """How long an answer about a queue's memory is used: the overshoot is what arrives meanwhile."""
 EXPIRE_S: Final = 60.0
 """How often a stream's EXPIRE is renewed while messages arrive."""
+GATHERED_BYTES: Final = 4096
+"""Messages of this size on average are not copied into one piece: the kernel gathers them."""
 SHARE_FROM: Final = 64
 """Messages in a queue from which on it is counted how many each source has in it: a queue that
 its holder empties at once, on another worker, never gets there and costs no counting."""
@@ -101,8 +103,8 @@ def encode(
     policy: QueuePolicy,
     now: float,
     dropped: Callable[[Destination, int], None],
-) -> bytes:
-    """Writes a batch as one MULTI.
+) -> bytes | list[bytes]:
+    """Writes a batch as one MULTI, in one piece or, where its messages are large, in many.
 
     The replies in its EXEC come in this order: one id per item, then one reply per entry of
     `batch.handlers`. Which sessions are held here is decided now: a key that is not gets its wake
@@ -146,6 +148,8 @@ def encode(
     batch.handlers = handlers
     batch.commands = len(batch.items) + len(handlers) + 1
     batch.encoded_at = now
+    if batch.size_bytes >= GATHERED_BYTES * len(batch.items) > 0:
+        return parts
     return b"".join(parts)
 
 

@@ -46,7 +46,8 @@ class _Link(asyncio.Protocol):
         self.waiting: deque[list[Any]] = deque()  # [replies to skip, callback, first error]
         self.transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self._gathered: list[bytes] = []
+        self._gathered: list[bytes] = []  # of this turn, not yet written
+        self._in_pieces = False  # they are too large to be copied into one
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -77,13 +78,18 @@ class _Link(asyncio.Protocol):
             waiting.popleft()
             head[1](head[2] if head[2] is not None else reply)
 
-    def write(self, payload: bytes, at_once: bool) -> None:
+    def write(self, payload: bytes | list[bytes], at_once: bool) -> None:
         """Writes commands in the order of the calls, at the end of this turn of the loop."""
         gathered = self._gathered
-        gathered.append(payload)
+        first = not gathered
+        if isinstance(payload, bytes):
+            gathered.append(payload)
+        else:
+            gathered += payload
+            self._in_pieces = True
         if at_once:
             self._flush()
-        elif len(gathered) == 1:
+        elif first:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
@@ -91,9 +97,12 @@ class _Link(asyncio.Protocol):
         transport = self.transport
         # What waits on a connection that ends is told `LinkLost`; uvloop's refuses writes then.
         if gathered and transport is not None and not transport.is_closing():
-            payload = gathered[0] if len(gathered) == 1 else b"".join(gathered)
-            gathered.clear()
-            transport.write(payload)
+            self._gathered = []
+            if self._in_pieces:
+                self._in_pieces = False
+                transport.writelines(gathered)
+            else:
+                transport.write(gathered[0] if len(gathered) == 1 else b"".join(gathered))
 
     def connection_lost(self, exc: Exception | None) -> None:
         waiting, self.waiting = self.waiting, deque()
@@ -156,7 +165,12 @@ class RedisPipe:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def submit(
-        self, payload: bytes, callback: Callback, skip: int = 0, *, at_once: bool = False
+        self,
+        payload: bytes | list[bytes],
+        callback: Callback,
+        skip: int = 0,
+        *,
+        at_once: bool = False,
     ) -> None:
         """Writes a request.
 
@@ -164,7 +178,7 @@ class RedisPipe:
         log-ins makes four small requests for each.
 
         Args:
-            payload: one or more encoded commands.
+            payload: one or more encoded commands; large ones in pieces, so that none is copied.
             callback: called once, with the last reply, with the first error among the skipped
                 ones, or with `LinkLost`.
             skip: how many replies come before the one that counts.

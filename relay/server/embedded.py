@@ -33,6 +33,11 @@ MAX_SOCKET_PATH_BYTES: Final = 99
 FORMER_RUN_ENDS_S: Final = 20.0
 """How long a start waits for the processes of a run whose parent is gone already."""
 
+REWRITE_OPTIONS: Final = ("--auto-aof-rewrite-min-size", "1gb")
+"""A rewrite of the append-only file stops the server for a tenth of a second (it waits for the disk
+twice), and large messages make 64 MiB, the server's own bound, many times a second. What is in the
+file is gone from the queues for the most part: 1 GiB of it is read at a start in some seconds."""
+
 _LOCK_POLL_S: Final = 0.1
 _PATH_PROGRAMS: Final = ("valkey-server", "redis-server")
 
@@ -165,7 +170,7 @@ def server_command(program: str, data_dir: Path, path: Path) -> list[str]:
         program,
         *("--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700"),
         *("--dir", str(folder), "--logfile", str(folder / "server.log"), "--daemonize", "no"),
-        *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+        *("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", *REWRITE_OPTIONS),
         *("--maxmemory-policy", "noeviction"),
     ]
 

@@ -23,6 +23,7 @@ from proto.websocket.frames import (
     binary_frames,
     close_frame,
     close_payload,
+    frame_parts,
     framed_bytes,
     pong_frame,
 )
@@ -35,6 +36,8 @@ from relay.server.socket import Receiver
 FULL_READ_BYTES: Final = 256_000
 """A read of that size leaves more in the kernel. uvloop reads up to 32 such pieces in one turn of
 the loop, which may take seconds; others are let in after each."""
+GATHERED_BYTES: Final = 4096
+"""From this size on the kernel gathers header and payload: a copy costs more than two pieces."""
 LINGER_LOOK_S: Final = 0.02  # between two looks at the kernel queue of a discarded connection
 
 
@@ -200,9 +203,14 @@ class FrameProtocol(asyncio.Protocol):
             self._discarded_bytes += size
             self.written += size
             return self.written
-        data = binary_frames(payloads)
-        self.written += len(data)
-        self._transport.write(data)
+        if len(payloads[0]) >= GATHERED_BYTES:
+            # The messages of one session are mostly of one kind: the first tells.
+            self.written += framed_bytes(payloads)
+            self._transport.writelines(frame_parts(payloads))
+        else:
+            data = binary_frames(payloads)
+            self.written += len(data)
+            self._transport.write(data)
         return self.written
 
     def buffered_bytes(self) -> int:

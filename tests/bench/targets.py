@@ -23,6 +23,7 @@ from pathlib import Path
 
 import psutil
 
+from relay.server.embedded import REWRITE_OPTIONS
 from tests.bench import twins as bench_twins
 from tests.bench.layout import on_cores
 from tests.support.redis_servers import RedisServer, free_port, start_valkey
@@ -152,7 +153,7 @@ def relay(
     folder = Path(tempfile.mkdtemp(prefix="rmbb-"))
     append_fsync = None if options.append_only == "no" else options.append_only
     with on_cores(cores):
-        redis = start_valkey(folder / "redis", append_fsync=append_fsync)
+        redis = start_valkey(folder / "redis", *REWRITE_OPTIONS, append_fsync=append_fsync)
     try:
         port = options.port or free_port()
         data = folder / "data"

@@ -66,6 +66,22 @@ async def test_own_messages_come_back(relay: RelayProcess) -> None:
         assert (await alone.receive()).plain == b"to myself"
 
 
+async def test_messages_of_every_size_in_one_batch_arrive_whole_and_in_order(
+    relay: RelayProcess,
+) -> None:
+    """Large ones are handed to the kernel in pieces, small ones copied into one."""
+    sizes = [1, 20_000, 300, 4_096, 700_000, 5_000, 0, 70_000] * 5
+    payloads = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    one, two = fresh_twins(2)
+    async with session(relay.url, one) as here, session(relay.url, two) as there:
+        await asyncio.gather(*(here.request(there.key, payload) for payload in payloads))
+        got = [envelope.plain for envelope in await there.receive_many(len(payloads))]
+        assert [(len(each), each[:1]) for each in got] == [
+            (len(each), each[:1]) for each in payloads
+        ]
+        assert got == payloads
+
+
 async def test_answers_find_the_session_that_asked(relay_pair: RelayProcess) -> None:
     one, two = fresh_twins(2)
     async with (

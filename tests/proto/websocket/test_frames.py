@@ -16,6 +16,7 @@ from proto.websocket.frames import (
     close_frame,
     close_payload,
     frame_header,
+    frame_parts,
     framed_bytes,
     pong_frame,
     sendable,
@@ -31,6 +32,7 @@ def test_binary_frame_as_the_library_writes_it(size: int) -> None:
     theirs = Frame(Opcode.BINARY, payload).serialize(mask=False)
     assert binary_frames([payload]) == theirs
     assert binary_frames([payload, b"", payload]) == theirs + b"\x82\x00" + theirs
+    assert b"".join(frame_parts([payload, b""])) == theirs + b"\x82\x00"
     assert framed_bytes([payload, b""]) == len(theirs) + 2
     assert frame_header(size) + payload == theirs
 
