@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from proto.rmb.reasons import MessageReason
+
 SUCCESS: Final = "success"
 """Messages a relay took."""
 ERROR: Final = "error"
@@ -38,7 +40,7 @@ def field(name: str, label: str) -> str:
 
 
 class Tally:
-    """What one drainer has counted and not yet stored."""
+    """What the drainers of one process have counted and not yet stored."""
 
     __slots__ = ("_counts",)
 
@@ -63,10 +65,9 @@ class Tally:
         counts, self._counts = self._counts, {}
         return counts
 
-    def put_back(self, counts: dict[str, int]) -> None:
-        """What was taken and could not be stored."""
-        for name, count in counts.items():
-            self._add(name, count)
+    def dropped(self, reason: MessageReason) -> None:
+        """A message was given up."""
+        self._add(field(DROPPED, reason.value), 1)
 
     def _add(self, name: str, count: int) -> None:
         self._counts[name] = self._counts.get(name, 0) + count

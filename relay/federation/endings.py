@@ -85,7 +85,7 @@ class Endings:
         except (DecodeError, AddressError, BoundError):
             reason = reason or MessageReason.UNPARSABLE
         if reason is not None:
-            self._sender.count_end(reason)
+            self._sender.tally.dropped(reason)
         self._window.gone(entry)
         why = reason.value if reason is not None else ""
         self._sender.settler.finish(self._shard, entry, why, notice, deliver_to)

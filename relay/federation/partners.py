@@ -82,6 +82,7 @@ class Partners:
         clock: Callable[[], float],
         random: Callable[[], float],
         batch: bool,
+        tally: Tally,
     ) -> None:
         """
         Args:
@@ -89,6 +90,7 @@ class Partners:
             clock: unix seconds.
             random: a number from 0 up to 1.
             batch: use the batch form where it is offered.
+            tally: counts what relays answered.
         """
         self._pipe = pipe
         self._clock = clock
@@ -96,7 +98,7 @@ class Partners:
         self._use_batch = batch
         self._partners: dict[str, Partner] = {}
         self._version: Any = None
-        self._tally = Tally()
+        self._tally = tally
 
     def get(self, domain: str) -> Partner:
         """The relay of that domain; see that it is `loaded` before it is used."""
@@ -133,13 +135,13 @@ class Partners:
         partner.setbacks.succeeded()
         self._send("HDEL", keys.partner(partner.domain), "retry_at", "failures")
 
-    def failed(self, partner: Partner, started: float, why: str, wait_s: float = 0.0) -> bool:
-        """A try failed; whether that was news."""
+    def failed(self, partner: Partner, started: float, why: str, wait_s: float) -> None:
+        """A try failed."""
         partner.changed = True
         self._tally.failed(partner.domain)
         now = self._clock()
         if not partner.setbacks.failed(started, now, self._random, wait_s):
-            return False
+            return
         fields: dict[str, str | int] = {
             "failures": partner.setbacks.failures,
             "retry_at": f"{partner.setbacks.retry_at:.3f}",
@@ -148,7 +150,6 @@ class Partners:
         }
         pairs = [part for pair in fields.items() for part in pair]
         self._send("HSET", keys.partner(partner.domain), *pairs)
-        return True
 
     def declined(self, partner: Partner) -> None:
         """It did not want a message now; it works."""
@@ -199,8 +200,6 @@ class Partners:
                 success_at, latency = f"{partner.success_at:.3f}", f"{partner.latency_ms:.2f}"
                 self._send("HSET", name, "last_success", success_at, "latency_ms", latency)
             partner.accepted = 0
-        for field, count in self._tally.take().items():
-            self._send("HINCRBY", keys.FEDERATION_COUNTERS, field, count)
 
     async def _read(self, partner: Partner) -> None:
         pipe, setbacks = self._pipe, partner.setbacks

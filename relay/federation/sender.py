@@ -49,8 +49,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
 from proto.federation import batch
-from proto.rmb.reasons import MessageReason
-from relay.federation.counters import DROPPED, field
+from relay.federation.counters import Tally
 from relay.federation.destination import Destination
 from relay.federation.http_client import HttpClient
 from relay.federation.partners import MAX_PARTNERS, Partners
@@ -132,6 +131,7 @@ class Sender:
         headers: of every request.
         relay_id: under which other relays remember deliveries.
         own_domains: those of this relay.
+        tally: counts what became of messages.
     """
 
     def __init__(
@@ -172,7 +172,8 @@ class Sender:
         self.twins = TwinCache(
             source, self._redis, life_s=options.twins_s, unknown_s=options.unknown_s
         )
-        self.partners = Partners(self.pipe, self.clock, self.random, options.batch)
+        self.tally = Tally()
+        self.partners = Partners(self.pipe, self.clock, self.random, options.batch, self.tally)
         self.ranks = Ranks(self.pipe.submit, options.ranker_period_s, random.shuffle)
         self.http = HttpClient(
             resolver or PublicResolver(options.allow_private),
@@ -186,7 +187,6 @@ class Sender:
         self._due: list[Destination] = []
         self._shards: set[Shard] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ends: dict[MessageReason, int] = {}
         self._twins_version: Any = None
 
     async def start(self) -> None:
@@ -260,10 +260,6 @@ class Sender:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    def count_end(self, reason: MessageReason) -> None:
-        """A message was given up."""
-        self._ends[reason] = self._ends.get(reason, 0) + 1
-
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -291,14 +287,10 @@ class Sender:
     def _flush(self) -> None:
         """Writes the figures."""
         self.partners.flush()
-        for reason, count in self._ends.items():
+        for field, count in self.tally.take().items():
             self.pipe.submit(
-                resp.command(
-                    "HINCRBY", keys.FEDERATION_COUNTERS, field(DROPPED, reason.value), count
-                ),
-                _ignore,
+                resp.command("HINCRBY", keys.FEDERATION_COUNTERS, field, count), _ignore
             )
-        self._ends = {}
 
 
 async def _nothing() -> None:
