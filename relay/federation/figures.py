@@ -11,7 +11,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from relay.federation import counters, live
 from relay.ops.metric_names import series
-from relay.ops.redis_client import text
+from relay.ops.redis_client import number, text
 from relay.queues import keys
 
 MAX_RELAYS: Final = 1000
@@ -77,7 +77,7 @@ def _figures(
     counts: dict[str, dict[str, float]] = {}
     for name, value in counted.items():
         kind, _, label = text(name).partition(counters.SEPARATOR)
-        counts.setdefault(kind, {})[label] = live.number(value)
+        counts.setdefault(kind, {})[label] = number(value)
     figures: dict[str, float] = {"federation_dead_letters": float(dead)}
     for metric, kind in (
         ("federation_message_success", counters.SUCCESS),
@@ -93,7 +93,7 @@ def _figures(
         figures[series("federation_outbox_messages", shard=str(shard))] = float(head.length)
         figures[series("federation_outbox_oldest_seconds", shard=str(shard))] = max(0.0, age_s)
     for relay, stored in retry_at.items():
-        left_s = max(0.0, live.number(stored) - moment)
+        left_s = max(0.0, number(stored) - moment)
         figures[series("federation_backoff_seconds", relay=relay)] = left_s
     return figures
 

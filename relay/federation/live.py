@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from redis import Redis
 
 from relay.federation import outbox, scripts
 from relay.federation.outbox import Held
-from relay.ops.redis_client import text
+from relay.ops.redis_client import number, text
 from relay.queues import keys
 
 HEADS: Final = 200
@@ -129,15 +128,6 @@ def read_heads(reply: Iterable[Sequence[Any]]) -> list[ShardHeads]:
 def stored_at(entry_id: str) -> float:
     """Unix time a stream entry was added, by its id."""
     return number(entry_id.partition("-")[0]) / 1000
-
-
-def number(value: bytes | str | None) -> float:
-    """A stored figure; what is none reads as 0, so that one bad field does not take a page away."""
-    try:
-        found = float(value or 0)
-    except ValueError:
-        return 0.0
-    return found if math.isfinite(found) else 0.0
 
 
 def _state(

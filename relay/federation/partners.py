@@ -17,6 +17,7 @@ from typing import Any, Final
 from proto.federation.delivery import Setbacks
 from relay.federation.counters import Tally
 from relay.ops.control import RELAY_PREFIX
+from relay.ops.redis_client import number
 from relay.queues import keys, resp
 from relay.queues.pipe import RedisPipe
 
@@ -213,27 +214,19 @@ class Partners:
         words = (flags or b"").split()
         partner.paused, partner.blocked = b"paused" in words, b"blocked" in words
         if not partner.loaded:
-            partner.latency_ms = _number(state.get(b"latency_ms"))
-            partner.success_at = _number(state.get(b"last_success"))
+            partner.latency_ms = number(state.get(b"latency_ms"))
+            partner.success_at = number(state.get(b"last_success"))
         partner.loaded = True
         if before != (setbacks.failures, setbacks.retry_at):
             return  # something happened meanwhile: what was read is older
-        failures, now = int(_number(state.get(b"failures"))), self._clock()
-        setbacks.stored(failures, _number(state.get(b"retry_at")), now)
-        if failures and _number(state.get(b"heard")) > _number(state.get(b"last_failure")):
+        failures, now = int(number(state.get(b"failures"))), self._clock()
+        setbacks.stored(failures, number(state.get(b"retry_at")), now)
+        if failures and number(state.get(b"heard")) > number(state.get(b"last_failure")):
             self.works(partner)
 
     def _send(self, *arguments: resp.Argument) -> None:
         """What is lost with a connection is a second's worth of figures."""
         self._pipe.submit(resp.command(*arguments), _ignore)
-
-
-def _number(value: bytes | None) -> float:
-    try:
-        found = float(value or 0)
-    except ValueError:
-        return 0.0
-    return found if math.isfinite(found) else 0.0
 
 
 def _ignore(reply: Any) -> None:

@@ -7,6 +7,7 @@ wait, and it fails after seconds instead of waiting for ever.
 from __future__ import annotations
 
 import functools
+import math
 
 from django.conf import settings
 from redis import Redis
@@ -29,6 +30,15 @@ def client() -> Redis:
 def text(reply: bytes | str) -> str:
     """A reply as text; bytes that are none are shown as such."""
     return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
+
+
+def number(value: bytes | str | None) -> float:
+    """A stored figure; what is none reads as 0, so that one bad field does not take a page away."""
+    try:
+        found = float(value or 0)
+    except ValueError:
+        return 0.0
+    return found if math.isfinite(found) else 0.0
 
 
 @functools.lru_cache(maxsize=4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any, TypeGuard
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from relay.ops.redis_client import text
+from relay.ops.redis_client import number, text
 from relay.queues import keys
 
 # A heartbeat comes each second; one this old is on its way to its end after 30 s.
@@ -97,12 +96,12 @@ def read_worker(boot_id: str, raw: Mapping[Any, Any]) -> WorkerState:
     return WorkerState(
         boot_id=boot_id,
         slot=fields.get("slot", ""),
-        pid=int(_number(fields.get("pid"))),
+        pid=int(number(fields.get("pid"))),
         host=fields.get("host", ""),
-        started=_number(fields.get("started")),
-        heartbeat=_number(fields.get("heartbeat")),
-        sessions=int(_number(fields.get("sessions"))),
-        loop_lag_ms=_number(fields.get("loop_lag_ms")),
+        started=number(fields.get("started")),
+        heartbeat=number(fields.get("heartbeat")),
+        sessions=int(number(fields.get("sessions"))),
+        loop_lag_ms=number(fields.get("loop_lag_ms")),
         state=fields.get("state", ""),
         metrics=_metrics(fields.get("metrics", "")),
     )
@@ -120,11 +119,3 @@ def _metrics(document_text: str) -> dict[str, float]:
 
 def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, float) or (type(value) is int and abs(value) < _EXACT)
-
-
-def _number(digits: str | None) -> float:
-    try:
-        value = float(digits or 0)
-    except ValueError:
-        return 0.0
-    return value if math.isfinite(value) else 0.0

@@ -18,7 +18,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from chain.client import Head
 from relay.ops.metric_names import series
-from relay.ops.redis_client import text
+from relay.ops.redis_client import number, text
 from relay.queues import keys
 
 SILENT_S: Final = 30.0
@@ -163,7 +163,7 @@ def _state(chain: Any, followed: int, imported: Any, importing: int) -> ChainSta
         url=raw.get("url", ""),
         # Reported once a second, so the tip may be ahead of it.
         head_height=max(_whole(raw.get("head_height")), tip.height if tip else 0),
-        head_at=_number(raw.get("head_at")),
+        head_at=number(raw.get("head_at")),
         error=raw.get("error", ""),
         leased=bool(followed),
         by=raw.get("by", ""),
@@ -181,8 +181,8 @@ def _state(chain: Any, followed: int, imported: Any, importing: int) -> ChainSta
             height=_whole(raw.get("height")),
             twins=_whole(raw.get("twins")),
             newest_id=_whole(raw.get("newest_id")),
-            began=_number(raw.get("began")),
-            ended=_number(raw.get("ended")),
+            began=number(raw.get("began")),
+            ended=number(raw.get("ended")),
             error=raw.get("error", ""),
         ),
     )
@@ -194,14 +194,7 @@ def _tip(raw: Mapping[str, str]) -> Head | None:
 
 
 def _whole(digits: str | None) -> int:
-    return int(_number(digits))
-
-
-def _number(digits: str | None) -> float:
-    try:
-        return float(digits or 0)
-    except ValueError:
-        return 0.0
+    return int(number(digits))
 
 
 def _hex(digits: str | None) -> bytes:
