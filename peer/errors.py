@@ -2,11 +2,13 @@
 
 PeerError
 |- TwinsAwayError        no source of twins can say whether a twin exists
+|- ConnectError          a client could not begin: no twin of its own, or no relay
 |- SendExpiredError      no relay took a message before it expired
 `- CallError             a request of ours has no answer that can be used
+   |- TwinNotFoundError  there is no such twin
    |- RemoteError        the twin that was asked answered with an error
    |- RelayError         a relay could not deliver it, or would not
-   |- UnansweredError    nobody answered in time
+   |- ExpiredError       nobody answered in time
    `- UnverifiedError    the answer is not from the twin that was asked
 """
 
@@ -23,12 +25,28 @@ class TwinsAwayError(PeerError):
     """Nobody who knows twins can be asked now: nothing is said of whether one exists."""
 
 
+class ConnectError(PeerError):
+    """A client could not begin: its key belongs to no twin, or no relay let it in."""
+
+
 class SendExpiredError(PeerError):
     """No relay took a message before it expired; its text says what was wrong with each."""
 
 
 class CallError(PeerError):
     """A request of ours has no answer that can be used."""
+
+
+class TwinNotFoundError(CallError):
+    """There is no twin with the id that was asked.
+
+    Attributes:
+        twin: the id.
+    """
+
+    def __init__(self, twin: int) -> None:
+        super().__init__(f"there is no twin {twin}")
+        self.twin = twin
 
 
 class RemoteError(CallError):
@@ -51,7 +69,7 @@ class RelayError(CallError):
     """A relay could not deliver the request, or would not; its text is the relay's."""
 
 
-class UnansweredError(CallError, TimeoutError):
+class ExpiredError(CallError, TimeoutError):
     """Nobody answered in time; the request may have been carried out all the same."""
 
 

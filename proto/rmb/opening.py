@@ -19,7 +19,7 @@ from proto.rmb import challenge, stamp
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import from_message
 from proto.rmb.errors import EnvelopeError, ExpiredError, NotEnvelopeError, UnknownTwinError
-from proto.rmb.sealing import PeerTwin, Sealer
+from proto.rmb.sealing import PublicKeys, Sealer
 
 
 def parse(data: bytes) -> pb.Envelope:
@@ -53,7 +53,7 @@ def is_from_relay(envelope: pb.Envelope) -> bool:
 
 
 def open_envelope(
-    envelope: pb.Envelope, sender: PeerTwin | None, sealer: Sealer, now: int
+    envelope: pb.Envelope, sender: PublicKeys | None, sealer: Sealer, now: int
 ) -> bytes:
     """Checks an envelope of another peer; returns its payload, decrypted.
 
@@ -80,7 +80,7 @@ def open_envelope(
 def rejection(
     request: pb.Envelope,
     error: EnvelopeError,
-    asker: PeerTwin | None,
+    asker: PublicKeys | None,
     sealer: Sealer,
     now: int,
 ) -> bytes | None:

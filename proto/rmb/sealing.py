@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from proto.identity.agreement import EncryptionKey
 from proto.identity.errors import AgreementError
@@ -25,13 +25,20 @@ def new_uid(random: Callable[[int], bytes]) -> str:
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-class PeerTwin(NamedTuple):
-    """What a peer needs to know of another twin.
+class PublicKeys(Protocol):
+    """What a peer needs to know of another twin."""
 
-    Attributes:
-        account: its public signing key.
-        pk: its public encryption key; None: payloads to and from it are plain.
-    """
+    @property
+    def account(self) -> bytes:
+        """Its public signing key."""
+
+    @property
+    def pk(self) -> bytes | None:
+        """Its public encryption key; None: payloads to and from it are plain."""
+
+
+class PeerTwin(NamedTuple):
+    """Another twin's `PublicKeys` and nothing else."""
 
     account: bytes
     pk: bytes | None = None
@@ -73,7 +80,7 @@ class Sealer:
         self,
         envelope: pb.Envelope,
         payload: bytes | None,
-        receiver: PeerTwin | None,
+        receiver: PublicKeys | None,
         now: int,
         expiration_s: int,
     ) -> bytes:
@@ -100,7 +107,7 @@ class Sealer:
         challenge.sign(envelope, self._key)
         return envelope.SerializeToString()
 
-    def unseal(self, envelope: pb.Envelope, sender: PeerTwin) -> bytes:
+    def unseal(self, envelope: pb.Envelope, sender: PublicKeys) -> bytes:
         """Returns the payload, decrypted.
 
         Raises:
