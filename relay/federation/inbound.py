@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proto.federation import batch
 from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
+from proto.federation.domains import MAX_DOMAIN_BYTES
 from proto.federation.errors import BatchBound, BatchError
 from proto.limits.bucket import TokenBuckets
 from proto.rmb.reasons import MessageReason
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SINGLE_PATH: Final = "/"
-MAX_DOMAIN_BYTES: Final = 260
-"""A host name and a port."""
 STOP_S: Final = 3.0
 """How long a stop waits for requests that are being decided."""
 

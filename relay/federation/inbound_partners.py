@@ -17,8 +17,8 @@ import socket
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import urlsplit
 
+from proto.federation import domains
 from relay.queues import keys, resp
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class InboundPartners:
 async def _resolve(domain: str) -> frozenset[str]:
     """The addresses of a domain, which may have a port."""
     try:
-        host = urlsplit(f"//{domain}").hostname or ""
+        host = domains.parse(domain).host
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
         return frozenset(str(ipaddress.ip_address(entry[4][0])) for entry in found)
     except (OSError, ValueError) as error:
