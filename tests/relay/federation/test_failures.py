@@ -300,7 +300,7 @@ async def test_the_source_of_twins_is_away_for_a_while(out: Outgoing) -> None:
         out.twins.away = True
         out.put(9, "waits")
         await out.start(1)
-        await asyncio.sleep(0.2)
+        await out.twins.asked_times(2)
         assert not other.requests and not out.dead()
         out.twins.away = False
         await until(lambda: other.uids == ["waits"])
