@@ -12,6 +12,7 @@ from relay.federation import dead_letters
 from relay.queues import keys
 from tests.relay.federation.conftest import ASKER, Make, Outgoing, until
 from tests.support.envelopes import request, response
+from tests.support.federation_client import decide
 from tests.support.partner_server import partner
 from tests.support.redis_servers import RedisServer, free_port
 
@@ -187,7 +188,7 @@ async def test_dead_letters_are_bounded_in_bytes(out: Outgoing) -> None:
 async def test_mail_for_blocked_relays_is_refused(out: Outgoing) -> None:
     async with partner() as other:
         twin = out.twin(9, other.domain)
-        out.client.hset(keys.CONTROL, mapping={f"relay:{other.domain}": "blocked", "version": 1})
+        decide(out.server, other.domain, "blocked")
         out.put(twin, FIRST)
         await out.start(1)
         await until(out.empty)
@@ -198,13 +199,12 @@ async def test_mail_for_blocked_relays_is_refused(out: Outgoing) -> None:
 async def test_mail_for_paused_relays_waits(out: Outgoing) -> None:
     async with partner() as other:
         twin = out.twin(9, other.domain)
-        out.client.hset(keys.CONTROL, mapping={f"relay:{other.domain}": "paused", "version": 1})
+        decide(out.server, other.domain, "paused")
         out.put(twin, FIRST)
         await out.start(1)
         await asyncio.sleep(0.3)
         assert not other.requests
-        out.client.hdel(keys.CONTROL, f"relay:{other.domain}")
-        out.client.hincrby(keys.CONTROL, "version", 1)
+        decide(out.server, other.domain, "")
         await until(lambda: other.uids == [FIRST])
 
 
