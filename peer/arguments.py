@@ -1,7 +1,7 @@
 """Command lines of the peer's programs: what they share.
 
-A mistake on the command line is one line on standard error and exit code 2; it names the option, and
-the nearest one where there is none of that name. Option names are not shortened: an option that
+A mistake on the command line is one line on standard error and exit code 2; it names the option,
+and the nearest one where there is none of that name. Option names are not shortened: an option that
 comes later would change what a short form means.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 from collections.abc import Sequence
 from typing import Final, NoReturn
 from urllib.parse import urlsplit
@@ -36,6 +37,8 @@ MAX_RELAYS: Final = 4
 
 MAX_URL_CHARS: Final = 1024
 
+_CHOICE: Final = re.compile(r"invalid choice: .* \(choose from (?=[^(]*\)$)", re.DOTALL)
+
 
 class UsageError(Exception):
     """A bad option; the text is for whoever typed it."""
@@ -45,7 +48,8 @@ class Parser(argparse.ArgumentParser):
     """Raises `UsageError` instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
+        # What was given is not repeated: it may be a word of a secret that was not quoted.
+        raise UsageError(_CHOICE.sub("must be one of ", message).removesuffix(")"))
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Read a command line.
@@ -60,11 +64,10 @@ class Parser(argparse.ArgumentParser):
 
     def _explain(self, argument: str) -> str:
         if not argument.startswith("-"):
-            return f"unexpected argument {argument!r:.60} (see --help)"
+            return "an argument too many (see --help): is a text with spaces not in quotes?"
         name = argument.partition("=")[0]
         known = [text for action in self._actions for text in action.option_strings]
         nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-        # Only the name: the value may be a secret.
         hint = f"; did you mean {nearest[0]}?" if nearest else " (see --help)"
         return f"unknown option {name:.60}{hint}"
 
@@ -88,11 +91,16 @@ def secret(text: str | None, file: str | None) -> str:
         UsageError: there is none, or it cannot be read. The text never repeats it.
     """
     if text is None and file is None:
-        file = os.environ.get(SECRET_FILE_VARIABLE) or None
-        if file is not None and os.environ.get(SECRET_VARIABLE):
-            raise UsageError(f"{SECRET_VARIABLE} and {SECRET_FILE_VARIABLE} are set: only one of them")
+        file, there = os.environ.get(SECRET_FILE_VARIABLE), os.environ.get(SECRET_VARIABLE)
+        if file and there:
+            raise UsageError(f"{SECRET_VARIABLE}, {SECRET_FILE_VARIABLE}: only one of them")
+        if not file and not there:
+            raise UsageError(
+                "no secret: give --secret-file or --mnemonic, "
+                f"or set {SECRET_VARIABLE} or {SECRET_FILE_VARIABLE}"
+            )
     try:
-        return read_secret(text, file, SECRET_VARIABLE)
+        return read_secret(text, file or None, SECRET_VARIABLE)
     except SecretError as error:
         raise UsageError(str(error)) from None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import secrets
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from peer.cli.session import Session
 from peer.identity import Identity
 from proto.identity import ss58
 
-ENTROPY_BYTES: Final = {12: 16, 24: 32}
+WORDS: Final = (12, 24)
 
 HELP: Final = "show the public keys of a secret, or make a new one"
 EPILOG: Final = """\
@@ -26,8 +25,8 @@ examples:
   rmb keys --new                     # 12 words, shown once
   rmb keys --new --out secret        # into a file that only you can read
 
-The account is what a twin is found by on the chain, the pk what others encrypt with. Whoever has the
-secret is the twin: it is shown only when it has just been made, and without --out.
+The account is what a twin is found by on the chain, the pk what others encrypt with. Whoever has
+the secret is the twin: it is shown only when it has just been made, and without --out.
 """
 
 
@@ -36,7 +35,7 @@ def add(verbs: Any) -> None:
     parser: argparse.ArgumentParser = verbs.add_parser("keys", help=HELP, epilog=EPILOG)
     parser.add_argument("--new", action="store_true", help="make a new secret")
     parser.add_argument(
-        "--words", type=int, choices=tuple(ENTROPY_BYTES), default=12, help="of a new secret"
+        "--words", type=int, choices=WORDS, default=WORDS[0], help="of a new secret"
     )
     parser.add_argument("--out", metavar="FILE", help="write the new secret there; must not exist")
 
@@ -48,7 +47,7 @@ async def run(options: argparse.Namespace, session: Session) -> int:
     if not options.new:
         output.show(_fields(session.identity), session.json)
         return 0
-    words: str = bip39.bip39_entropy_to_mnemonic(list(secrets.token_bytes(ENTROPY_BYTES[options.words])), "en")
+    words: str = bip39.bip39_generate(options.words, "en")
     key_type = arguments.key_type(getattr(options, "key_type", "sr25519"))
     fields = _fields(arguments.identity(words, key_type))
     if options.out:

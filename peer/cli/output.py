@@ -6,6 +6,7 @@ Results go to standard output; what is under way and what failed to standard err
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -44,10 +45,8 @@ def show_payload(payload: bytes) -> None:
     except UnicodeDecodeError:
         print(f"{len(payload)} bytes that are no text; send the output to a file to have them")
         return
-    try:
+    with contextlib.suppress(ValueError):
         text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except ValueError:
-        pass
     # What another twin sent must not steer this terminal.
     print("".join(each if each.isprintable() or each in "\n\t" else "?" for each in text))
 

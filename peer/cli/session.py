@@ -26,8 +26,10 @@ from typing import Any, Final
 
 from peer import arguments
 from peer.arguments import UsageError
+from peer.errors import PeerError
 from peer.identity import Identity
-from peer.twins import TwinSource, open_source
+from peer.twins import Twin, TwinSource, open_source
+from proto.identity import ss58
 
 PROFILE_VARIABLE: Final = "RMB_PROFILE"
 MAX_PROFILE_BYTES: Final = 64 * 1024
@@ -35,6 +37,10 @@ MAX_PROFILE_BYTES: Final = 64 * 1024
 _LISTS: Final = ("relays", "substrate")
 _TEXTS: Final = ("secret", "secret_file", "key_type", "twins")
 _OTHERS: Final = 0o077
+
+
+class NoTwinError(PeerError):
+    """Nobody has the own account."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +101,9 @@ class Session:
         Raises:
             UsageError: no secret is given, or it is none.
         """
-        return arguments.identity(self.secret, arguments.key_type(self._text("key_type", "sr25519")))
+        return arguments.identity(
+            self.secret, arguments.key_type(self._text("key_type", "sr25519"))
+        )
 
     @cached_property
     def secret(self) -> str:
@@ -124,6 +132,25 @@ class Session:
             self._list("relay", "relays", arguments.DEFAULT_RELAYS), domains=False
         )
 
+    async def own_twin(self) -> Twin:
+        """The twin of the own account.
+
+        Raises:
+            UsageError: no secret is given, or there is no place of twins.
+            PeerError: there is no such twin, or it cannot be said now.
+        """
+        identity = self.identity
+        source = self.open_twins()
+        try:
+            twin = await source.by_account(identity.account)
+        finally:
+            await source.aclose()
+        if twin is None:
+            raise NoTwinError(
+                f"no twin found with given key (account {ss58.encode(identity.account)})"
+            )
+        return twin
+
     def open_twins(self) -> TwinSource:
         """Where twins are looked up; the caller closes it.
 
@@ -147,8 +174,10 @@ class Session:
 
     def _list(self, option: str, key: str, default: Sequence[str]) -> Sequence[str]:
         given: Sequence[str] = getattr(self._options, option, None) or ()
-        return given or os.environ.get(f"RMB_{option.upper()}", "").split() or (
-            self._profile.get(key, default)
+        return (
+            given
+            or os.environ.get(f"RMB_{option.upper()}", "").split()
+            or (self._profile.get(key, default))
         )
 
 

@@ -1,8 +1,8 @@
 """Log lines of the gateway: text for people, or one JSON object a line for machines.
 
-A record's own fields, given with `extra={...}`, become keys of the object; the text form leaves them
-out, as its message says what matters. No log line holds a secret, a token or a payload: libraries
-that print what goes over the wire are kept at warnings, whatever the level.
+A record's own fields, given with `extra={...}`, become keys of the object; the text form leaves
+them out, as its message says what matters. No log line holds a secret, a token or a payload:
+libraries that print what goes over the wire are kept at warnings, whatever the level.
 """
 
 from __future__ import annotations

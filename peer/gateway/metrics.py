@@ -15,6 +15,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, start_http_se
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from peer.arguments import UsageError
+
 PREFIX: Final = "rmb_peer"
 
 
@@ -82,19 +84,23 @@ class GatewayCollector(Collector):
 @contextlib.contextmanager
 def serving(
     address: tuple[str, int], read: Callable[[], Figures], help_texts: Mapping[str, str]
-) -> Iterator[int]:
-    """Serve metrics within the context; gives the port.
+) -> Iterator[str]:
+    """Serve metrics within the context; gives the address to scrape.
 
     Raises:
-        OSError: the address cannot be listened at.
+        UsageError: the address cannot be listened at.
     """
     registry = CollectorRegistry()
     registry.register(GatewayCollector(read, help_texts))
     ProcessCollector(registry=registry)
     host, port = address
-    server, thread = start_http_server(port, host, registry)
+    shown = f"[{host}]" if ":" in host else host
     try:
-        yield server.server_port
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise UsageError(f"--metrics-listen {shown}:{port}: {error.strerror}") from None
+    try:
+        yield f"http://{shown}:{server.server_port}/metrics"
     finally:
         server.shutdown()
         server.server_close()

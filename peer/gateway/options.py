@@ -38,7 +38,7 @@ examples:
 
 Programs of this host then push requests to msgbus.system.local and serve msgbus.<command>, lists of
 the Redis. The secret may also come from the variable RMB_SECRET, or from the file that
-RMB_SECRET_FILE names. SIGTERM stops: what was taken from a queue is taken up again at the next start.
+RMB_SECRET_FILE names. SIGTERM stops it: what was taken from a queue is taken up at the next start.
 
 Exit codes: 0 stopped as asked, or --check found nothing wrong; 1 the start failed, or --check found
 something; 2 a bad option.
@@ -195,7 +195,9 @@ def _add_work(group: argparse._ArgumentGroup) -> None:
     add("--log-format", default="text", choices=("text", "json"), help="text (default) or json")
     add("-d", "--debug", action="count", default=0, help="more log lines; -dd yet more")
     add("--check", action="store_true", help="try keys, twin, chain, relays and Redis, and end")
-    add("--dead-letters", action="store_true", help="show requests nobody could understand, and end")
+    add(
+        "--dead-letters", action="store_true", help="show requests nobody could understand, and end"
+    )
     add("--json", action="store_true", help="with --check or --dead-letters: for machines")
 
 
