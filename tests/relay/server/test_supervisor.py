@@ -16,7 +16,7 @@ import pytest
 
 from relay.server import supervisor as supervisor_module
 from relay.server.child import ChildSpec, child_environment, describe_end
-from relay.server.supervisor import StartError, Supervisor
+from relay.server.supervisor import Kept, StartError, Supervisor
 from tests.relay.server.trivial_parent import CHILD_MODULE
 from tests.support.relay_process import eventually
 
@@ -139,6 +139,20 @@ async def test_a_rolling_restart_renews_what_is_not_vital(diary: Diary) -> None:
         supervisor.restart_workers()
         await eventually(lambda: len(diary.entries("started")) == 5)
         assert [name for name, _ in diary.entries("stopped")] == ["0", "8"]
+
+
+async def test_a_failure_after_a_renewal_in_the_pause_is_told(
+    diary: Diary, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There was no child to stop: the next end is no renewal."""
+    supervisor = Supervisor()
+    failing = Kept(dataclasses.replace(diary.worker("fail")(8), vital=False))
+    supervisor._others.append(failing)
+    async with supervisor.handling_signals():
+        await eventually(lambda: "starting it again" in caplog.text)
+        await failing.renew()
+        await eventually(lambda: caplog.text.count("starting it again") == 2)
+    assert len(diary.entries("failed")) == 2
 
 
 async def test_a_stop_does_not_wait_for_a_start(diary: Diary) -> None:
