@@ -19,6 +19,7 @@ from relay.server.child import ChildSpec, child_environment, describe_end
 from relay.server.supervisor import Kept, StartError, Supervisor
 from tests.relay.server.trivial_parent import CHILD_MODULE
 from tests.support.relay_process import eventually
+from tests.support.started import exists
 
 PARENT_MODULE = "tests.relay.server.trivial_parent"
 
@@ -55,14 +56,6 @@ class Diary:
 @pytest.fixture
 def diary(tmp_path: Path) -> Diary:
     return Diary(tmp_path / "diary")
-
-
-def exists(pid: int) -> bool:
-    """Whether a process runs; one that ended and is not reaped yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 async def test_children_are_ready_when_start_returns_and_gone_at_the_end(diary: Diary) -> None:
