@@ -1,1 +1,0 @@
-"""`rmb`: the command line of a twin's owner."""

@@ -1,0 +1,149 @@
+"""Uploads that have ended: their command on arrival, and answers to senders that ask again.
+
+The command is called at least once: what was not taken down as called before a kill is called
+again, as is what could not be delivered, for an hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from peer.modules.api import JSON_SCHEMA, Request
+from peer.modules.files_folder import UploadFolder
+from proto.files.messages import Offer, State, Status
+from proto.files.records import Record, Stage
+from proto.rmb.bounds import DEFAULT_EXPIRATION_S
+
+KEEP_S: Final = 3600.0
+"""How long the end of an upload can be asked for again, and its command is tried."""
+MAX_ENDED: Final = 1000
+"""Ended uploads that are kept for that; the oldest go first."""
+
+Deliver = Callable[[Request], Awaitable[None]]
+
+
+class Ended:
+    """The ended uploads of one folder.
+
+    Args:
+        folder: where they are.
+        deliver: passes the command on arrival to whoever serves it.
+        log: of the module.
+        clock: unix seconds.
+    """
+
+    def __init__(
+        self,
+        folder: UploadFolder,
+        deliver: Deliver,
+        log: logging.Logger,
+        clock: Callable[[], float],
+    ) -> None:
+        self._folder = folder
+        self._deliver = deliver
+        self._log = log
+        self._clock = clock
+        self._records: dict[str, Record] = {}  # by key, the oldest first
+        self._calls: dict[str, asyncio.Task[None]] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._records
+
+    def add(self, key: str, record: Record) -> None:
+        """Take an upload that has its place, and call its command if that was not done."""
+        self._records[key] = record
+        if record.stage is Stage.MOVED:
+            self._call(key)
+
+    async def stop(self) -> None:
+        """Leave what is not called for the next start."""
+        calls = list(self._calls.values())
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    def status(self, key: str) -> Status:
+        """The answer to whoever asks for it."""
+        record = self._records[key]
+        return Status(record.id, State.DONE, record.offer.chunks, name=record.name)
+
+    async def answers(self, key: str, offer: Offer) -> bool:
+        """Whether an offer is answered with what was uploaded before; forgets it otherwise.
+
+        The same attempt asks once more because it did not get the answer. Another one wants the
+        file to be there: if it is, and nobody asked for it to be replaced, nothing is to do.
+        """
+        record = self._records[key]
+        if offer.nonce is not None and offer.nonce == record.offer.nonce:
+            return True
+        if not offer.replace:
+            found = await asyncio.to_thread(self._folder.find, record.source.twin, record.name)
+            if found is not None and found == record.target:
+                return True
+        await self._forget(key)
+        return False
+
+    async def sweep(self) -> None:
+        """Call again what could not be called, and forget the old ones."""
+        now = self._clock()
+        for key, record in list(self._records.items()):
+            if now - record.at > KEEP_S or len(self._records) > MAX_ENDED:
+                await self._forget(key)
+            elif record.stage is Stage.MOVED:
+                self._call(key)
+
+    async def _forget(self, key: str) -> None:
+        del self._records[key]
+        call = self._calls.get(key)
+        if call is not None:
+            call.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await call
+        await asyncio.to_thread(self._folder.remove, key)
+
+    def _call(self, key: str) -> None:
+        if key not in self._calls:
+            call = self._calls[key] = asyncio.create_task(self._arrived(key))
+            call.add_done_callback(lambda _: self._calls.pop(key, None))
+
+    async def _arrived(self, key: str) -> None:
+        record = self._records[key]
+        if record.offer.cmd is not None:
+            try:
+                await self._deliver(self._request(record))
+            except Exception as error:  # whatever it is, an upload that has arrived stays
+                self._log.warning("upload %s: can't call its command: %s", key, error)
+                return
+        record = record.at_stage(Stage.DONE, self._clock())
+        try:
+            await asyncio.to_thread(partial(self._folder.save, key, record))
+        except OSError as error:
+            self._log.warning("upload %s: can't save its end: %s", key, error)
+        if key in self._records:
+            self._records[key] = record
+
+    def _request(self, record: Record) -> Request:
+        """What the service of the command gets."""
+        facts = {
+            "id": record.id,
+            "path": str(self._folder.path_of(record.source.twin, record.name)),
+            "name": record.name,
+            "size": record.offer.size_bytes,
+            "sha256": record.sha256,
+        }
+        return Request(
+            uid=str(uuid.uuid4()),
+            source=record.source,
+            command=record.offer.cmd or "",
+            payload=json.dumps(facts).encode(),
+            schema=JSON_SCHEMA,
+            tags=None,
+            deadline=int(self._clock()) + DEFAULT_EXPIRATION_S,
+        )

@@ -1,0 +1,276 @@
+"""Uploads that local programs ask their peer for: `file.upload`, `file.status`, `file.cancel`.
+
+A program pushes `file.upload` with `{"path", "cmd"?, "name"?, "replace"?}` and one destination. It
+is answered with the id of the upload once the receiver has accepted the file; from then on the
+upload is the peer's job. It is kept in the module's store, and goes on after a kill of the peer.
+`file.status` tells how far it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from peer.modules.api import JSON_SCHEMA, CommandError, Context, LocalRequest, Response
+from peer.modules.files_sender import Progress, SourceFile, Step, UploadError, upload
+from proto.files.bounds import MAX_JSON_BYTES
+from proto.files.errors import FileCode, RefusedError
+from proto.files.messages import Offer
+from proto.files.names import check_command, check_name
+
+MAX_RUNNING: Final = 4
+"""Uploads that are sent at a time; the others wait for their turn."""
+MAX_JOBS: Final = 256
+"""Uploads that are under way or wait; more are refused."""
+MAX_ENDED: Final = 100
+"""Ended ones that can be asked for; the oldest are forgotten."""
+
+
+class JobState(Enum):
+    """How far a job is."""
+
+    SENDING = "sending"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be sent; kept in the store."""
+
+    twin: int
+    path: str
+    name: str
+    cmd: str | None
+    replace: bool
+    nonce: str
+
+
+@dataclass(slots=True)
+class Job:
+    """An order and what became of it."""
+
+    order: Order
+    kept: bool
+    """Whether it was accepted already before the peer was started."""
+    id: str = ""
+    """Empty until it is accepted."""
+    state: JobState = JobState.SENDING
+    size_bytes: int = 0
+    done_bytes: int = 0
+    error: UploadError | None = None
+    accepted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the receiver has accepted the file, and when the job has failed."""
+    task: asyncio.Task[None] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """What `file.status` answers."""
+        fields: dict[str, Any] = {
+            "id": self.id,
+            "state": self.state.value,
+            "twin": self.order.twin,
+            "path": self.order.path,
+            "size": self.size_bytes,
+            "done": self.done_bytes,
+        }
+        if self.error is not None:
+            fields["err"] = {"code": self.error.code or 0, "message": str(self.error)}
+        return fields
+
+
+class Jobs:
+    """All jobs of a peer.
+
+    Args:
+        context: of the module.
+        log: of the module.
+        clock: unix seconds, as in deadlines.
+    """
+
+    def __init__(
+        self, context: Context, log: logging.Logger, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._context = context
+        self._log = log
+        self._clock = clock
+        self._turns = asyncio.Semaphore(MAX_RUNNING)
+        self._jobs: dict[str, Job] = {}  # by nonce, the oldest first
+
+    async def start(self) -> None:
+        """Go on with what was kept."""
+        for nonce, value in (await self._context.store.all()).items():
+            try:
+                order = Order(**json.loads(value))
+            except (ValueError, TypeError):
+                self._log.warning("kept upload %s is damaged and forgotten", nonce)
+                await self._context.store.remove(nonce)
+            else:
+                self._begin(order, kept=True)
+
+    async def stop(self) -> None:
+        """End; what is not done stays in the store."""
+        tasks = [job.task for job in self._jobs.values() if job.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # What local programs ask.
+
+    async def upload(self, request: LocalRequest) -> Response:
+        """Answers `file.upload` with the id, once the file is accepted."""
+        order = _order(request)
+        if sum(job.state is JobState.SENDING for job in self._jobs.values()) >= MAX_JOBS:
+            raise CommandError(FileCode.BUSY, f"{MAX_JOBS} uploads are under way")
+        job = self._begin(order)
+        try:
+            async with asyncio.timeout(max(0.0, request.deadline - self._clock())):
+                await job.accepted.wait()
+        except (TimeoutError, asyncio.CancelledError) as error:
+            await self._cancel(job)
+            if isinstance(error, TimeoutError):
+                text = f"twin {order.twin} did not accept the file in time"
+                raise CommandError(FileCode.BUSY, text) from None
+            raise
+        if job.error is not None:
+            raise CommandError(job.error.code or FileCode.FAILED, str(job.error))
+        return _json(job.id)
+
+    async def status(self, request: LocalRequest) -> Response:
+        """Answers `file.status`: one job for `{"id"}`, else all."""
+        fields = _fields(request.payload) if request.payload else {}
+        if "id" in fields:
+            return _json(self._find(fields).to_json())
+        return _json([job.to_json() for job in self._jobs.values()])
+
+    async def cancel(self, request: LocalRequest) -> Response:
+        """Answers `file.cancel`: ends the job of `{"id"}`."""
+        job = self._find(_fields(request.payload))
+        await self._cancel(job)
+        return _json(job.to_json())
+
+    # How a job goes.
+
+    def _begin(self, order: Order, kept: bool = False) -> Job:
+        job = self._jobs[order.nonce] = Job(order, kept)
+        job.task = asyncio.create_task(self._run(job))
+        return job
+
+    async def _run(self, job: Job) -> None:
+        order = job.order
+        try:
+            async with self._turns:
+                await self._send(job)
+            job.state = JobState.DONE
+        except UploadError as error:
+            job.state, job.error = JobState.FAILED, error
+            self._log.warning("upload of %s to twin %d failed: %s", order.path, order.twin, error)
+        job.accepted.set()
+        await self._context.store.remove(order.nonce)
+        self._forget_old()
+
+    async def _send(self, job: Job) -> None:
+        order = job.order
+
+        def progress(progress: Progress) -> None:
+            job.size_bytes = progress.size_bytes
+            if progress.step is Step.SENDING:
+                job.done_bytes = progress.done_bytes
+
+        with SourceFile(Path(order.path)) as source:
+            job.size_bytes = source.size_bytes
+            sha256 = await source.sha256()
+            offer = Offer(
+                source.size_bytes, order.name, sha256, order.cmd, order.replace, order.nonce
+            )
+
+            async def accepted(id: str) -> None:
+                job.id = id
+                # Kept before anybody is told: an id that was given must lead somewhere.
+                value = json.dumps(asdict(order)).encode()
+                await self._context.store.put(order.nonce, value)
+                job.accepted.set()
+
+            done = await upload(
+                self._context,
+                order.twin,
+                source,
+                offer,
+                patient=job.kept,
+                on_progress=progress,
+                on_accepted=accepted,
+            )
+        job.done_bytes = done.size_bytes
+        self._log.info(
+            "%s is at twin %d as %r: %d bytes in %.1f s",
+            *(order.path, order.twin, done.name, done.size_bytes, done.seconds),
+        )
+
+    async def _cancel(self, job: Job) -> None:
+        if job.state is not JobState.SENDING or job.task is None:
+            return
+        job.task.cancel()
+        await asyncio.gather(job.task, return_exceptions=True)
+        job.state, job.error = JobState.FAILED, UploadError("cancelled")
+        job.accepted.set()
+        await self._context.store.remove(job.order.nonce)
+        self._forget_old()
+
+    def _find(self, fields: dict[str, Any]) -> Job:
+        id = fields.get("id")
+        for job in reversed(self._jobs.values()):
+            if job.id and job.id == id:
+                return job
+        raise CommandError(FileCode.UNKNOWN, "no such upload")
+
+    def _forget_old(self) -> None:
+        ended = [nonce for nonce, job in self._jobs.items() if job.state is not JobState.SENDING]
+        for nonce in ended[: max(0, len(ended) - MAX_ENDED)]:
+            del self._jobs[nonce]
+
+
+def _order(request: LocalRequest) -> Order:
+    """Reads `file.upload`; texts of the reference where it has one."""
+    if request.schema != JSON_SCHEMA:
+        raise CommandError(FileCode.BAD_REQUEST, "expected content schema to be application/json")
+    if len(request.destinations) != 1:
+        raise CommandError(FileCode.BAD_REQUEST, "can only upload to one destination")
+    fields = _fields(request.payload)
+    path, cmd = fields.get("path"), fields.get("cmd")
+    name, replace = fields.get("name"), fields.get("replace", False)
+    if not isinstance(path, str) or not path:
+        raise CommandError(FileCode.BAD_REQUEST, "path must be that of a file")
+    if not all(value is None or isinstance(value, str) for value in (cmd, name)):
+        raise CommandError(FileCode.BAD_REQUEST, "cmd and name must be text")
+    if type(replace) is not bool:
+        raise CommandError(FileCode.BAD_REQUEST, "replace must be true or false")
+    name = Path(path).name if name is None else name
+    try:
+        check_name(name)
+        if cmd is not None:
+            check_command(cmd)
+    except RefusedError as error:
+        raise CommandError(error.code, error.message) from None
+    twin = request.destinations[0].twin
+    return Order(twin, path, name, cmd, replace, str(uuid.uuid4()))
+
+
+def _fields(payload: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(payload) if len(payload) <= MAX_JSON_BYTES else None
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise CommandError(FileCode.BAD_REQUEST, "invalid json request")
+    return fields
+
+
+def _json(value: object) -> Response:
+    return Response(json.dumps(value).encode(), JSON_SCHEMA)

@@ -1,0 +1,345 @@
+"""The receiving end of uploads: answers `file.negotiate`, `file.write` and `file.close`.
+
+Everything that must survive a kill is on disk before it is answered for: the record of an upload
+before its offer is accepted, a chunk before it is acknowledged, and the stages of the end one by
+one. At start the records are read and each upload goes on from its stage, so the command on
+arrival is called at least once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from peer.modules.api import JSON_SCHEMA, CommandError, Request, Response
+from peer.modules.files_ended import Deliver, Ended
+from peer.modules.files_folder import FolderError, UploadFolder
+from peer.modules.files_upload import Upload
+from proto.files import admission
+from proto.files.bounds import MAX_ID_BYTES, UploadLimits
+from proto.files.errors import FileCode, RefusedError
+from proto.files.messages import (
+    Offer,
+    Status,
+    encode_status,
+    parse_chunk_tags,
+    parse_close,
+    parse_offer,
+)
+from proto.files.records import Record, Stage
+from proto.rmb.address import Address
+
+THREADS: Final = 4
+"""That write to disk and read for checksums."""
+MAX_PENDING_WRITES: Final = 64
+"""Chunks of all uploads that wait for the disk; more are refused for the moment."""
+MAX_PENDING_OFFERS: Final = 32
+"""Offers that wait to be looked at; more are refused for the moment."""
+SWEEP_S: Final = 30.0
+"""Between two looks for uploads that were left, and commands that could not be called."""
+
+_Result = TypeVar("_Result")
+
+
+class Receiver:
+    """All uploads to one folder.
+
+    Args:
+        folder: where they go.
+        limits: what is taken.
+        deliver: passes the command on arrival to whoever serves it.
+        log: of the module.
+        clock: unix seconds.
+    """
+
+    def __init__(
+        self,
+        folder: UploadFolder,
+        limits: UploadLimits,
+        deliver: Deliver,
+        log: logging.Logger,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = folder
+        self._limits = limits
+        self._log = log
+        self._clock = clock
+        self._executor = ThreadPoolExecutor(THREADS, "upload")
+        self._uploads: dict[str, Upload] = {}
+        self._ended = Ended(folder, deliver, log, clock)
+        self._offering = asyncio.Lock()  # limits hold only when offers are looked at one by one
+        self._pending_offers = 0
+        self._pending_writes = 0
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take up what was there when the peer ended."""
+        await self._in_thread(self._folder.remove_strays)
+        for key, record in await self._in_thread(lambda: list(self._folder.records())):
+            if record is None:
+                self._log.warning("record %s of an upload is damaged and deleted", key)
+                await self._in_thread(partial(self._folder.remove, key))
+            elif record.stage in (Stage.MOVED, Stage.DONE):
+                self._ended.add(key, record)
+            else:
+                await self._take_up(key, record)
+        self._sweeper = asyncio.create_task(self._sweep_for_ever())
+
+    async def stop(self) -> None:
+        """Leave everything as it is on disk."""
+        tasks: list[asyncio.Task[Any]] = [
+            upload.finishing for upload in self._uploads.values() if upload.finishing is not None
+        ]
+        if self._sweeper is not None:
+            tasks.append(self._sweeper)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._ended.stop()
+        for upload in self._uploads.values():
+            await upload.close()
+        self._executor.shutdown()
+        self._folder.close()
+
+    # What senders ask.
+
+    async def negotiate(self, request: Request) -> Response:
+        """Answers `file.negotiate`."""
+        with _refusals():
+            offer = parse_offer(request.payload)
+            admission.check_sender(request.source.twin, self._limits)
+            id = _bounded(offer.id(request.uid))
+            if offer.name is None:
+                offer = replace(offer, name=_key(request.source.twin, id))
+            async with self._one_offer():
+                status = await self._offered(request.source, id, offer)
+        return Response(encode_status(status), JSON_SCHEMA)
+
+    async def write(self, request: Request) -> Response:
+        """Answers `file.write`."""
+        with _refusals():
+            numbered = parse_chunk_tags(request.tags)
+            id = _bounded(request.uid) if numbered is None else numbered[0]
+            key = _key(request.source.twin, id)
+            upload = self._uploads.get(key)
+            if upload is None:
+                if key in self._ended:
+                    return Response()  # a late repeat
+                raise RefusedError(FileCode.UNKNOWN, "no such upload")
+            index = upload.account.next if numbered is None else numbered[1]
+            upload.last_heard = self._clock()
+            if self._pending_writes >= MAX_PENDING_WRITES:
+                raise RefusedError(FileCode.BUSY, "too many chunks wait for the disk")
+            self._pending_writes += 1
+            try:
+                await upload.write(index, request.payload)
+            finally:
+                self._pending_writes -= 1
+        return Response()
+
+    async def close(self, request: Request) -> Response:
+        """Answers `file.close`."""
+        with _refusals():
+            close = parse_close(request.payload)
+            key = _key(request.source.twin, _bounded(close.id or request.uid))
+            upload = self._uploads.get(key)
+            if upload is None:
+                if key not in self._ended:
+                    raise RefusedError(FileCode.UNKNOWN, "no such upload")
+                status = self._ended.status(key)
+            else:
+                upload.last_heard = self._clock()
+                if upload.account.complete:
+                    await self._finished(upload, close.sha256)
+                    status = self._ended.status(key)
+                else:
+                    status = upload.status
+        return Response(encode_status(status), JSON_SCHEMA)
+
+    # Offers.
+
+    async def _offered(self, source: Address, id: str, offer: Offer) -> Status:
+        key = _key(source.twin, id)
+        upload = self._uploads.get(key)
+        if upload is not None:
+            if upload.offer.file != offer.file:
+                raise RefusedError(FileCode.BAD_REQUEST, "the uid is that of another upload")
+            upload.record = upload.record.at_stage(Stage.OPEN, self._clock(), offer=offer)
+            upload.last_heard = self._clock()
+            return upload.status
+        if key in self._ended and await self._ended.answers(key, offer):
+            return self._ended.status(key)
+        now = self._clock()
+        record = Record(id, source, offer, at=now)
+        usage, there = await self._in_thread(lambda: self._look(source.twin, record.name))
+        if there and not offer.replace:
+            raise RefusedError(FileCode.EXISTS, "a file of this name is there already")
+        victim = admission.admit(offer, source.twin, usage, self._limits, now)
+        if victim is not None:
+            self._log.info("upload %s of twin %d was left and is given up", victim.key, victim.twin)
+            await self._give_up(self._uploads[victim.key])
+        await self._in_thread(lambda: self._folder.save(key, record))
+        upload = await self._open(key, record)
+        self._log.info("twin %s uploads %r, %d bytes", source, record.name, offer.size_bytes)
+        return upload.status
+
+    def _look(self, twin: int, name: str) -> tuple[admission.Usage, bool]:
+        finished = self._folder.finished(twin)
+        uploads = [
+            admission.Open(
+                each.key,
+                each.twin,
+                each.offer.size_bytes,
+                each.last_heard if each.finishing is None else math.inf,
+            )
+            for each in list(self._uploads.values())
+        ]
+        usage = admission.Usage(
+            finished.size_bytes, finished.files, self._folder.free_bytes(), uploads
+        )
+        return usage, self._folder.find(twin, name) is not None
+
+    @contextlib.asynccontextmanager
+    async def _one_offer(self) -> AsyncIterator[None]:
+        if self._pending_offers >= MAX_PENDING_OFFERS:
+            raise RefusedError(FileCode.BUSY, "too many offers at a time")
+        self._pending_offers += 1
+        try:
+            async with self._offering:
+                yield
+        finally:
+            self._pending_offers -= 1
+
+    # The end of an upload.
+
+    async def _finished(self, upload: Upload, sha256: str | None) -> None:
+        """Waits until an upload has ended, whoever began to end it."""
+        if sha256 is not None and upload.offer.sha256 not in (None, sha256):
+            raise RefusedError(FileCode.BAD_REQUEST, "sha256 is not the one that was offered")
+        if upload.finishing is None:
+            if sha256 is not None and upload.offer.sha256 is None:
+                offer = replace(upload.offer, sha256=sha256)
+                upload.record = upload.record.at_stage(Stage.OPEN, self._clock(), offer=offer)
+            upload.finishing = asyncio.create_task(self._finish(upload))
+            upload.finishing.add_done_callback(_retrieved)
+        await asyncio.shield(upload.finishing)
+
+    async def _finish(self, upload: Upload) -> None:
+        key = upload.key
+        try:
+            sha256 = await upload.check()
+            record = upload.record.at_stage(Stage.MOVING, self._clock(), sha256=sha256)
+            record = await self._in_thread(lambda: self._move(key, record))
+        except (RefusedError, FileExistsError) as error:
+            self._log.warning("upload %s of twin %d failed: %s", key, upload.twin, error)
+            await self._give_up(upload)
+            if isinstance(error, FileExistsError):
+                raise RefusedError(
+                    FileCode.EXISTS, "a file of this name came while this one was uploaded"
+                ) from None
+            raise
+        except BaseException:
+            upload.finishing = None  # the next close tries again
+            raise
+        self._log.info(
+            "twin %s has uploaded %s",
+            record.source,
+            self._folder.path_of(upload.twin, record.name),
+        )
+        self._ended.add(key, record)
+        del self._uploads[key]
+        await upload.close()
+
+    def _move(self, key: str, record: Record) -> Record:
+        """Gives the file its name, in a thread."""
+        self._folder.save(key, record)
+        twin, offer = record.source.twin, record.offer
+        target = self._folder.place(key, twin, record.name, offer.replace)
+        record = record.at_stage(Stage.MOVED, self._clock(), target=target)
+        self._folder.save(key, record)
+        return record
+
+    # Keeping order.
+
+    async def _open(self, key: str, record: Record) -> Upload:
+        upload = await self._in_thread(lambda: Upload(key, record, self._folder, self._executor))
+        self._uploads[key] = upload
+        return upload
+
+    async def _take_up(self, key: str, record: Record) -> None:
+        try:
+            if record.stage is Stage.MOVING:
+                self._ended.add(key, await self._in_thread(lambda: self._move(key, record)))
+            else:
+                await self._open(key, record)
+        except (OSError, FolderError) as error:
+            self._log.warning("upload %s can't be taken up: %s", key, error)
+            await self._in_thread(lambda: self._folder.remove(key))
+
+    async def _give_up(self, upload: Upload) -> None:
+        self._uploads.pop(upload.key, None)
+        await upload.close()
+        await self._in_thread(lambda: self._folder.remove(upload.key))
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            try:
+                await self._sweep()
+            except OSError as error:
+                self._log.warning("upload folder: %s", error)
+            await asyncio.sleep(SWEEP_S)
+
+    async def _sweep(self) -> None:
+        now = self._clock()
+        for upload in list(self._uploads.values()):
+            if upload.finishing is None and now - upload.last_heard > self._limits.keep_s:
+                self._log.info("upload %s of twin %d was left", upload.key, upload.twin)
+                await self._give_up(upload)
+        await self._ended.sweep()
+
+    async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Turns what is refused, and what the disk says, into the error answer."""
+    try:
+        yield
+    except RefusedError as error:
+        raise CommandError(int(error.code), error.message) from None
+    except (OSError, FolderError) as error:
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        logging.getLogger(__name__).error("upload folder: %s", error)
+        code = FileCode.NO_SPACE if full else FileCode.FAILED
+        text = "the disk is full" if full else "the disk of the receiver does not work"
+        raise CommandError(int(code), text) from None
+
+
+def _key(twin: int, id: str) -> str:
+    """The name of an upload's files: of any id only what can be part of a path."""
+    return hashlib.sha256(f"{twin} {id}".encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def _bounded(id: str) -> str:
+    if not 0 < len(id) <= MAX_ID_BYTES:
+        raise RefusedError(
+            FileCode.BAD_REQUEST, f"id has {len(id)} characters, 1 to {MAX_ID_BYTES} are allowed"
+        )
+    return id
+
+
+def _retrieved(task: asyncio.Task[None]) -> None:
+    """Whoever asked for the end is told; when nobody waits any more the log has it."""
+    if not task.cancelled():
+        task.exception()

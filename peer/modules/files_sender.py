@@ -1,0 +1,283 @@
+"""The sending end of an upload: reads the file, and asks what `proto.files.sending` says.
+
+The file is read once for its checksum, by which the receiver knows it again, and once more to be
+sent: no more of it is in memory than the chunks under way. It must not change meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from peer.errors import PeerError, RelayError, RemoteError, TwinNotFoundError
+from peer.modules.api import JSON_SCHEMA, Context
+from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, STALL_S
+from proto.files.messages import WRITE, Close, Offer, chunk_tags, encode_close, encode_offer
+from proto.files.sending import Ask, Failure, Next, Phase, Sender
+
+HASH_BYTES: Final = 4 * 1024 * 1024
+"""Read at a time for the checksum."""
+
+
+class UploadError(PeerError):
+    """An upload did not succeed.
+
+    Attributes:
+        code: of the receiver's error; None: it is not the receiver who says so.
+    """
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Step(Enum):
+    """What takes its time."""
+
+    READING = "reading"
+    SENDING = "sending"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an upload is."""
+
+    step: Step
+    done_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """An upload that has arrived."""
+
+    id: str
+    name: str
+    """At the receiver."""
+    size_bytes: int
+    sha256: str
+    resumed_bytes: int
+    """So much of it the receiver had before."""
+    repeated_chunks: int
+    """Sent more than once."""
+    seconds: float
+    """Sending took."""
+
+
+OnProgress = Callable[[Progress], None]
+OnAccepted = Callable[[str], Awaitable[None]]
+
+
+class SourceFile:
+    """The file to send, open; closed with the block.
+
+    Args:
+        path: of a regular file.
+
+    Raises:
+        UploadError: it can't be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            # Opening a pipe would wait for its other end.
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise UploadError(f"can't read {path}: {reason}") from None
+        self._state = os.fstat(self._fd)
+        if not stat.S_ISREG(self._state.st_mode):
+            os.close(self._fd)
+            raise UploadError(f"{path} is no regular file")
+        self.size_bytes = self._state.st_size
+
+    def __enter__(self) -> SourceFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._fd)
+
+    async def sha256(self, on_progress: OnProgress | None = None) -> str:
+        """Read all of it."""
+        found = hashlib.sha256()
+        for offset in range(0, self.size_bytes, HASH_BYTES):
+            found.update(await asyncio.to_thread(self._read, offset, HASH_BYTES))
+            if on_progress is not None:
+                done_bytes = min(offset + HASH_BYTES, self.size_bytes)
+                on_progress(Progress(Step.READING, done_bytes, self.size_bytes))
+        return found.hexdigest()
+
+    async def chunk(self, index: int) -> bytes:
+        """Read one chunk."""
+        return await asyncio.to_thread(self._read, index * CHUNK_BYTES, CHUNK_BYTES)
+
+    def check_unchanged(self) -> None:
+        """Raises an UploadError when somebody wrote to it."""
+        now = os.fstat(self._fd)
+        if (now.st_size, now.st_mtime_ns) != (self._state.st_size, self._state.st_mtime_ns):
+            raise UploadError(f"{self.path} was changed while it was sent")
+
+    def _read(self, offset: int, size_bytes: int) -> bytes:
+        wanted = min(size_bytes, self.size_bytes - offset)
+        try:
+            data = os.pread(self._fd, wanted, offset)
+        except OSError as error:
+            raise UploadError(f"can't read {self.path}: {error.strerror}") from None
+        if len(data) != wanted:
+            raise UploadError(f"{self.path} was changed while it was sent")
+        return data
+
+
+async def upload(
+    context: Context,
+    twin: int,
+    source: SourceFile,
+    offer: Offer,
+    *,
+    window: int = SENDER_WINDOW_CHUNKS,
+    stall_s: float = STALL_S,
+    patient: bool = False,
+    on_progress: OnProgress | None = None,
+    on_accepted: OnAccepted | None = None,
+) -> Uploaded:
+    """Sends a file, from where an earlier attempt ended, and waits until it has arrived.
+
+    Args:
+        context: asks the receiver.
+        twin: the receiver.
+        source: the file.
+        offer: of this file, with its checksum and a name.
+        window: chunks of 512 KiB that are under way, and in memory, at most.
+        stall_s: time without any progress after which it fails.
+        patient: whether to go on when a relay refuses the very first request: it was accepted
+            before.
+        on_progress: told whenever something was acknowledged.
+        on_accepted: told the id once the receiver takes it, before anything is sent.
+
+    Raises:
+        UploadError: it did not arrive.
+    """
+    begin = time.monotonic()
+    sender = Sender(offer, begin, window, stall_s)
+    run = _Run(context, twin, source, sender, patient, on_progress, on_accepted)
+    await run.finish()
+    if sender.phase is not Phase.DONE:
+        error = sender.error or Failure("the upload ended")
+        raise UploadError(error.message, error.code)
+    resumed_bytes = min((sender.resumed_chunks or 0) * CHUNK_BYTES, offer.size_bytes)
+    return Uploaded(
+        id=sender.id,
+        name=sender.name,
+        size_bytes=offer.size_bytes,
+        sha256=offer.sha256 or "",
+        resumed_bytes=resumed_bytes,
+        repeated_chunks=sender.repeated_chunks,
+        seconds=time.monotonic() - begin,
+    )
+
+
+class _Run:
+    """Carries out what a Sender asks for."""
+
+    def __init__(
+        self,
+        context: Context,
+        twin: int,
+        source: SourceFile,
+        sender: Sender,
+        patient: bool,
+        on_progress: OnProgress | None,
+        on_accepted: OnAccepted | None,
+    ) -> None:
+        self._context = context
+        self._twin = twin
+        self._source = source
+        self._sender = sender
+        self._patient = patient
+        self._on_progress = on_progress
+        self._on_accepted = on_accepted
+        self._tasks: dict[asyncio.Task[bytes], Next] = {}
+
+    async def finish(self) -> None:
+        """Goes on until the sender is done or has failed."""
+        try:
+            while not self._sender.over:
+                now = time.monotonic()
+                while (request := self._sender.next_request(now)) is not None:
+                    self._tasks[asyncio.create_task(self._ask(request))] = request
+                timer = self._sender.next_timer()
+                timeout_s = None if timer is None else max(0.0, timer - now)
+                if self._tasks:
+                    ended, _ = await asyncio.wait(
+                        self._tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    accepted = bool(self._sender.id)
+                    for task in ended:
+                        self._report(task, self._tasks.pop(task))
+                    if self._on_accepted is not None and not accepted and self._sender.id:
+                        await self._on_accepted(self._sender.id)
+                elif timeout_s is not None:
+                    await asyncio.sleep(timeout_s)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _ask(self, request: Next) -> bytes:
+        call, twin = self._context.call, self._twin
+        if request.ask is Ask.WRITE:
+            data = await self._source.chunk(request.index)
+            tags = chunk_tags(self._sender.id, request.index)
+            response = await call(twin, WRITE, data, timeout_s=request.timeout_s, tags=tags)
+            return response.payload
+        if request.ask is Ask.CLOSE:
+            self._source.check_unchanged()
+            payload = encode_close(Close(self._sender.id))
+        else:
+            payload = encode_offer(self._sender.offer)
+        response = await call(
+            twin, request.ask.value, payload, timeout_s=request.timeout_s, schema=JSON_SCHEMA
+        )
+        return response.payload
+
+    def _report(self, task: asyncio.Task[bytes], request: Next) -> None:
+        """Tells the sender how a request ended."""
+        patient = self._patient or bool(self._sender.id)
+        now = time.monotonic()
+        try:
+            payload = task.result()
+        except UploadError as error:
+            self._sender.stop(str(error))
+        except RemoteError as error:
+            self._sender.failed(request, Failure(error.message, error.code), now)
+        except PeerError as error:
+            # What a relay says before anything was accepted tells of a wrong twin, not of weather.
+            final = isinstance(error, TwinNotFoundError) or (
+                isinstance(error, RelayError) and not patient
+            )
+            self._sender.failed(request, Failure(str(error), final=final), now)
+        else:
+            self._sender.answered(request, payload, now)
+            if self._on_progress is not None:
+                self._on_progress(
+                    Progress(
+                        Step.SENDING,
+                        self._sender.acknowledged_bytes,
+                        self._sender.offer.size_bytes,
+                    )
+                )

@@ -1,0 +1,148 @@
+"""One upload at its receiver: its chunks on disk, its checksum, and its end.
+
+Chunks are written by threads, one at a time for each upload, and the checksum follows behind: it
+takes a chunk from memory when it comes in order, and reads it again where it did not. So almost
+nothing is left to do when the last chunk has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final, TypeVar
+
+from peer.modules import files_folder
+from peer.modules.files_folder import UploadFolder
+from proto.files.bounds import CHUNK_BYTES
+from proto.files.errors import FileCode, RefusedError
+from proto.files.messages import Offer, State, Status
+from proto.files.receiving import Receiving, Verdict
+from proto.files.records import Record
+
+CATCH_UP_CHUNKS: Final = 32
+"""Read again for the checksum with one chunk at most: what came before a restart is read bit by
+bit, and holds nothing up."""
+
+_Result = TypeVar("_Result")
+
+
+class Upload:
+    """An unfinished upload whose files are open.
+
+    Args:
+        key: of its files.
+        record: what was offered, and by whom.
+        folder: where it is.
+        executor: threads that write.
+
+    Attributes:
+        record: the newest one; saved by the owner.
+        last_heard: when the last message about it came.
+        finishing: the task that ends it, once everything is there.
+    """
+
+    def __init__(self, key: str, record: Record, folder: UploadFolder, executor: Executor) -> None:
+        self.key = key
+        self.record = record
+        self.last_heard = record.at
+        self.finishing: asyncio.Task[None] | None = None
+        self._executor = executor
+        self._lock = asyncio.Lock()  # one thread at a time
+        self._hash = hashlib.sha256()
+        self._hashed = 0  # chunks in the checksum
+        size_bytes = record.offer.size_bytes
+        self._fd: int | None = folder.open_part(key, size_bytes)
+        chunks = files_folder.read_footer(self._fd, size_bytes)
+        self._sealed = chunks is None
+        self.account = Receiving(record.offer, record.offer.chunks if chunks is None else chunks)
+
+    @property
+    def offer(self) -> Offer:
+        """What was offered."""
+        return self.record.offer
+
+    @property
+    def twin(self) -> int:
+        """Whose it is."""
+        return self.record.source.twin
+
+    @property
+    def status(self) -> Status:
+        """What is there."""
+        return Status(self.record.id, State.OPEN, self.account.prefix, self.account.beyond)
+
+    async def write(self, index: int, payload: bytes) -> None:
+        """Put a chunk on disk; one that is there already changes nothing.
+
+        Raises:
+            RefusedError: it can't be written, or not now.
+        """
+        if self.account.expect(index, len(payload)) is Verdict.HAD_ALREADY:
+            return
+        try:
+            await self._run(lambda fd: self._store(fd, index, payload))
+        except BaseException:
+            self.account.dropped(index)
+            raise
+        if self.account.wrote(index) and self._fd is not None:
+            # Behind the data: a crash in between forgets a chunk, and never invents one.
+            files_folder.write_footer(self._fd, self.offer.size_bytes, self.account.prefix)
+
+    async def check(self) -> str:
+        """Have all of it on disk, and return its checksum.
+
+        Raises:
+            RefusedError: it is not what was offered.
+        """
+        return await self._run(self._check)
+
+    async def close(self) -> None:
+        """Close its file; what is being written ends before."""
+        async with self._lock:
+            if self._fd is not None:
+                os.close(self._fd)
+                self._fd = None
+
+    async def _run(self, work: Callable[[int], _Result]) -> _Result:
+        """Calls something with the open file, in a thread."""
+        async with self._lock:
+            if self._fd is None:
+                raise RefusedError(FileCode.UNKNOWN, "the upload was given up")
+            running = asyncio.get_running_loop().run_in_executor(self._executor, work, self._fd)
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                # The thread goes on and still uses the file.
+                await asyncio.wait([running])
+                raise
+
+    # In a thread.
+
+    def _store(self, fd: int, index: int, payload: bytes) -> None:
+        files_folder.write_chunk(fd, payload, index * CHUNK_BYTES)
+        if index == self._hashed:
+            self._hash.update(payload)
+            self._hashed += 1
+        self._catch_up(fd, CATCH_UP_CHUNKS)
+
+    def _check(self, fd: int) -> str:
+        self._catch_up(fd, self.offer.chunks)
+        found = self._hash.hexdigest()
+        if self.offer.sha256 not in (None, found):
+            raise RefusedError(
+                FileCode.CHECKSUM,
+                f"sha256 of what arrived is {found}, it was offered with {self.offer.sha256}",
+            )
+        if not self._sealed:
+            files_folder.seal(fd, self.offer.size_bytes)
+            self._sealed = True
+        return found
+
+    def _catch_up(self, fd: int, chunks: int) -> None:
+        """Takes chunks into the checksum that were written out of order, or before a restart."""
+        for index in range(self._hashed, min(self._hashed + chunks, self.account.prefix)):
+            self._hash.update(os.pread(fd, self.offer.chunk_size(index), index * CHUNK_BYTES))
+            self._hashed += 1

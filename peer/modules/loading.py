@@ -1,0 +1,72 @@
+"""Finds the modules of users: installed ones by their entry points, others by name.
+
+An installed package names its modules in its `pyproject.toml`, and every gateway on the host has
+them:
+
+    [project.entry-points."rmb.peer.modules"]
+    calc = "my_package.calc:module"
+
+`rmb-peer --module my_package.calc:module` adds one that is only importable. Either names a Module,
+or a function without arguments that makes one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from peer.modules.api import Module
+
+GROUP: Final = "rmb.peer.modules"
+"""Entry-point group that packages name their modules in."""
+
+
+class ModuleError(Exception):
+    """A module can't be used; the text names it and says why."""
+
+
+def load(names: Sequence[str], installed: Iterable[EntryPoint] | None = None) -> list[Module]:
+    """Imports the modules of all entry points, and those that are named.
+
+    Args:
+        names: `package.module:attribute` of each.
+        installed: entry points; None: those of the environment.
+
+    Raises:
+        ModuleError: one can't be imported, is no Module, or two have one prefix.
+    """
+    if installed is None:
+        installed = entry_points(group=GROUP)
+    references = [(f"entry point {point.name}", point.value) for point in installed]
+    references += [(f"--module {name}", name) for name in names]
+    found: dict[str, tuple[str, Module]] = {}
+    seen: set[str] = set()
+    for what, reference in references:
+        if reference in seen:  # installed and named
+            continue
+        seen.add(reference)
+        module = _load(what, reference)
+        if module.prefix in found:
+            other = found[module.prefix][0]
+            raise ModuleError(f"{what}: {other} has the prefix {module.prefix!r} already")
+        found[module.prefix] = (what, module)
+    return [module for _, module in found.values()]
+
+
+def _load(what: str, reference: str) -> Module:
+    package, colon, attribute = reference.partition(":")
+    if not (package and colon and attribute):
+        raise ModuleError(f"{what}: write it as package.module:attribute")
+    try:
+        found: object = importlib.import_module(package)
+        for name in attribute.split("."):
+            found = getattr(found, name)
+        if callable(found) and not isinstance(found, Module):
+            found = found()
+    except Exception as error:  # the module's own code runs here
+        raise ModuleError(f"{what}: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Module):
+        raise ModuleError(f"{what}: {reference} is a {type(found).__name__}, not a Module")
+    return found

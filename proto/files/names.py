@@ -1,0 +1,70 @@
+"""Which names a file, and a command to call on its arrival, may have.
+
+A name is one component of a path on any common system: it can't leave the folder it is put into,
+hide in it, or look like something else to a person who reads it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+from proto.files.bounds import MAX_COMMAND_BYTES, MAX_NAME_BYTES
+from proto.files.errors import FileCode, RefusedError
+
+FORBIDDEN: Final = frozenset('/\\:*?"<>|')
+"""Separators, and what Windows keeps for itself: folders are shared and copied."""
+
+_INVISIBLE: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+"""Unicode categories: control and format characters (such as those that turn text round),
+surrogates, private use, unassigned, line and paragraph separators."""
+
+_DEVICES: Final = frozenset(
+    ("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10)))
+)
+"""Names that open a device on Windows, whatever their suffix."""
+
+_OWN_COMMANDS: Final = ("rmb.", "file.", "system.", "backlog.", "module.")
+"""Commands, and names of queues, of the peer itself."""
+
+
+def check_name(name: str) -> None:
+    """Raises a RefusedError that says why when this can't be the name of a file."""
+    problem = _problem(name)
+    if problem is not None:
+        raise RefusedError(FileCode.BAD_REQUEST, f"file name {problem}")
+
+
+def check_command(command: str) -> None:
+    """Raises a RefusedError when this can't be called on arrival."""
+    if not 0 < len(command) <= MAX_COMMAND_BYTES:
+        problem = f"has {len(command)} characters, 1 to {MAX_COMMAND_BYTES} are allowed"
+    elif not all("!" <= character <= "~" for character in command):
+        problem = "must be printable ASCII without spaces"
+    elif command.startswith(_OWN_COMMANDS):
+        problem = "is one of the peer's own"
+    else:
+        return
+    raise RefusedError(FileCode.BAD_REQUEST, f"cmd {problem}")
+
+
+def _problem(name: str) -> str | None:
+    if not name:
+        return "is empty"
+    if any(unicodedata.category(character) in _INVISIBLE for character in name):
+        return "has a character that can't be seen"
+    size_bytes = len(name.encode())  # surrogates are refused above
+    if size_bytes > MAX_NAME_BYTES:
+        return f"has {size_bytes} bytes, at most {MAX_NAME_BYTES} are allowed"
+    bad = FORBIDDEN.intersection(name)
+    if bad:
+        return f"has the character {min(bad)!r}"
+    if name[0] == ".":
+        return "begins with a dot"
+    if name != name.strip() or name[-1] == ".":
+        return "begins or ends with white space, or ends with a dot"
+    if name.partition(".")[0].strip().lower() in _DEVICES:
+        return "is a device on Windows"
+    if unicodedata.normalize("NFC", name) != name:
+        return "is not in normal form (NFC)"
+    return None

@@ -1,0 +1,314 @@
+"""What the sender of a file asks next, and what the answers mean to it.
+
+    NEGOTIATING --status--> SENDING --all acknowledged--> CLOSING --done--> DONE
+         ^                     |                             |
+         '---- no answer, unknown upload, chunks missing ----'        (any) --> FAILED
+
+The owner carries out what `next_request` gives, several requests side by side, and reports how
+each ended: `answered` or `failed`. When it gives None, there is nothing to do until a request ends
+or the time of `next_timer` has come. Time is any clock in seconds.
+
+A chunk that stays without an answer is sent again. If nothing at all was answered meanwhile the
+receiver is away: then no data is sent to wait in a relay, but a small offer every now and then,
+and its answer says where to go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from proto.files.bounds import (
+    CHUNK_BYTES,
+    FIRST_PAUSE_S,
+    FIRST_TIMEOUT_S,
+    MAX_PAUSE_S,
+    SENDER_WINDOW_CHUNKS,
+    STALL_S,
+)
+from proto.files.errors import FileCode, StatusError
+from proto.files.messages import Offer, State, Status, parse_status
+from proto.files.pace import Pace
+from proto.limits.backoff import Backoff
+
+MAX_RESTARTS: Final = 1
+"""Times a file is sent once more because its checksum was wrong at the receiver."""
+
+_PAUSES: Final = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S)
+_FINAL_CODES: Final = frozenset(
+    (
+        *(FileCode.BAD_REQUEST, FileCode.NOT_ALLOWED, FileCode.EXISTS, FileCode.TOO_LARGE),
+        *(FileCode.CHECKSUM, FileCode.FAILED, FileCode.NO_SPACE),
+        *(103, 104, 105),  # the receiver does not know this twin, or its key: see proto.rmb.errors
+    )
+)
+
+
+class Phase(Enum):
+    """How far the sender is."""
+
+    NEGOTIATING = "negotiating"
+    SENDING = "sending"
+    CLOSING = "closing"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Ask(Enum):
+    """The request to make."""
+
+    NEGOTIATE = "file.negotiate"
+    WRITE = "file.write"
+    CLOSE = "file.close"
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """A request to make."""
+
+    ask: Ask
+    timeout_s: float
+    """Wait so long for its answer, then report it as failed."""
+    index: int = 0
+    """Of the chunk to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a request ended that got no good answer."""
+
+    message: str
+    code: int | None = None
+    """Of an error the receiver answered with; None: it answered nothing, or a relay did."""
+    final: bool = False
+    """Whether the owner sees no sense in another try."""
+
+
+@dataclass(slots=True)
+class _Flight:
+    sent_at: float
+    again: bool  # it was sent before: an answer may be to the earlier one
+
+
+class Sender:
+    """One upload.
+
+    Args:
+        offer: the file.
+        now: time.
+        window: chunks under way at most.
+        stall_s: time without any progress after which it fails.
+
+    Attributes:
+        phase: how far it is.
+        id: of the upload, once the receiver has named it.
+        name: of the file at the receiver, when it is done.
+        error: why it failed.
+        resumed_chunks: how many the receiver had when it first answered.
+        repeated_chunks: how many were sent more than once.
+    """
+
+    def __init__(
+        self,
+        offer: Offer,
+        now: float,
+        window: int = SENDER_WINDOW_CHUNKS,
+        stall_s: float = STALL_S,
+    ) -> None:
+        self.offer = offer
+        self.phase = Phase.NEGOTIATING
+        self.id = ""
+        self.name = ""
+        self.error: Failure | None = None
+        self.resumed_chunks: int | None = None
+        self.repeated_chunks = 0
+        self._pace = Pace(window)
+        self._stall_s = stall_s
+        self._heard_at = now  # when the receiver last answered
+        self._progress_at = now  # when more was acknowledged than ever before
+        self._best = -1  # so many chunks
+        self._tries = 0  # since then
+        self._restarts = 0
+        self._ready_at = now  # not before then
+        self._asked_at: float | None = None  # a negotiate or close under way
+        self._have = 0  # all before are acknowledged
+        self._beyond: set[int] = set()  # acknowledged, after a missing one
+        self._ahead = 1  # how far beyond `_have` the receiver takes chunks
+        self._flying: dict[int, _Flight] = {}
+        self._sent: set[int] = set()  # were sent before, and may have to be again
+
+    @property
+    def over(self) -> bool:
+        """Whether it is done or failed."""
+        return self.phase in (Phase.DONE, Phase.FAILED)
+
+    @property
+    def acknowledged_bytes(self) -> int:
+        """What of the file is at the receiver."""
+        if self.phase is Phase.DONE:
+            return self.offer.size_bytes
+        first = min(self._have * CHUNK_BYTES, self.offer.size_bytes)
+        return first + sum(self.offer.chunk_size(index) for index in self._beyond)
+
+    def next_request(self, now: float) -> Next | None:
+        """Returns what to ask now; None: nothing until something happens."""
+        if self.over or now < self._ready_at:
+            return None
+        if self.phase is Phase.SENDING:
+            index = self._next_chunk()
+            if index is None:
+                return None
+            again = index in self._sent
+            self.repeated_chunks += again
+            self._sent.add(index)
+            self._flying[index] = _Flight(now, again)
+            return Next(Ask.WRITE, self._pace.timeout_s, index)
+        if self._asked_at is not None:
+            return None
+        self._asked_at = now
+        ask = Ask.CLOSE if self.phase is Phase.CLOSING else Ask.NEGOTIATE
+        # These are small: what takes longer is lost, or is found at the next try.
+        return Next(ask, min(self._pace.timeout_s, FIRST_TIMEOUT_S))
+
+    def next_timer(self) -> float | None:
+        """Returns when to call `next_request` again; None: when a request has ended."""
+        if self.over:
+            return None
+        if self.phase is Phase.SENDING:
+            return self._ready_at if self._next_chunk() is not None else None
+        return self._ready_at if self._asked_at is None else None
+
+    def answered(self, request: Next, payload: bytes, now: float) -> None:
+        """Takes the good answer to a request."""
+        if self.over:
+            return
+        self._heard_at = now
+        if request.ask is Ask.WRITE:
+            flight = self._flying.pop(request.index, None)
+            took_s = None if flight is None or flight.again else now - flight.sent_at
+            self._pace.answered(took_s)
+            self._acknowledge(request.index, now)
+            return
+        self._asked_at = None
+        try:
+            status = parse_status(payload, self.offer.chunks)
+        except StatusError as error:
+            self._fail(Failure(str(error)))
+            return
+        self._take(status, now)
+
+    def failed(self, request: Next, failure: Failure, now: float) -> None:
+        """Takes note that a request got no good answer in time."""
+        if self.over:
+            return
+        sent_at, self._asked_at = self._asked_at, None
+        if request.ask is Ask.WRITE:
+            self._asked_at = sent_at
+            flight = self._flying.pop(request.index, None)
+            sent_at = None if flight is None else flight.sent_at
+        if failure.code is not None:
+            self._heard_at = now
+        restart = failure.code == FileCode.CHECKSUM and self._restarts < MAX_RESTARTS
+        hopeless = failure.final or (failure.code in _FINAL_CODES and not restart)
+        if hopeless or self._stalled(now):
+            self._fail(failure)
+        elif restart:
+            self._restarts += 1
+            self._best = -1  # from the first chunk on
+            self._offer_again(now)
+        elif failure.code == FileCode.UNKNOWN:
+            self._offer_again(now)
+        else:
+            if sent_at is not None:
+                self._pace.lost(sent_at, now)
+            if request.ask is not Ask.WRITE or sent_at is None or self._heard_at <= sent_at:
+                self._offer_again(now)
+            elif failure.code is not None:
+                # The receiver is there, and has too much to do.
+                self._ready_at = max(self._ready_at, now + FIRST_PAUSE_S)
+
+    def stop(self, message: str) -> None:
+        """Ends it, because the file can't be read any more or nobody wants it sent."""
+        if not self.over:
+            self._fail(Failure(message))
+
+    # What an answer changes.
+
+    def _take(self, status: Status, now: float) -> None:
+        self.id = status.id
+        self._pace.heard()
+        if self.resumed_chunks is None:
+            self.resumed_chunks = status.have + len(status.beyond)
+        if status.state is State.DONE:
+            self.phase, self.name = Phase.DONE, status.name
+            return
+        # It may have less than it once acknowledged: its disk may have lost some.
+        self._have, self._beyond = status.have, set(status.beyond)
+        self._ahead = status.window
+        self.phase = Phase.SENDING
+        if not self._progressed(now):
+            self._tries += 1
+            self._ready_at = now + _pause_s(self._tries)
+            if self._stalled(now):
+                self._fail(Failure("the receiver takes nothing more"))
+                return
+        self._close_when_complete()
+
+    def _acknowledge(self, index: int, now: float) -> None:
+        if index >= self._have:
+            self._beyond.add(index)
+        while self._have in self._beyond:
+            self._beyond.remove(self._have)
+            self._sent.discard(self._have)
+            self._have += 1
+        self._progressed(now)
+        if self.phase is Phase.NEGOTIATING and self._asked_at is None and self.id:
+            self.phase = Phase.SENDING  # it is back
+        if self.phase is Phase.SENDING:
+            self._close_when_complete()
+
+    def _progressed(self, now: float) -> bool:
+        count = self._have + len(self._beyond)
+        if count <= self._best:
+            return False
+        self._best, self._progress_at, self._tries, self._ready_at = count, now, 0, now
+        return True
+
+    def _stalled(self, now: float) -> bool:
+        return now - self._progress_at >= self._stall_s
+
+    def _close_when_complete(self) -> None:
+        if self._have == self.offer.chunks:
+            self.phase = Phase.CLOSING
+
+    def _offer_again(self, now: float) -> None:
+        """Ask what the receiver has, after a while; many failures at a time are one."""
+        waits = self._asked_at is not None or now < self._ready_at
+        if self.phase is Phase.NEGOTIATING and waits:
+            return
+        self._tries += 1
+        self.phase = Phase.NEGOTIATING
+        self._ready_at = now + _pause_s(self._tries)
+
+    def _fail(self, failure: Failure) -> None:
+        self.phase, self.error = Phase.FAILED, failure
+
+    # Which chunk is next.
+
+    def _can_write(self) -> bool:
+        return self.phase is Phase.SENDING and len(self._flying) < self._pace.window
+
+    def _next_chunk(self) -> int | None:
+        """The first chunk that is neither acknowledged nor under way."""
+        if not self._can_write():
+            return None
+        end = min(self._have + self._ahead, self.offer.chunks)
+        for index in range(self._have, end):
+            if index not in self._beyond and index not in self._flying:
+                return index
+        return None
+
+
+def _pause_s(tries: int) -> float:
+    return _PAUSES.delay_s(tries, lambda: 0.0)
