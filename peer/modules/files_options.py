@@ -1,0 +1,76 @@
+"""The gateway's options for uploads, and what is made of them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Final
+
+from proto.files.bounds import MAX_SIZE_BYTES, UploadLimits
+from proto.rmb.bounds import MAX_TWIN
+
+_SIZE: Final = re.compile(r"([0-9]{1,15})([KMGT]?)(?:i?B)?", re.ASCII | re.IGNORECASE)
+_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def add_upload_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the limits of uploads; the folder itself is the gateway's `--uploads`."""
+    usual = UploadLimits()
+    group = parser.add_argument_group("uploads", "what is taken where --uploads names a folder")
+    group.add_argument(
+        "--upload-max",
+        metavar="SIZE",
+        type=size,
+        default=usual.max_file_bytes,
+        help="largest file, such as 500M or 4G (default 4G)",
+    )
+    group.add_argument(
+        "--upload-quota",
+        metavar="SIZE",
+        type=size,
+        default=usual.quota_bytes,
+        help="all files of one twin together (default 16G)",
+    )
+    group.add_argument(
+        "--upload-reserve",
+        metavar="SIZE",
+        type=size,
+        default=usual.min_free_bytes,
+        help="space of the disk that is left free (default 1G)",
+    )
+    group.add_argument(
+        "--upload-from",
+        metavar="TWIN",
+        type=_twin,
+        action="append",
+        help="a twin that may upload, repeatable (default: every twin)",
+    )
+
+
+def limits_of(options: argparse.Namespace) -> UploadLimits:
+    """Returns what the options say.
+
+    Raises:
+        ValueError: they do not fit together; the text names the bound.
+    """
+    return UploadLimits(
+        max_file_bytes=options.upload_max,
+        quota_bytes=options.upload_quota,
+        min_free_bytes=options.upload_reserve,
+        twins=None if options.upload_from is None else frozenset(options.upload_from),
+    )
+
+
+def size(text: str) -> int:
+    """Reads a number of bytes: `1048576`, `1M`, `1MiB` and `1 MB` are the same."""
+    found = _SIZE.fullmatch(text.replace(" ", ""))
+    size_bytes = int(found[1]) * _UNITS[found[2].lower()] if found else -1
+    if not 0 <= size_bytes <= MAX_SIZE_BYTES * 1024:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no size: write it as 500M or 4G")
+    return size_bytes
+
+
+def _twin(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= MAX_TWIN):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no twin id")
+    return int(text)
