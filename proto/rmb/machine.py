@@ -26,8 +26,8 @@ from proto.identity.signing import SigningKey
 from proto.limits.window import Excess
 from proto.rmb import events, notices, opening, sealing, stamp, tags
 from proto.rmb import types_pb2 as pb
-from proto.rmb.address import Address, SessionKey, from_message, to_message
-from proto.rmb.bounds import DEFAULT_BOUNDS, MAX_PENDING_REQUESTS, PING_EXPIRATION_S, Bounds
+from proto.rmb.address import Address, SessionKey, from_message
+from proto.rmb.bounds import DEFAULT_BOUNDS, MAX_PENDING_REQUESTS, Bounds
 from proto.rmb.errors import (
     BoundError,
     EnvelopeError,
@@ -273,13 +273,9 @@ class PeerSide:
         self._send(envelope, payload, now, stamp.response_expiration())
 
     def send_ping(self, now: int) -> str:
-        """Asks the relay for a pong, unsigned as the TypeScript client does; returns its uid."""
-        uid = sealing.new_uid(self._random)
-        ping = pb.Envelope(uid=uid, timestamp=now, expiration=PING_EXPIRATION_S)
-        ping.source.CopyFrom(to_message(self.own))
-        ping.destination.SetInParent()  # twin 0
-        ping.ping.SetInParent()
-        self._output.append(ping.SerializeToString())
+        """Asks the relay for a pong; returns its uid."""
+        uid, message = self._sealer.ping(now)
+        self._output.append(message)
         return uid
 
     # Receiving.

@@ -12,7 +12,7 @@ from proto.identity.signing import SigningKey
 from proto.rmb import challenge, e2e
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import SessionKey, to_message
-from proto.rmb.bounds import MAX_SHARED_SECRETS, NONCE_BYTES
+from proto.rmb.bounds import MAX_SHARED_SECRETS, NONCE_BYTES, PING_EXPIRATION_S
 from proto.rmb.errors import CipherError, NoPublicKeyError
 
 
@@ -106,6 +106,15 @@ class Sealer:
         envelope.expiration = expiration_s
         challenge.sign(envelope, self._key)
         return envelope.SerializeToString()
+
+    def ping(self, now: int) -> tuple[str, bytes]:
+        """Makes a ping, unsigned as the TypeScript client does; returns its uid and the message."""
+        uid = new_uid(self._random)
+        ping = pb.Envelope(uid=uid, timestamp=now, expiration=PING_EXPIRATION_S)
+        ping.source.CopyFrom(to_message(self._own))
+        ping.destination.SetInParent()  # twin 0
+        ping.ping.SetInParent()
+        return uid, ping.SerializeToString()
 
     def unseal(self, envelope: pb.Envelope, sender: PublicKeys) -> bytes:
         """Returns the payload, decrypted.

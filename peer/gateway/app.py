@@ -1,0 +1,315 @@
+"""The gateway as a whole: how its parts fit, and its life from start to stop.
+
+    msgbus.system.local ┐                            ┌ relay 1
+    msgbus.system.reply ┴ SystemQueue -> Outgoing -> Unconfirmed -> Links ┤
+                                                     └ relay 2..4
+    msgbus.<command> ┐
+    <ret>            ┴ QueueWrites <- Incoming <------------------- Links
+                        Handlers of modules <--'
+
+All writes to Redis go through `Commits`: batches that are applied once. What is under way in one
+direction is bounded; above the bound the other end waits: system lists are not read while relays
+take nothing, and relays are not read while Redis takes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Final
+
+from peer.gateway import keys, queues
+from peer.gateway.backlog import Backlogs
+from peer.gateway.bounds import MAX_IN_HAND
+from peer.gateway.calls import Calls
+from peer.gateway.commits import Commits
+from peer.gateway.handlers import Handlers, ModuleContext, ModuleStore
+from peer.gateway.incoming import Incoming
+from peer.gateway.outgoing import Outgoing
+from peer.gateway.pipe import LinkLost
+from peer.gateway.queue_writes import QueueWrites
+from peer.gateway.queues import SystemQueue
+from peer.identity import Identity
+from peer.link import Link
+from peer.links import Links
+from peer.modules.api import Module, Modules
+from peer.twins import Twin, TwinCache
+from peer.unconfirmed import Unconfirmed
+from proto.rmb.address import Address
+from proto.rmb.sealing import Sealer
+
+log = logging.getLogger(__name__)
+
+LinksFactory = Callable[[Callable[[bytes], None], Callable[[Link], None]], Links]
+"""Makes the links, given who takes messages and who is told of changes."""
+
+SWEEP_S: Final = 30.0
+"""How often `msgbus.processing` is looked through for entries nobody works on."""
+
+SECOND_LOOK_S: Final = 2.0
+"""Before an entry nobody works on is taken up: its reply may be on the way."""
+
+ROOM_POLL_S: Final = 0.05
+"""Between looks for room while a former process' messages are taken up."""
+
+STOP_S: Final = 5.0
+"""How long writes may take at the end."""
+
+COUNTERS: Final = {
+    "requests_sent": "Requests of local programs sent, one for each destination",
+    "responses_sent": "Answers of local services sent",
+    "errors_sent": "Errors of local services sent",
+    "requests_received": "Verified requests of other twins",
+    "responses_received": "Verified answers of other twins",
+    "errors_received": "Verified errors of other twins",
+    "relay_errors": "Errors made by relays",
+    "handled": "Requests answered by modules",
+    "handled_local": "Requests of local programs answered by modules",
+    "repeats": "Messages that were here before",
+    "resumed": "Entries found in hand of a former process or connection",
+    "keys_changed": "Twins whose changed keys were noticed by a message that did not open",
+    "dead_letters": "Entries that could not be read",
+    "refused": "Entries of local programs and services that were not sent",
+    "rejected": "Incoming messages that could not be used, by the code of the error",
+    "dropped": "Incoming messages that were dropped without an answer",
+}
+"""Names in `Gateway.counters`, what comes after a colon there left out, and what they count."""
+
+GAUGES: Final = {
+    "in_hand": "Entries taken from system lists whose messages are not settled",
+    "unconfirmed": "Messages no relay has confirmed",
+    "unsent": "Messages no relay has taken",
+    "resent": "Messages sent again after a connection to a relay was lost",
+    "redis_connected": "Whether Redis takes writes",
+}
+"""Names in `Gateway.gauges`, and what they say."""
+
+
+class Gateway:
+    """One twin's gateway.
+
+    Args:
+        identity: the twin's keys.
+        twin: the twin itself.
+        twins: all twins.
+        links: makes the links to its relays.
+        redis_url: where the queues are.
+        modules: commands that are answered here.
+
+    Attributes:
+        counters: what happened, see COUNTERS.
+        links: to its relays.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        twin: Twin,
+        twins: TwinCache,
+        links: LinksFactory,
+        redis_url: str,
+        modules: Sequence[Module] = (),
+    ) -> None:
+        self.counters: Counter[str] = Counter()
+        own = Address(twin.id)
+        self._own = own
+        self._modules = modules
+        by_prefix = Modules.of(*modules)
+        self._sealer = Sealer(own, identity.key, identity.encryption, os.urandom)
+        self._numbers = itertools.count()
+        self.links = links(self._received, self._link_changed)
+        self._commits = Commits(redis_url, self._redis_has_room)
+        writes = QueueWrites(self._commits)
+        backlogs = Backlogs(self._commits.pipe)
+        self._unconfirmed = Unconfirmed(
+            self.links, self._make_ping, self._settled, self._expired, self._balance
+        )
+        self._calls = Calls(self._sealer, twins, self._send)
+        self._handlers = Handlers(by_prefix, self._sealer, twins, writes, self._send, self.counters)
+        self._outgoing = Outgoing(
+            own,
+            self._sealer,
+            twins,
+            self._commits,
+            writes,
+            backlogs,
+            self._unconfirmed,
+            by_prefix,
+            self._handlers.serve_local,
+            self.counters,
+            self._balance,
+        )
+        self._incoming = Incoming(
+            own,
+            self._sealer,
+            twins,
+            self._commits,
+            writes,
+            backlogs,
+            self._calls,
+            self._handlers.serve,
+            self._send,
+            self._outgoing.answered,
+            self._unconfirmed.pong,
+            self.counters,
+            self._flooded,
+        )
+        fields = queues.Fields()
+        self._queues = (
+            SystemQueue(
+                redis_url,
+                keys.LOCAL,
+                queues.REQUEST,
+                fields,
+                self._outgoing.take_request,
+                self._look_again,
+            ),
+            SystemQueue(
+                redis_url,
+                keys.REPLY,
+                queues.RESPONSE,
+                fields,
+                self._outgoing.take_response,
+                self._look_again,
+            ),
+        )
+        self._sweep_now = asyncio.Event()
+
+    def gauges(self) -> dict[str, float]:
+        """How things stand, see GAUGES."""
+        return {
+            "in_hand": self._outgoing.in_hand,
+            "unconfirmed": len(self._unconfirmed),
+            "unsent": self._unconfirmed.waiting,
+            "resent": self._unconfirmed.resent,
+            "redis_connected": float(self._commits.pipe.usable),
+        }
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serves until `stop` is set."""
+        self._commits.start()
+        await self._commits.pipe.wait_usable()
+        self._incoming.restore(await self._signatures())
+        for module in self._modules:
+            store = ModuleStore(self._commits, module.prefix)
+            await module.on_start(
+                ModuleContext(self._own.twin, store, self._calls, self._incoming.deliver)
+            )
+        self.links.start()
+        # What a former process left goes out before anything newer does.
+        await self._sweep()
+        tasks = [asyncio.create_task(each.run()) for each in self._queues]
+        tasks.append(asyncio.create_task(self._keep_sweeping()))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait((stopping, *tasks), return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                task.result()  # none of them ends by itself
+        finally:
+            stopping.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(stopping, *tasks, return_exceptions=True)
+            await self._aclose()
+
+    async def _aclose(self) -> None:
+        for module in self._modules:
+            await module.on_stop()
+        await self._handlers.aclose()
+        await self._outgoing.aclose()
+        await self.links.aclose()
+        self._unconfirmed.close()
+        await self._incoming.aclose()
+        await self._commits.aclose(STOP_S)
+
+    # Between the parts.
+
+    def _received(self, data: bytes) -> None:
+        self._incoming.receive(data)
+
+    def _link_changed(self, link: Link) -> None:
+        self._unconfirmed.changed(link)
+
+    def _make_ping(self) -> tuple[str, bytes]:
+        return self._sealer.ping(int(time.time()))
+
+    def _send(self, data: bytes, deadline: int) -> None:
+        """Sends what is kept nowhere: an answer of a module, or an error."""
+        self._unconfirmed.send(data, deadline, next(self._numbers))
+
+    def _settled(self, token: Hashable) -> None:
+        if isinstance(token, str):
+            self._outgoing.settled(token)
+
+    def _expired(self, token: Hashable) -> None:
+        if isinstance(token, str):
+            self._outgoing.expired(token)
+
+    # Who waits for whom.
+
+    def _balance(self) -> None:
+        """Takes from the system lists as long as there is room for it."""
+        full = self._outgoing.in_hand >= MAX_IN_HAND or self._unconfirmed.full or self._commits.full
+        for queue in self._queues:
+            if full:
+                queue.pause()
+            else:
+                queue.resume()
+
+    def _redis_has_room(self) -> None:
+        self._incoming.resume()
+        self._balance()
+
+    def _flooded(self, flooded: bool) -> None:
+        if flooded:
+            self.links.pause()
+        else:
+            self.links.resume()
+
+    # What is in hand and nobody works on.
+
+    def _look_again(self) -> None:
+        self._sweep_now.set()
+
+    async def _keep_sweeping(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_S):
+                    await self._sweep_now.wait()
+            self._sweep_now.clear()
+            try:
+                # What has only just been taken is in the hash before its reply is here.
+                suspects = {field for field in await self._in_redis() if not self._holds(field)}
+                if suspects:
+                    await asyncio.sleep(SECOND_LOOK_S)
+                    await self._sweep(suspects)
+            except LinkLost:
+                self._sweep_now.set()
+
+    async def _in_redis(self) -> list[str]:
+        await self._commits.pipe.wait_usable()
+        return await queues.held(self._commits.pipe)
+
+    def _holds(self, field: str) -> bool:
+        return self._outgoing.holds(field)
+
+    async def _sweep(self, suspects: Iterable[str] | None = None) -> None:
+        """Goes on with entries in the hash that nobody here knows, oldest first."""
+        fields = await self._in_redis() if suspects is None else sorted(suspects)
+        for field in fields:
+            while self._unconfirmed.full or self._commits.full:
+                await asyncio.sleep(ROOM_POLL_S)
+            if not self._holds(field):
+                value = await queues.value(self._commits.pipe, field)
+                if value is not None:
+                    self._outgoing.adopt(field, value)
+
+    async def _signatures(self) -> frozenset[bytes]:
+        found: list[bytes] = await self._commits.pipe.call("LRANGE", keys.SEEN, 0, -1)
+        return frozenset(found)

@@ -1,0 +1,77 @@
+"""Limits of the gateway: a constant, its unit, its reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_QUEUE_ENTRIES: Final = 10_000
+"""Of a command's list or a `ret` list; the oldest are dropped, as in the reference."""
+
+QUEUE_TTL_S: Final = 3600
+"""A command's list that got nothing for so long is removed: all in it expired half of that ago.
+Another twin chooses the command, so lists nobody takes from must not stay for ever."""
+
+MAX_COMMAND_BYTES: Final = 256
+"""It becomes part of a Redis key; those in use have 10 to 40."""
+
+MAX_RET_BYTES: Final = 512
+"""The name of a list for answers; clients use a UUID, or a prefix and a UUID."""
+
+MAX_REFERENCE_BYTES: Final = 4096
+"""A program's own reference, kept for each request that waits for answers."""
+
+MAX_DESTINATIONS: Final = 1000
+"""Of one request. Each is an envelope of its own, sealed for its receiver."""
+
+MAX_BODY_BYTES: Final = 24 * 1024 * 1024
+"""An entry of a system list: base64 of the largest message a relay takes, and its JSON."""
+
+TAKE_ENTRIES: Final = 64
+"""Taken from a system list in one step: one step for many when there are many."""
+
+TAKE_FIRST: Final = 4
+"""The same when there were few before: each comes with a name of 53 bytes, used or not."""
+
+TAKE_BYTES: Final = 1024 * 1024
+"""The same in bytes; one entry always passes."""
+
+WAIT_S: Final = 20.0
+"""How long one blocking read waits. A connection that died unnoticed is found at its end."""
+
+MAX_IN_HAND: Final = 4096
+"""Entries taken whose messages are not settled; above it nothing more is taken."""
+
+BACKLOG_ENTRIES: Final = 20_000
+"""Kept in memory beside Redis, so that an answer needs no look-up; others are looked up."""
+
+SEEN_ENTRIES: Final = 10_000
+"""Signatures kept in Redis, so that a relay which sends again what it could not know to have
+arrived is recognised after the gateway was killed."""
+
+MAX_DEAD: Final = 1000
+"""Unreadable entries kept to be looked at."""
+
+MAX_DEAD_BYTES: Final = 16 * 1024
+"""Kept of one of them."""
+
+INBOX_MESSAGES: Final = 4096
+"""Incoming messages that wait to be verified; above it the relays are not read."""
+
+INBOX_BYTES: Final = 64 * 1024 * 1024
+"""The same in bytes."""
+
+SLICE_S: Final = 0.005
+"""Incoming messages are verified for so long, then the loop does everything else once."""
+
+PIPE_BYTES: Final = 32 * 1024 * 1024
+"""Writes that wait for Redis; above it the relays are not read and nothing is taken."""
+
+MAX_HANDLERS: Final = 1000
+"""Requests that modules work on at a time; more are refused."""
+
+MAX_WAITING: Final = 4096
+"""Incoming messages that wait for their twin to be looked up; more are dropped and counted."""
+
+REFRESH_S: Final = 5.0
+"""A twin whose message does not open is looked up anew at most so often: its key may have changed,
+but anybody can send what does not open."""

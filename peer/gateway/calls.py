@@ -1,0 +1,114 @@
+"""Requests that modules of the gateway send, and their answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+from peer.errors import CallError, ExpiredError, RelayError, RemoteError, TwinNotFoundError
+from peer.gateway.bodies import Failure
+from peer.modules.api import Response
+from peer.twins import TwinCache
+from proto.identity.errors import AgreementError
+from proto.rmb.address import Address
+from proto.rmb.bounds import MAX_EXPIRATION_S, MAX_MESSAGE_BYTES, MAX_PENDING_REQUESTS
+from proto.rmb.sealing import Sealer, new_uid
+
+_MIN_EXPIRATION_S: Final = 1
+
+
+class Calls:
+    """Sends requests for modules; an answer goes to the one that waits in this process.
+
+    Args:
+        sealer: signs and encrypts for the gateway.
+        twins: who can be asked.
+        send: sends a message that is kept nowhere; with its deadline.
+    """
+
+    def __init__(
+        self, sealer: Sealer, twins: TwinCache, send: Callable[[bytes, int], None]
+    ) -> None:
+        self._sealer = sealer
+        self._twins = twins
+        self._send = send
+        self._waiting: dict[str, tuple[int, asyncio.Future[Response]]] = {}
+
+    async def call(
+        self,
+        twin: int | Address,
+        command: str,
+        payload: bytes,
+        timeout_s: float,
+        schema: str | None,
+        tags: str | None,
+    ) -> Response:
+        """Asks a twin and waits for its first answer.
+
+        Raises:
+            CallError: there is none that can be used.
+        """
+        destination = Address(twin) if isinstance(twin, int) else twin
+        if len(self._waiting) >= MAX_PENDING_REQUESTS:
+            raise CallError("too many requests wait for answers")
+        found = await self._twins.get(destination.twin)
+        if found is None:
+            raise TwinNotFoundError(destination.twin)
+        now = int(time.time())
+        expiration_s = min(max(int(timeout_s + 0.999), _MIN_EXPIRATION_S), MAX_EXPIRATION_S)
+        uid = new_uid(os.urandom)
+        envelope = self._sealer.new(uid, destination, schema)
+        envelope.request.command = command
+        if tags is not None:
+            envelope.tags = tags
+        try:
+            data = self._sealer.seal(envelope, payload, found, now, expiration_s)
+        except AgreementError as error:
+            raise CallError(f"twin {destination.twin}: {error}") from None
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise CallError(f"message has {len(data)} bytes, at most {MAX_MESSAGE_BYTES} can be")
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting[uid] = destination.twin, answer
+        try:
+            self._send(data, now + expiration_s)
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            raise ExpiredError(
+                f"twin {destination.twin} did not answer within {timeout_s} s"
+            ) from None
+        finally:
+            del self._waiting[uid]
+
+    def answer(
+        self,
+        uid: str,
+        source: Address,
+        payload: bytes,
+        schema: str | None,
+        failure: Failure | None,
+    ) -> bool:
+        """Takes an answer; False: no module waits for it.
+
+        Args:
+            uid: of the request.
+            source: who answers; twin 0: a relay.
+            payload: decrypted.
+            schema: its content type.
+            failure: the error it is.
+        """
+        asked, future = self._waiting.get(uid, (0, None))
+        if future is None:
+            return False
+        if source.twin not in (asked, 0) or future.done():
+            return True  # of somebody who was not asked, or a second one
+        if failure is None:
+            future.set_result(Response(payload, schema))
+        elif source.twin:
+            future.set_exception(RemoteError(failure.code, failure.message, source))
+        else:
+            future.set_exception(RelayError(failure.message))
+        return True

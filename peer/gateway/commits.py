@@ -1,0 +1,193 @@
+"""Everything the gateway writes to Redis: in batches that are applied once, and in order.
+
+What one turn of the loop wants written becomes one MULTI/EXEC, and exactly one of them is
+unanswered at a time; the next fills meanwhile. Each sets `msgbus.committed` to its number. When a
+connection ends with a batch unanswered, that number tells on the next one whether it was applied,
+so that an answer is not pushed to a program twice, and nothing is left out. A batch that Redis
+refuses (it is out of memory, or loads its data) is tried again.
+
+    add(command, then)  ->  MULTI ... SET msgbus.committed n, EXEC  ->  then()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from typing import Any, Final
+
+import hiredis
+
+from peer.gateway.bounds import PIPE_BYTES
+from peer.gateway.pipe import LinkLost, Pipe, command
+
+log = logging.getLogger(__name__)
+
+COMMITTED: Final = b"msgbus.committed"
+REFUSED_RETRY_S: Final = 0.5
+_MULTI: Final = command("MULTI")
+_EXEC: Final = command("EXEC")
+
+Then = Callable[[], None]
+
+
+class _Batch:
+    """Commands of one MULTI, and what is to be done when they are applied."""
+
+    __slots__ = ("commands", "size_bytes", "then")
+
+    def __init__(self) -> None:
+        self.commands: list[bytes] = []
+        self.then: list[Then] = []
+        self.size_bytes = 0
+
+
+class Commits:
+    """The writing half of the gateway's Redis.
+
+    Args:
+        url: of Redis.
+        on_room: called when there is room again after `full`.
+    """
+
+    def __init__(self, url: str, on_room: Then | None = None) -> None:
+        self.pipe = Pipe(url, "rmb-peer-writes", self._came_up)
+        self.refused = 0  # batches Redis did not take
+        self._on_room = on_room
+        self._boot = uuid.uuid4().hex
+        self._number = 0
+        self._filling = _Batch()
+        self._late: list[Then] = []  # add what they gathered just before a batch is closed
+        self._unanswered: _Batch | None = None
+        self._was_full = False
+        self._scheduled = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits that nothing more should be taken in."""
+        waiting = self._filling.size_bytes + (
+            self._unanswered.size_bytes if self._unanswered is not None else 0
+        )
+        self._was_full = self._was_full or waiting > PIPE_BYTES
+        return waiting > PIPE_BYTES
+
+    def start(self) -> None:
+        """Begins to connect."""
+        self.pipe.start()
+
+    async def aclose(self, timeout_s: float) -> None:
+        """Waits for what is not written yet, and ends."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            log.warning("ended with writes that redis did not take")
+        await self.pipe.aclose()
+
+    def add(self, payload: bytes, then: Then | None = None) -> None:
+        """Has one encoded command written at the end of this turn.
+
+        Args:
+            payload: the command; its reply is not looked at, except for an error, which is logged.
+            then: called when it is applied.
+        """
+        batch = self._filling
+        batch.commands.append(payload)
+        batch.size_bytes += len(payload)
+        if then is not None:
+            batch.then.append(then)
+        self._schedule()
+
+    def gather(self, late: Then) -> None:
+        """Has `late` called just before the next batch is closed, to `add` what it gathered.
+
+        What it adds is in the same batch as all that was added before, and its size is not known
+        to `full` until then.
+        """
+        self._late.append(late)
+        self._schedule()
+
+    async def applied(self, payload: bytes) -> None:
+        """Has one command written, and returns when it is applied."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def then() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self.add(payload, then)
+        await future
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._idle.clear()
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._unanswered is not None:
+            self._scheduled = False
+            return  # its answer writes the next
+        late, self._late = self._late, []
+        for each in late:
+            each()
+        self._scheduled = False
+        if not self._filling.commands:
+            self._idle.set()
+            return
+        self._unanswered, self._filling = self._filling, _Batch()
+        self._number += 1
+        if self.pipe.usable:
+            self._write()
+
+    def _write(self) -> None:
+        batch = self._unanswered
+        assert batch is not None
+        mark = command("SET", COMMITTED, f"{self._boot} {self._number}")
+        payload = b"".join((_MULTI, *batch.commands, mark, _EXEC))
+        # MULTI, each command and the mark are answered before EXEC is.
+        self.pipe.submit(payload, self._answered, len(batch.commands) + 2)
+
+    def _answered(self, reply: Any) -> None:
+        if isinstance(reply, LinkLost):
+            return  # `_came_up` finds out
+        if isinstance(reply, hiredis.ReplyError):
+            self.refused += 1
+            if self.refused == 1 or not self.refused % 100:
+                log.error("redis refused a write, it is tried again: %s", reply)
+            asyncio.get_running_loop().call_later(REFUSED_RETRY_S, self._again, self._number)
+            return
+        for each in reply:
+            if isinstance(each, hiredis.ReplyError):
+                log.error("redis could not do a write: %s", each)
+        self._settle()
+
+    def _again(self, number: int) -> None:
+        """Writes a refused batch again, unless a new connection did so meanwhile."""
+        if self._unanswered is not None and self._number == number and self.pipe.usable:
+            self._write()
+
+    def _settle(self) -> None:
+        batch, self._unanswered = self._unanswered, None
+        assert batch is not None
+        for then in batch.then:
+            then()
+        self._flush()
+        if self._was_full and not self.full:
+            self._was_full = False
+            if self._on_room is not None:
+                self._on_room()
+
+    async def _came_up(self) -> None:
+        """On a new connection: was the batch that was unanswered applied?"""
+        if self._unanswered is None:
+            return
+        found = await self.pipe.call("GET", COMMITTED)
+        loop = asyncio.get_running_loop()
+        if found == f"{self._boot} {self._number}".encode():
+            loop.call_soon(self._settle)
+        else:
+            loop.call_soon(self._write)

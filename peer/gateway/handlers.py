@@ -1,0 +1,215 @@
+"""Commands that modules of the gateway answer, and what the gateway does for its modules."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from peer.gateway import bodies, keys
+from peer.gateway.bodies import Failure, OutgoingRequest
+from peer.gateway.bounds import MAX_HANDLERS
+from peer.gateway.calls import Calls
+from peer.gateway.commits import Commits
+from peer.gateway.pipe import command
+from peer.gateway.queue_writes import QueueWrites
+from peer.modules.api import (
+    Answer,
+    CommandError,
+    LocalRequest,
+    Modules,
+    Request,
+    Response,
+    answer,
+)
+from peer.twins import TwinCache, TwinsAwayError
+from proto.identity.errors import AgreementError
+from proto.rmb import stamp
+from proto.rmb.address import Address
+from proto.rmb.bounds import DEFAULT_EXPIRATION_S
+from proto.rmb.errors import CODE_OTHER
+from proto.rmb.sealing import Sealer
+
+log = logging.getLogger(__name__)
+
+
+class Handlers:
+    """Runs the handlers of modules, each in a task, and sends what they answer.
+
+    Args:
+        modules: by the prefixes of their commands.
+        sealer: signs and encrypts for the gateway.
+        twins: who asks.
+        writes: gives answers to local programs.
+        send: sends a message that is kept nowhere; with its deadline.
+        counters: what happened, by name.
+    """
+
+    def __init__(
+        self,
+        modules: Modules,
+        sealer: Sealer,
+        twins: TwinCache,
+        writes: QueueWrites,
+        send: Callable[[bytes, int], None],
+        counters: Counter[str],
+    ) -> None:
+        self._modules = modules
+        self._sealer = sealer
+        self._twins = twins
+        self._writes = writes
+        self._send = send
+        self._counters = counters
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def aclose(self) -> None:
+        """Ends what is running."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def serve(self, request: Request) -> bool:
+        """Starts the handler of a request; False: no module has the command."""
+        handler = self._modules.find(request.command)
+        if handler is None:
+            return False
+        busy = len(self._tasks) >= MAX_HANDLERS
+        asked: Awaitable[Answer] = _refuse_busy() if busy else handler(request)
+        self._spawn(self._run(request, asked))
+        return True
+
+    def serve_local(
+        self, request: OutgoingRequest, local: LocalRequest, done: Callable[[], None]
+    ) -> bool:
+        """Starts the handler of a local program's request; False: there are too many."""
+        handler = self._modules.find_local(request.command)
+        if handler is None or len(self._tasks) >= MAX_HANDLERS:
+            return False
+        self._spawn(self._run_local(request, handler(local), local.deadline, done))
+        return True
+
+    async def _run(self, request: Request, asked: Awaitable[Answer]) -> None:
+        found = await self._within(asked, request.command, request.deadline)
+        if found is None:
+            return
+        try:
+            twin = await self._twins.get(request.source.twin)
+        except TwinsAwayError:
+            twin = None
+        if twin is None:
+            return  # it was there a moment ago
+        now, expiration_s = int(time.time()), stamp.response_expiration()
+        payload: bytes | None = None
+        if isinstance(found, CommandError):
+            envelope = self._sealer.new(request.uid, request.source)
+            envelope.error.code, envelope.error.message = found.code, found.message
+        else:
+            envelope = self._sealer.new(request.uid, request.source, found.schema)
+            envelope.response.SetInParent()
+            payload = found.payload
+        try:
+            data = self._sealer.seal(envelope, payload, twin, now, expiration_s)
+        except AgreementError as error:
+            log.warning("answer for twin %d can't be sealed: %s", twin.id, error)
+            return
+        self._counters["handled"] += 1
+        self._send(data, now + expiration_s)
+
+    async def _run_local(
+        self,
+        request: OutgoingRequest,
+        asked: Awaitable[Answer],
+        deadline: int,
+        done: Callable[[], None],
+    ) -> None:
+        found = await self._within(asked, request.command, deadline)
+        if found is not None:
+            payload, schema, failure = b"", None, None
+            if isinstance(found, CommandError):
+                failure = Failure(found.code, found.message)
+            else:
+                payload, schema = found.payload, found.schema
+            now = int(time.time())
+            body = bodies.incoming_response(request.reference, "", payload, schema, now, failure)
+            self._writes.answer(request.ret, body)
+        self._counters["handled_local"] += 1
+        done()
+
+    async def _within(
+        self, asked: Awaitable[Answer], name: str, deadline: int
+    ) -> Response | CommandError | None:
+        """Runs a handler until nobody waits for its answer any more."""
+        try:
+            async with asyncio.timeout(max(deadline - time.time(), 0)):
+                return await answer(asked, name, log)
+        except TimeoutError:
+            log.warning("handler of %.80s was not done in time", name)
+            return None
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class ModuleStore:
+    """What a module wants to know again: a hash in Redis."""
+
+    def __init__(self, commits: Commits, prefix: str) -> None:
+        self._commits = commits
+        self._key = keys.module(prefix)
+
+    async def put(self, name: str, value: bytes) -> None:
+        """Keep a value under a name."""
+        await self._commits.applied(command("HSET", self._key, name, value))
+
+    async def remove(self, name: str) -> None:
+        """Forget a value."""
+        await self._commits.applied(command("HDEL", self._key, name))
+
+    async def all(self) -> dict[str, bytes]:
+        """Everything that is kept."""
+        await self._commits.pipe.wait_usable()
+        found: list[bytes] = await self._commits.pipe.call("HGETALL", self._key)
+        return {name.decode(): value for name, value in zip(found[::2], found[1::2], strict=True)}
+
+
+class ModuleContext:
+    """What the gateway does for one of its modules."""
+
+    def __init__(
+        self,
+        twin: int,
+        store: ModuleStore,
+        calls: Calls,
+        deliver: Callable[[Request, int, int], None],
+    ) -> None:
+        self.twin = twin
+        self.store = store
+        self._calls = calls
+        self._deliver = deliver
+
+    async def call(
+        self,
+        twin: int | Address,
+        command: str,
+        payload: bytes = b"",
+        *,
+        timeout_s: float = DEFAULT_EXPIRATION_S,
+        schema: str | None = None,
+        tags: str | None = None,
+    ) -> Response:
+        """Ask a twin and wait for its first answer."""
+        return await self._calls.call(twin, command, payload, timeout_s, schema, tags)
+
+    async def deliver(self, request: Request) -> None:
+        """Pass a request to the list of its command."""
+        now = int(time.time())
+        self._deliver(request, now, max(request.deadline - now, 1))
+
+
+async def _refuse_busy() -> Answer:
+    raise CommandError(CODE_OTHER, "too many requests are being worked on")

@@ -1,0 +1,397 @@
+"""From the relays to the lists.
+
+    bytes --parse, expiry--> twin looked up --signature, decrypt, repeat?--> request: its list
+                                                                            answer: the `ret` list
+
+What can't be used is counted; the sender of a request is told, by a signed error with the codes of
+rmb-peer 1.5. Messages wait in an inbox and are worked on for some milliseconds at a time, so that
+a burst of them does not hold up the pings and Redis (docs/decisions/010-verification.md).
+
+A twin whose message does not open may have changed its keys: it is looked up anew once before the
+message is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
+
+from peer.gateway import bodies, keys
+from peer.gateway.backlog import Backlogs, Waiting
+from peer.gateway.bodies import Failure
+from peer.gateway.bounds import (
+    INBOX_BYTES,
+    INBOX_MESSAGES,
+    MAX_COMMAND_BYTES,
+    MAX_WAITING,
+    REFRESH_S,
+    SLICE_S,
+)
+from peer.gateway.calls import Calls
+from peer.gateway.commits import Commits
+from peer.gateway.pipe import LinkLost
+from peer.gateway.queue_writes import QueueWrites
+from peer.modules.api import Request
+from peer.twins import Twin, TwinCache, TwinsAwayError
+from proto.rmb import opening, stamp
+from proto.rmb import types_pb2 as pb
+from proto.rmb.address import Address, from_message
+from proto.rmb.bounds import MAX_UID_BYTES
+from proto.rmb.errors import (
+    CipherError,
+    EnvelopeError,
+    NoPublicKeyError,
+    SignatureError,
+)
+from proto.rmb.repeats import Repeats
+from proto.rmb.sealing import PublicKeys, Sealer
+
+log = logging.getLogger(__name__)
+
+_LOOK_UP_PAUSE_S = 1.0
+_KEY_ERRORS = (SignatureError, CipherError, NoPublicKeyError)
+_KEY_CODES = frozenset(each.code for each in _KEY_ERRORS)
+
+
+class UnusableError(EnvelopeError):
+    """A verified request that can't be passed on; has the code for all other reasons."""
+
+
+class Incoming:
+    """Takes what the relays bring.
+
+    Args:
+        own: the gateway's address.
+        sealer: verifies and decrypts for it.
+        twins: who may write to us.
+        commits: the writing half of Redis.
+        writes: gives entries to programs.
+        backlogs: who waits for answers.
+        calls: requests of modules that wait for answers.
+        serve: takes a request for a module; False: no module has the command.
+        send: sends an answer that is kept nowhere; with its deadline.
+        answered: told of each answer to a request: uid and twin.
+        pong: told the uid of each pong.
+        counters: what happened, by name.
+        on_flood: called with True when no more should be read, and with False when it can be.
+    """
+
+    def __init__(
+        self,
+        own: Address,
+        sealer: Sealer,
+        twins: TwinCache,
+        commits: Commits,
+        writes: QueueWrites,
+        backlogs: Backlogs,
+        calls: Calls,
+        serve: Callable[[Request], bool],
+        send: Callable[[bytes, int], None],
+        answered: Callable[[str, int], None],
+        pong: Callable[[str], bool],
+        counters: Counter[str],
+        on_flood: Callable[[bool], None],
+    ) -> None:
+        self._own = own
+        self._sealer = sealer
+        self._twins = twins
+        self._commits = commits
+        self._writes = writes
+        self._backlogs = backlogs
+        self._calls = calls
+        self._serve = serve
+        self._send = send
+        self._answered = answered
+        self._pong = pong
+        self._counters = counters
+        self._on_flood = on_flood
+        self._inbox: deque[bytes] = deque()
+        self._inbox_bytes = 0
+        self._scheduled = False
+        self._flooded = False
+        self._repeats = Repeats()
+        self._restored: frozenset[bytes] = frozenset()
+        self._refreshed: dict[int, float] = {}  # when a twin was looked up anew, monotonic
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def restore(self, signatures: frozenset[bytes]) -> None:
+        """Takes the signatures of what was taken before the gateway ended."""
+        self._restored = signatures
+
+    async def aclose(self) -> None:
+        """Gives up what waits for a look-up."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # The inbox.
+
+    def receive(self, data: bytes) -> None:
+        """Takes one binary message of a relay."""
+        self._inbox.append(data)
+        self._inbox_bytes += len(data)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._work)
+        if not self._flooded and (
+            len(self._inbox) > INBOX_MESSAGES or self._inbox_bytes > INBOX_BYTES
+        ):
+            self._flooded = True
+            self._on_flood(True)
+
+    def resume(self) -> None:
+        """Redis has taken what waited."""
+        if self._inbox and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._work)
+
+    def _work(self) -> None:
+        self._scheduled = False
+        inbox = self._inbox
+        until = time.monotonic() + SLICE_S
+        now = int(time.time())
+        while inbox and not self._commits.full:
+            data = inbox.popleft()
+            self._inbox_bytes -= len(data)
+            self._open(data, now)
+            if time.monotonic() > until:
+                self.resume()
+                break
+        if self._flooded and len(inbox) < INBOX_MESSAGES // 2:
+            self._flooded = False
+            self._on_flood(False)
+
+    # One message.
+
+    def _open(self, data: bytes, now: int) -> None:
+        try:
+            envelope = opening.parse(data)
+        except EnvelopeError as error:
+            self._counters[f"rejected:{error.code}"] += 1
+            return
+        if len(envelope.uid) > MAX_UID_BYTES:
+            self._counters["dropped:uid_too_long"] += 1
+            return
+        if opening.is_from_relay(envelope):
+            self._take_from_relay(envelope, now)
+            return
+        if envelope.destination.twin != self._own.twin:
+            self._counters["dropped:misdirected"] += 1
+            return
+        twin_id = envelope.source.twin
+        twin = self._twins.peek(twin_id)
+        if twin is None and twin_id:
+            try:
+                opening.check_expiry(envelope, now)  # what nobody waits for needs no look-up
+            except EnvelopeError as error:
+                self._reject(envelope, error, None, now)
+                return
+            self._spawn(self._open_later(envelope))
+        else:
+            self._take(envelope, twin, now)
+
+    async def _open_later(self, envelope: pb.Envelope) -> None:
+        deadline = stamp.deadline(envelope.timestamp, envelope.expiration)
+        while time.time() < deadline:
+            try:
+                twin = await self._twins.get(envelope.source.twin)
+            except TwinsAwayError as error:
+                log.warning("twins can't be looked up: %s", error)
+                await asyncio.sleep(_LOOK_UP_PAUSE_S)
+                continue
+            self._take(envelope, twin, int(time.time()))
+            return
+        self._counters["dropped:twins_away"] += 1
+
+    def _take(
+        self, envelope: pb.Envelope, twin: Twin | None, now: int, refreshed: bool = False
+    ) -> None:
+        try:
+            payload = opening.open_envelope(envelope, twin, self._sealer, now)
+        except _KEY_ERRORS as error:
+            if refreshed or twin is None or not self._may_refresh(twin.id):
+                self._reject(envelope, error, twin, now)
+            else:
+                self._spawn(self._open_anew(envelope, twin, error))
+            return
+        except EnvelopeError as error:
+            self._reject(envelope, error, twin, now)
+            return
+        try:
+            self._dispatch(envelope, payload, now)
+        except EnvelopeError as error:
+            self._reject(envelope, error, twin, now)
+
+    def _may_refresh(self, twin_id: int) -> bool:
+        at = time.monotonic()
+        if at - self._refreshed.get(twin_id, -REFRESH_S) < REFRESH_S:
+            return False
+        self._refreshed.pop(twin_id, None)
+        self._refreshed[twin_id] = at
+        if len(self._refreshed) > MAX_WAITING:
+            del self._refreshed[next(iter(self._refreshed))]
+        return True
+
+    async def _open_anew(self, envelope: pb.Envelope, before: Twin, error: EnvelopeError) -> None:
+        """Looks a twin up again, and opens its message if its keys were changed."""
+        self._twins.forget(before.id)
+        try:
+            twin = await self._twins.get(before.id)
+        except TwinsAwayError:
+            twin = before
+        now = int(time.time())
+        if twin == before:
+            self._reject(envelope, error, before, now)
+        else:
+            self._counters["keys_changed"] += 1
+            self._take(envelope, twin, now, refreshed=True)
+
+    def _reject(
+        self, envelope: pb.Envelope, error: EnvelopeError, asker: PublicKeys | None, now: int
+    ) -> None:
+        self._counters[f"rejected:{error.code}"] += 1
+        if envelope.source.twin == self._own.twin and not isinstance(error, UnusableError):
+            return  # nobody but us can be told, and we know
+        answer = opening.rejection(envelope, error, asker, self._sealer, now)
+        if answer is not None:
+            expiration_s = stamp.request_expiration(envelope.expiration)
+            self._send(answer, now + expiration_s)
+
+    # What is verified.
+
+    def _dispatch(self, envelope: pb.Envelope, payload: bytes, now: int) -> None:
+        kind = envelope.WhichOneof("message") or ""
+        source = from_message(envelope.source)
+        deadline = stamp.deadline(envelope.timestamp, envelope.expiration)
+        uid, signature = envelope.uid, envelope.signature
+        if kind not in ("request", "response", "error"):
+            self._counters["dropped:kind"] += 1
+            return
+        repeated = self._repeats.seen(source, kind, uid, signature, deadline, now)
+        if repeated or signature in self._restored:
+            self._counters["repeats"] += 1
+            return
+        self._writes.seen(signature)
+        schema = envelope.schema if envelope.HasField("schema") else None
+        if kind == "request":
+            self._take_request(envelope, source, payload, schema, deadline)
+            return
+        self._answered(uid, source.twin)
+        failure = None
+        if kind == "error":
+            failure = Failure(envelope.error.code, envelope.error.message)
+            if failure.code in _KEY_CODES and self._may_refresh(source.twin):
+                self._twins.forget(source.twin)  # perhaps we sealed for a key it has no more
+        self._take_answer(uid, source, payload, schema, envelope.timestamp, failure)
+
+    def _take_request(
+        self,
+        envelope: pb.Envelope,
+        source: Address,
+        payload: bytes,
+        schema: str | None,
+        deadline: int,
+    ) -> None:
+        name = envelope.request.command
+        # The list's name comes from outside: nobody writes into our own.
+        if not name or len(name.encode()) > MAX_COMMAND_BYTES or keys.is_reserved(name):
+            raise UnusableError(f"unknown command: {name[:80]}")
+        tags = envelope.tags if envelope.HasField("tags") else None
+        self._counters["requests_received"] += 1
+        request = Request(envelope.uid, source, name, payload, schema, tags, deadline)
+        if not self._serve(request):
+            self.deliver(request, envelope.timestamp, envelope.expiration)
+
+    def deliver(self, request: Request, timestamp: int, expiration_s: int) -> None:
+        """Gives a request to whoever takes from its list."""
+        body = bodies.incoming_request(
+            request.uid,
+            request.source,
+            request.command,
+            request.payload,
+            request.schema,
+            request.tags,
+            timestamp,
+            expiration_s,
+        )
+        self._writes.request(request.command, body)
+
+    def _take_from_relay(self, envelope: pb.Envelope, now: int) -> None:
+        if envelope.HasField("pong"):
+            self._pong(envelope.uid)
+            return
+        if stamp.ttl(now, envelope.timestamp, envelope.expiration) <= 0:
+            self._counters["rejected:102"] += 1
+            return
+        self._counters["relay_errors"] += 1
+        failure = Failure(envelope.error.code, envelope.error.message)
+        self._take_answer(
+            envelope.uid, Address(0), envelope.plain, None, envelope.timestamp, failure
+        )
+
+    def _take_answer(
+        self,
+        uid: str,
+        source: Address,
+        payload: bytes,
+        schema: str | None,
+        timestamp: int,
+        failure: Failure | None,
+    ) -> None:
+        if source.twin:
+            self._counters["responses_received" if failure is None else "errors_received"] += 1
+        if self._calls.answer(uid, source, payload, schema, failure):
+            return
+        waiting = self._backlogs.peek(uid)
+        if waiting is None:
+            self._spawn(self._answer_later(uid, source, payload, schema, timestamp, failure))
+        else:
+            self._give(waiting, source, payload, schema, timestamp, failure)
+
+    async def _answer_later(
+        self,
+        uid: str,
+        source: Address,
+        payload: bytes,
+        schema: str | None,
+        timestamp: int,
+        failure: Failure | None,
+    ) -> None:
+        """Asks Redis who waits: the request was sent before this process began."""
+        while True:
+            try:
+                waiting = await self._backlogs.get(uid)
+                break
+            except LinkLost:
+                await self._commits.pipe.wait_usable()
+        if waiting is None:
+            self._counters["dropped:unmatched"] += 1
+            log.info("nobody waits for answer %.60s of twin %s", uid, source)
+        else:
+            self._give(waiting, source, payload, schema, timestamp, failure)
+
+    def _give(
+        self,
+        waiting: Waiting,
+        source: Address,
+        payload: bytes,
+        schema: str | None,
+        timestamp: int,
+        failure: Failure | None,
+    ) -> None:
+        body = bodies.incoming_response(
+            waiting.reference, str(source), payload, schema, timestamp, failure
+        )
+        self._writes.answer(waiting.ret, body)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        if len(self._tasks) >= MAX_WAITING:
+            work.close()
+            self._counters["dropped:too_many_look_ups"] += 1
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,443 @@
+"""From the system lists to the relays.
+
+    entry --read, stamp--> twins looked up --seal, sign--> recorded in Redis --> sent --> settled
+
+An entry is in `msgbus.processing` from the moment it is taken. The sealed envelope replaces it
+there before it is sent, together with the backlog entry, so that a gateway that is killed sends
+again the very same bytes, which receivers know as a repeat. It leaves the hash when the relay has
+it, or its answer is here.
+
+What can't be sent is answered at once: a request on its `ret` list, an answer of a service by an
+error envelope to the one that asked. Where even that can't be read the entry is a dead letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from peer.gateway import bodies, dead_letters, keys, queues
+from peer.gateway.backlog import Backlogs, Waiting, decode, encode
+from peer.gateway.bodies import BodyError, Failure, OutgoingRequest, OutgoingResponse
+from peer.gateway.commits import Commits
+from peer.gateway.dead_letters import DeadLetter
+from peer.gateway.pipe import command
+from peer.gateway.queue_writes import QueueWrites
+from peer.modules.api import LocalRequest, Modules
+from peer.twins import Twin, TwinCache, TwinsAwayError
+from peer.unconfirmed import Unconfirmed
+from proto.identity.errors import AgreementError
+from proto.rmb import stamp
+from proto.rmb import types_pb2 as pb
+from proto.rmb.address import Address, SessionKey, from_message
+from proto.rmb.bounds import (
+    DEFAULT_EXPIRATION_S,
+    MAX_EXPIRATION_S,
+    MAX_MESSAGE_BYTES,
+    RESPONSE_EXPIRATION_S,
+)
+from proto.rmb.errors import CODE_OTHER, ExpiredError, UnknownTwinError
+from proto.rmb.sealing import Sealer
+
+log = logging.getLogger(__name__)
+
+LOOK_UP_PAUSE_S: Final = 1.0
+"""Before twins are asked for again when their source is away."""
+
+EXPIRED_UNSENT: Final = Failure(
+    ExpiredError.code, "request has expired before it could be sent: no relay took it"
+)
+_HEAD_BYTES: Final = 4  # length of the backlog in front of a sealed envelope
+
+LocalCall = Callable[[OutgoingRequest, LocalRequest, Callable[[], None]], bool]
+
+
+class _Sent(NamedTuple):
+    """A message on its way."""
+
+    uid: str
+    destination: SessionKey
+    waiting: Waiting | None  # None: an answer, or nobody waits
+
+
+class Outgoing:
+    """Sends what programs and services write.
+
+    Args:
+        own: the gateway's address.
+        sealer: signs and encrypts for it.
+        twins: who can be written to.
+        commits: the writing half of Redis.
+        writes: gives entries to programs.
+        backlogs: who waits for answers.
+        unconfirmed: sends.
+        modules: commands that are not sent but handled here, by `local`.
+        local: starts a handler; False: there are too many.
+        counters: what happened, by name.
+        on_room: called when there is less in hand.
+    """
+
+    def __init__(
+        self,
+        own: Address,
+        sealer: Sealer,
+        twins: TwinCache,
+        commits: Commits,
+        writes: QueueWrites,
+        backlogs: Backlogs,
+        unconfirmed: Unconfirmed,
+        modules: Modules,
+        local: LocalCall,
+        counters: Counter[str],
+        on_room: Callable[[], None],
+    ) -> None:
+        self._own = own
+        self._sealer = sealer
+        self._twins = twins
+        self._commits = commits
+        self._writes = writes
+        self._backlogs = backlogs
+        self._unconfirmed = unconfirmed
+        self._modules = modules
+        self._local = local
+        self._counters = counters
+        self._on_room = on_room
+        self._held: set[str] = set()  # fields of `msgbus.processing` somebody here works on
+        self._sent: dict[str, _Sent] = {}  # by field
+        self._by_answer: dict[tuple[str, int], str] = {}  # field by uid and twin that was asked
+        self._settled: list[str] = []  # to be removed from the hash
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def in_hand(self) -> int:
+        """Entries taken and messages not settled."""
+        return len(self._held)
+
+    def holds(self, field: str) -> bool:
+        """Whether somebody here works on a field, or it is about to be removed."""
+        return field in self._held
+
+    async def aclose(self) -> None:
+        """Gives up look-ups; what they are for is found again at the next start."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # What was taken from a list, or found in the hash.
+
+    def take_request(self, field: str, raw: bytes) -> None:
+        """Sends a request of a program."""
+        self._held.add(field)
+        try:
+            request = bodies.read_request(raw)
+        except BodyError as error:
+            self._counters["refused:malformed"] += 1
+            if error.ret:
+                failure = Failure(CODE_OTHER, f"malformed request: {error}")
+                self._fail(error.ret, error.reference, str(self._own), failure)
+            else:
+                self._bury(keys.LOCAL, str(error), raw)
+            self._settle(field)
+            return
+        now = int(time.time())
+        life_s = request.expiration_s or DEFAULT_EXPIRATION_S
+        left_s = min(stamp.stamp(now, request.timestamp, life_s)[1], MAX_EXPIRATION_S)
+        deadline = now + left_s
+        if left_s <= 0:
+            self._refuse_expired(field, request)
+        elif self._modules.find_local(request.command) is not None:
+            self._handle_here(field, request, deadline)
+        else:
+            receivers = {twin: self._twins.peek(twin) for twin in request.destinations}
+            if None in receivers.values():
+                self._spawn(self._send_later(field, request, deadline))
+            else:
+                self._send_request(field, request, deadline, receivers)
+
+    def take_response(self, field: str, raw: bytes) -> None:
+        """Sends a service's answer."""
+        self._held.add(field)
+        now = int(time.time())
+        try:
+            response = bodies.read_response(raw)
+        except BodyError as error:
+            self._counters["refused:malformed"] += 1
+            self._bury(keys.REPLY, str(error), raw)
+            if error.destination is None or not error.reference:
+                self._settle(field)
+                return
+            failure = Failure(CODE_OTHER, f"malformed answer of the service: {error}")
+            response = OutgoingResponse(error.reference, error.destination, b"", None, 0, failure)
+        left_s = stamp.stamp(now, response.timestamp, RESPONSE_EXPIRATION_S)[1]
+        if left_s <= 0:
+            self._counters["refused:expired"] += 1
+            log.warning("response %.60s has expired before sending!", response.uid)
+            self._settle(field)
+            return
+        deadline = now + min(left_s, MAX_EXPIRATION_S)
+        receiver = self._twins.peek(response.destination.twin)
+        if receiver is None:
+            self._spawn(self._answer_later(field, response, deadline))
+        else:
+            self._send_response(field, response, deadline, receiver)
+
+    def adopt(self, field: str, value: bytes) -> None:
+        """Goes on with what a killed gateway, or a lost connection, left in the hash."""
+        self._counters["resumed"] += 1
+        kind, body = value[:1], value[1:]
+        if kind == queues.REQUEST:
+            self.take_request(field, body)
+        elif kind == queues.RESPONSE:
+            self.take_response(field, body)
+        else:
+            self._held.add(field)
+            self._resume(field, body)
+
+    # Called by `Unconfirmed`.
+
+    def settled(self, token: Hashable) -> None:
+        """A relay has it, or its answer came."""
+        field = str(token)
+        sent = self._sent.pop(field, None)
+        if sent is not None:
+            self._by_answer.pop((sent.uid, sent.destination[0]), None)
+            self._settle(field)
+
+    def expired(self, token: Hashable) -> None:
+        """No relay took it in time."""
+        field = str(token)
+        sent = self._sent.get(field)
+        self._counters["refused:unsent"] += 1
+        if sent is not None:
+            if sent.waiting is not None:
+                source = str(Address(*sent.destination))
+                self._fail(sent.waiting.ret, sent.waiting.reference, source, EXPIRED_UNSENT)
+            self.settled(field)
+
+    def answered(self, uid: str, twin: int) -> None:
+        """An answer of a twin to a request is here: it need not be sent again."""
+        field = self._by_answer.pop((uid, twin), None)
+        if field is not None:
+            self._unconfirmed.settle(field)
+
+    # Sending.
+
+    def _send_request(
+        self,
+        field: str,
+        request: OutgoingRequest,
+        deadline: int,
+        receivers: Mapping[int, Twin | None],
+    ) -> None:
+        now = int(time.time())
+        uid = queues.uid_of(field)
+        waiting = Waiting(request.ret, request.reference, deadline) if request.ret else None
+        sealed: list[tuple[SessionKey, bytes]] = []
+        for twin_id, twin in receivers.items():
+            found = self._seal_request(uid, request, (twin_id, None), twin, now, deadline - now)
+            if isinstance(found, bytes):
+                sealed.append(((twin_id, None), found))
+            else:
+                self._counters["refused:unsendable"] += 1
+                self._fail(request.ret, request.reference, str(twin_id), found)
+        if not sealed:
+            self._settle(field)
+            return
+        if waiting is not None:
+            self._commits.add(self._backlogs.add(uid, waiting, now))
+        self._record_and_send(field, uid, deadline, waiting, sealed)
+        self._counters["requests_sent"] += len(sealed)
+
+    def _seal_request(
+        self,
+        uid: str,
+        request: OutgoingRequest,
+        destination: SessionKey,
+        twin: Twin | None,
+        now: int,
+        expiration_s: int,
+    ) -> bytes | Failure:
+        if twin is None:
+            unknown = UnknownTwinError(destination[0])
+            return Failure(unknown.code, str(unknown))
+        envelope = self._sealer.new(uid, destination, request.schema)
+        envelope.request.command = request.command
+        if request.tags is not None:
+            envelope.tags = request.tags
+        return self._seal(envelope, request.payload, twin, now, expiration_s)
+
+    def _seal(
+        self, envelope: pb.Envelope, payload: bytes | None, twin: Twin, now: int, expiration_s: int
+    ) -> bytes | Failure:
+        try:
+            data = self._sealer.seal(envelope, payload, twin, now, expiration_s)
+        except AgreementError:
+            return Failure(CODE_OTHER, f"twin {twin.id} has a public key that is none")
+        if len(data) > MAX_MESSAGE_BYTES:
+            too_large = f"message has {len(data)} bytes, at most {MAX_MESSAGE_BYTES} can be sent"
+            return Failure(CODE_OTHER, too_large)
+        return data
+
+    def _send_response(
+        self, field: str, response: OutgoingResponse, deadline: int, twin: Twin
+    ) -> None:
+        now = int(time.time())
+        expiration_s = deadline - now
+        failure = response.failure
+        sealed: bytes | Failure = failure or Failure(CODE_OTHER, "")
+        if failure is None:
+            envelope = self._sealer.new(response.uid, response.destination, response.schema)
+            envelope.response.SetInParent()
+            sealed = self._seal(envelope, response.payload, twin, now, expiration_s)
+        if isinstance(sealed, Failure):
+            envelope = self._sealer.new(response.uid, response.destination, response.schema)
+            envelope.error.code, envelope.error.message = sealed
+            sealed = self._seal(envelope, None, twin, now, expiration_s)
+        if isinstance(sealed, Failure):
+            self._counters["refused:unsendable"] += 1
+            log.warning("answer %.60s can't be sent: %s", response.uid, sealed.message)
+            self._settle(field)
+            return
+        self._counters["responses_sent" if failure is None else "errors_sent"] += 1
+        messages = [(response.destination, sealed)]
+        self._record_and_send(field, response.uid, deadline, None, messages)
+
+    def _record_and_send(
+        self,
+        field: str,
+        uid: str,
+        deadline: int,
+        waiting: Waiting | None,
+        sealed: Iterable[tuple[SessionKey, bytes]],
+    ) -> None:
+        """Replaces the entry by what is sent, and sends it when that is done."""
+        head = b""
+        if waiting is not None:
+            head = encode(uid, waiting, max(deadline - int(time.time()), 1))
+        head = queues.SEALED + len(head).to_bytes(_HEAD_BYTES, "little") + head
+        arguments: list[str | bytes] = []
+        messages = []
+        for number, (destination, data) in enumerate(sealed):
+            each = field if not number else f"{field}.{number}"
+            self._held.add(each)
+            self._sent[each] = _Sent(uid, destination, waiting)
+            if waiting is not None:
+                self._by_answer[uid, destination[0]] = each
+            arguments += (each, head + data)
+            messages.append((each, data))
+
+        def send() -> None:
+            for each, data in messages:
+                self._unconfirmed.send(data, deadline, each)
+
+        self._commits.add(command("HSET", keys.PROCESSING, *arguments), send)
+
+    def _resume(self, field: str, body: bytes) -> None:
+        """Sends again what was sealed, as it is."""
+        length = int.from_bytes(body[:_HEAD_BYTES], "little")
+        head = body[_HEAD_BYTES : _HEAD_BYTES + length]
+        data = body[_HEAD_BYTES + length :]
+        envelope = pb.Envelope.FromString(data)
+        deadline = stamp.deadline(envelope.timestamp, envelope.expiration)
+        waiting = decode(head) if head else None
+        if waiting is not None:
+            waiting = waiting._replace(deadline=deadline)
+        destination = from_message(envelope.destination)
+        self._sent[field] = _Sent(envelope.uid, destination, waiting)
+        if waiting is not None:
+            self._by_answer[envelope.uid, destination.twin] = field
+        if deadline <= time.time():
+            self.expired(field)
+        else:
+            self._unconfirmed.send(data, deadline, field)
+
+    # Twins that have to be looked up.
+
+    async def _send_later(self, field: str, request: OutgoingRequest, deadline: int) -> None:
+        twins = await self._look_up(request.destinations, deadline)
+        if twins is None:
+            self._refuse_expired(field, request)
+        else:
+            self._send_request(field, request, deadline, twins)
+
+    async def _answer_later(self, field: str, response: OutgoingResponse, deadline: int) -> None:
+        twin_id = response.destination.twin
+        twin = (await self._look_up((twin_id,), deadline) or {}).get(twin_id)
+        if twin is None:
+            self._counters["refused:unsendable"] += 1
+            log.warning("answer %.60s is for twin %d, which is not known", response.uid, twin_id)
+            self._settle(field)
+        else:
+            self._send_response(field, response, deadline, twin)
+
+    async def _look_up(
+        self, twin_ids: tuple[int, ...], deadline: int
+    ) -> dict[int, Twin | None] | None:
+        """Looks twins up, for as long as there is time; None: they could not be."""
+        while time.time() < deadline:
+            try:
+                return {twin_id: await self._twins.get(twin_id) for twin_id in twin_ids}
+            except TwinsAwayError as error:
+                log.warning("twins can't be looked up: %s", error)
+                await asyncio.sleep(LOOK_UP_PAUSE_S)
+        return None
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # What is not sent.
+
+    def _handle_here(self, field: str, request: OutgoingRequest, deadline: int) -> None:
+        local = LocalRequest(
+            tuple(Address(twin) for twin in request.destinations),
+            request.command,
+            request.payload,
+            request.schema,
+            request.tags,
+            deadline,
+        )
+        if not self._local(request, local, lambda: self._settle(field)):
+            busy = Failure(CODE_OTHER, "too many requests are being worked on")
+            self._fail(request.ret, request.reference, str(self._own), busy)
+            self._settle(field)
+
+    def _refuse_expired(self, field: str, request: OutgoingRequest) -> None:
+        self._counters["refused:expired"] += 1
+        error = ExpiredError()
+        failure = Failure(error.code, str(error))
+        self._fail(request.ret, request.reference, str(self._own), failure)
+        self._settle(field)
+
+    def _fail(self, ret: str, reference: str | None, source: str, failure: Failure) -> None:
+        """Tells a program what is wrong with its request."""
+        now = int(time.time())
+        self._writes.answer(
+            ret, bodies.incoming_response(reference, source, b"", None, now, failure)
+        )
+
+    def _bury(self, queue: bytes, reason: str, raw: bytes) -> None:
+        self._counters["dead_letters"] += 1
+        log.warning("%s: unreadable entry: %s", queue.decode(), reason)
+        for each in dead_letters.keep(DeadLetter(time.time(), queue.decode(), reason, raw)):
+            self._commits.add(each)
+
+    def _settle(self, field: str) -> None:
+        """Lets go of an entry: it leaves the hash with the batch that is being gathered."""
+        if not self._settled:
+            self._commits.gather(self._remove)
+        self._settled.append(field)
+
+    def _remove(self) -> None:
+        fields, self._settled = self._settled, []
+
+        def removed() -> None:
+            self._held.difference_update(fields)
+            self._on_room()
+
+        self._commits.add(command("HDEL", keys.PROCESSING, *fields), removed)

@@ -1,0 +1,166 @@
+"""Taking entries from a system list, so that a killed gateway finds them again.
+
+Blocking commands take without a trace, and a script can't block. So each read is two commands in
+one write: one that blocks until the list is not empty and changes nothing (`BLMOVE` of its last
+entry to where it was), and `lua/take.lua`, which Redis runs as soon as the first is through. While
+the list holds more than one step takes, the blocking one is left out.
+
+Redis moves entries into the hash `msgbus.processing`, each under a field of ours:
+
+    <microseconds, 16 hex digits>-<uid>      sorts by age, and names the uid of what is sent
+
+A reply that was lost with its connection leaves entries there that nobody works on. `held` lists
+what is there: the app looks after each reconnect and at start, and goes on with what it finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from importlib import resources
+from typing import Any, Final
+
+import hiredis
+
+from peer.gateway import keys
+from peer.gateway.bounds import TAKE_BYTES, TAKE_ENTRIES, TAKE_FIRST, WAIT_S
+from peer.gateway.pipe import LinkLost, Pipe, command
+from proto.rmb.sealing import new_uid
+
+log = logging.getLogger(__name__)
+
+REQUEST: Final = b"r"
+RESPONSE: Final = b"a"
+SEALED: Final = b"s"
+"""Kinds of a value in `msgbus.processing`: what is not read yet, and what is ready to be sent."""
+
+UID_AT: Final = 17  # in a field, after the time and a hyphen
+UID_CHARS: Final = 36
+_ANSWER_S: Final = 10.0  # beyond the wait; then the connection is given up
+_REFUSED_PAUSE_S: Final = 0.5
+_SCRIPT: Final = (
+    resources.files("peer.gateway").joinpath("lua/take.lua").read_text(encoding="utf-8")
+)
+
+Taken = Callable[[str, bytes], None]
+
+
+class Fields:
+    """Makes fields of `msgbus.processing`, each later in order than all before."""
+
+    def __init__(self) -> None:
+        self._last_us = 0
+
+    def make(self) -> str:
+        """A new field, with a new uid in it."""
+        self._last_us = max(self._last_us + 1, time.time_ns() // 1000)
+        return f"{self._last_us:016x}-{new_uid(os.urandom)}"
+
+
+def uid_of(field: str) -> str:
+    """The uid in a field."""
+    return field[UID_AT : UID_AT + UID_CHARS]
+
+
+class SystemQueue:
+    """Takes from one system list for as long as it runs.
+
+    Args:
+        url: of Redis.
+        queue: the list.
+        kind: REQUEST or RESPONSE.
+        fields: shared by all queues.
+        on_taken: called with the field and the entry.
+        on_up: called on each new connection after the first.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        queue: bytes,
+        kind: bytes,
+        fields: Fields,
+        on_taken: Taken,
+        on_up: Callable[[], None],
+    ) -> None:
+        self.pipe = Pipe(url, f"rmb-peer-{queue.decode()}", self._came_up)
+        self._queue = queue
+        self._kind = kind
+        self._fields = fields
+        self._on_taken = on_taken
+        self._on_up = on_up
+        self._spare: list[str] = []  # fields that no entry got yet
+        self._ask = TAKE_FIRST  # how many entries the next read takes at most
+        self._open = asyncio.Event()
+        self._open.set()
+        self._sha: bytes = b""
+        self._wait = command("BLMOVE", queue, queue, "RIGHT", "RIGHT", str(WAIT_S))
+
+    def pause(self) -> None:
+        """Takes nothing more until `resume`; what a read under way gives still comes."""
+        self._open.clear()
+
+    def resume(self) -> None:
+        """Takes again."""
+        self._open.set()
+
+    async def run(self) -> None:
+        """Takes until it is cancelled; a read that was under way then is found again later."""
+        self.pipe.start()
+        try:
+            blocking = True
+            while True:
+                await self._open.wait()
+                await self.pipe.wait_usable()
+                blocking = await self._step(blocking)
+        finally:
+            await self.pipe.aclose()
+
+    async def _step(self, blocking: bool) -> bool:
+        """One read; returns whether the next one has to block."""
+        ask, fields = self._ask, self._spare
+        fields.extend(self._fields.make() for _ in range(ask - len(fields)))
+        named = (self._queue, keys.PROCESSING)
+        take = command("EVALSHA", self._sha, 2, *named, self._kind, TAKE_BYTES, *fields[:ask])
+        payload, skip = (self._wait + take, 1) if blocking else (take, 0)
+        try:
+            async with asyncio.timeout(WAIT_S + _ANSWER_S):
+                entries: list[bytes] = await self.pipe.request(payload, skip)
+        except (LinkLost, TimeoutError) as error:
+            # The fields may be in use: entries under them are found by looking.
+            self._spare = []
+            if isinstance(error, TimeoutError):
+                self.pipe.drop()
+            return True
+        except hiredis.ReplyError as error:
+            log.error("%s: redis refused to be read: %s", self._queue.decode(), error)
+            self._spare = []
+            await asyncio.sleep(_REFUSED_PAUSE_S)
+            self.pipe.drop()  # a new connection loads the script again
+            return True
+        count = len(entries)
+        self._spare = fields[count:]
+        self._ask = min(ask * 2, TAKE_ENTRIES) if count == ask else max(ask // 2, TAKE_FIRST)
+        for field, entry in zip(fields, entries, strict=False):
+            self._on_taken(field, entry)
+        return count < ask
+
+    async def _came_up(self) -> None:
+        self._sha = await self.pipe.call("SCRIPT", "LOAD", _SCRIPT)
+        if self.pipe.connections:
+            self._on_up()
+
+
+async def held(pipe: Pipe) -> list[str]:
+    """The fields of everything in hand, oldest first."""
+    found: list[bytes] = await pipe.call("HKEYS", keys.PROCESSING)
+    return sorted(field.decode() for field in found)
+
+
+async def value(pipe: Pipe, field: str) -> bytes | None:
+    """What is in hand under a field; None: it was settled meanwhile."""
+    found: Any = await pipe.call("HGET", keys.PROCESSING, field)
+    return found if found is None else bytes(found)

@@ -1,0 +1,285 @@
+"""What was sent and may be lost: kept until the relay has it, and sent again when a link breaks.
+
+The protocol has no acknowledgement, but a relay answers a ping when everything before it on that
+connection is decided and stored. So each link is asked now and then with a ping; its pong confirms
+what was sent before. When a link ends, its unconfirmed messages go out again over whichever link
+there is, byte for byte the same, so that a receiver knows a repeat by its signature.
+
+    send()  -->  a link takes it         -->  pong, or `settle`  -->  on_settled(token)
+                 no link does: it waits  -->  deadline gone      -->  on_expired(token)
+
+A ping is a message and counts against the twin's limit at its relay, so an answer that comes
+earlier settles its request (`settle`), and pings go only while something else is unconfirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, Protocol
+
+BARRIER_S: Final = 1.0
+"""Between pings on one link while little is sent."""
+
+BARRIER_MESSAGES: Final = 256
+"""Under load a ping goes out when so many messages follow the last one."""
+
+BARRIER_BYTES: Final = 1024 * 1024
+"""The same in bytes."""
+
+BARRIER_TIMEOUT_S: Final = 10.0
+"""A ping without an answer by then is repeated: a relay drops it when a limit is exceeded."""
+
+RETRY_S: Final = 0.05
+"""Between tries while a link is there whose socket takes nothing."""
+
+WINDOW_MESSAGES: Final = 4096
+"""Above it `full` says that the owner should not bring more."""
+
+WINDOW_BYTES: Final = 64 * 1024 * 1024
+"""The same in bytes."""
+
+
+class Lane(Protocol):
+    """A link, as far as it matters here."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether it can be sent on."""
+
+    @property
+    def sessions(self) -> int:
+        """How often it has been connected."""
+
+    def try_send(self, data: bytes) -> bool:
+        """Sends, or says that it can't now."""
+
+
+class Lanes(Protocol):
+    """Some links, one of which takes a message."""
+
+    @property
+    def links(self) -> Sequence[Lane]:
+        """All of them."""
+
+    def try_send(self, data: bytes) -> Lane | None:
+        """Sends over one, or none can now."""
+
+
+class _Message:
+    """One that is not settled."""
+
+    __slots__ = ("data", "deadline", "lane", "number", "position", "token")
+
+    def __init__(self, number: int, data: bytes, deadline: float, token: Hashable) -> None:
+        self.number = number  # in the order of `send`
+        self.data = data
+        self.deadline = deadline  # unix seconds
+        self.token = token
+        self.lane: _Sent | None = None  # None: no link has taken it
+        self.position = 0  # among what its lane sent
+
+
+class _Sent:
+    """What one session of a link has sent and not confirmed."""
+
+    def __init__(self, session: int) -> None:
+        self.session = session
+        self.messages: dict[int, _Message] = {}  # by position
+        self.position = 0  # of the last message
+        self.ping = ""  # uid of the one that is not answered
+        self.pinged = 0  # position of the last message before the last ping
+        self.pinged_at = 0.0  # monotonic
+        self.bytes_since = 0  # sent since the last ping
+
+
+class Unconfirmed:
+    """Sends over the links of a peer, and keeps what it sends until a relay has it.
+
+    Args:
+        lanes: the links; `changed` is to be called when one connects or ends, `pong` with the uid
+            of each pong.
+        make_ping: returns a new ping's uid and bytes.
+        on_settled: called with the token of a message that needs no more care.
+        on_expired: called with that of one that no link took in time.
+        on_room: called when `full` has turned false.
+    """
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        make_ping: Callable[[], tuple[str, bytes]],
+        on_settled: Callable[[Hashable], None],
+        on_expired: Callable[[Hashable], None],
+        on_room: Callable[[], None] | None = None,
+    ) -> None:
+        self._lanes = lanes
+        self._make_ping = make_ping
+        self._on_settled = on_settled
+        self._on_expired = on_expired
+        self._on_room = on_room
+        self._messages: dict[Hashable, _Message] = {}
+        self._bytes = 0
+        self._number = 0
+        self._waiting: deque[_Message] = deque()  # taken by no link, in order
+        self._sent: dict[Lane, _Sent] = {}
+        self._was_full = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.resent = 0  # messages sent again after their link ended
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that no link has taken yet."""
+        return len(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Whether the window is used up; `on_room` tells when it no longer is."""
+        full = len(self._messages) >= WINDOW_MESSAGES or self._bytes >= WINDOW_BYTES
+        self._was_full = self._was_full or full
+        return full
+
+    def send(self, data: bytes, deadline: float, token: Hashable) -> None:
+        """Sends a message now or as soon as a link takes it; `full` asks to wait before.
+
+        Args:
+            data: the envelope.
+            deadline: unix seconds; then it is given up.
+            token: what the owner knows it by; no two unsettled messages have the same.
+        """
+        if token in self._messages:
+            raise ValueError(f"{token!r} is in use")
+        self._number += 1
+        message = _Message(self._number, data, deadline, token)
+        self._messages[token] = message
+        self._bytes += len(data)
+        if self._waiting or not self._try(message):
+            self._waiting.append(message)
+        self._arm()
+
+    def settle(self, token: Hashable) -> None:
+        """Forgets a message that has arrived: its answer is here."""
+        message = self._messages.get(token)
+        if message is not None:
+            if message.lane is not None:
+                message.lane.messages.pop(message.position, None)
+            self._settle(message)
+
+    def pong(self, uid: str) -> bool:
+        """Takes a pong; returns whether it answers a ping of this window."""
+        for sent in self._sent.values():
+            if sent.ping and sent.ping == uid:
+                sent.ping = ""
+                self._confirm(sent)
+                return True
+        return False
+
+    def changed(self, link: Lane) -> None:
+        """Takes note that a link was connected, or ended."""
+        sent = self._sent.get(link)
+        if sent is not None and (not link.connected or sent.session != link.sessions):
+            del self._sent[link]
+            lost = sent.messages.values()
+            for message in lost:
+                message.lane = None
+            self.resent += len(lost)
+            ordered = sorted((*lost, *self._waiting), key=lambda message: message.number)
+            self._waiting = deque(ordered)
+        self._send_waiting()
+
+    def close(self) -> None:
+        """Stops; what is not settled stays so."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _try(self, message: _Message) -> bool:
+        link = self._lanes.try_send(message.data)
+        if link is None:
+            return False
+        sent = self._sent.get(link)
+        if sent is None or sent.session != link.sessions:
+            # Its `changed` is still to come, for what the former session had.
+            if sent is not None:
+                self.changed(link)
+            sent = self._sent[link] = _Sent(link.sessions)
+        sent.position += 1
+        sent.bytes_since += len(message.data)
+        message.position, message.lane = sent.position, sent
+        sent.messages[sent.position] = message
+        if not sent.ping and (
+            sent.position - sent.pinged >= BARRIER_MESSAGES or sent.bytes_since >= BARRIER_BYTES
+        ):
+            self._ping(link, sent)
+        return True
+
+    def _ping(self, link: Lane, sent: _Sent) -> None:
+        uid, data = self._make_ping()
+        if link.try_send(data):
+            sent.ping, sent.pinged, sent.bytes_since = uid, sent.position, 0
+            sent.pinged_at = time.monotonic()
+
+    def _confirm(self, sent: _Sent) -> None:
+        confirmed = []
+        for position in sent.messages:
+            if position > sent.pinged:
+                break
+            confirmed.append(position)
+        for position in confirmed:
+            self._settle(sent.messages.pop(position))
+
+    def _settle(self, message: _Message) -> None:
+        self._forget(message)
+        self._on_settled(message.token)
+        self._tell_room()
+
+    def _forget(self, message: _Message) -> None:
+        del self._messages[message.token]
+        self._bytes -= len(message.data)
+
+    def _tell_room(self) -> None:
+        if self._was_full and len(self._messages) < WINDOW_MESSAGES // 2 and not self.full:
+            self._was_full = False
+            if self._on_room is not None:
+                self._on_room()
+
+    def _send_waiting(self) -> None:
+        waiting = self._waiting
+        while waiting:
+            message = waiting[0]
+            # One that is not in the table was settled while it waited.
+            if self._messages.get(message.token) is message and not self._try(message):
+                break
+            waiting.popleft()
+        self._arm()
+
+    def _arm(self) -> None:
+        """Sees to it that `_tick` runs while there is anything to do."""
+        if self._timer is not None or self._closed or not (self._messages or self._waiting):
+            return
+        connected = any(link.connected for link in self._lanes.links)
+        pause_s = RETRY_S if self._waiting and connected else BARRIER_S
+        self._timer = asyncio.get_running_loop().call_later(pause_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = time.time()
+        for message in [each for each in self._messages.values() if each.deadline <= now]:
+            if message.lane is None:
+                self._forget(message)
+                self._on_expired(message.token)
+            else:  # a relay has it or not: nobody wants it any more
+                self.settle(message.token)
+        self._waiting = deque(each for each in self._waiting if each.token in self._messages)
+        self._tell_room()
+        overdue = time.monotonic() - BARRIER_TIMEOUT_S
+        for link, sent in self._sent.items():
+            if sent.messages and (not sent.ping or sent.pinged_at < overdue):
+                self._ping(link, sent)
+        self._send_waiting()

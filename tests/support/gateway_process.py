@@ -1,0 +1,231 @@
+"""Gateways as processes, and the programs and services that use them through Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import ROOT, eventually
+
+STOP_TIMEOUT_S = 20.0
+SERVE_S = 0.2
+
+
+class GatewayProcess:
+    """One gateway of a test twin; the same through every restart.
+
+    Args:
+        folder: for its log.
+        twin: its number, see `tests.support.identities`.
+        redis: where its queues are.
+        relays: URLs.
+        twins: path of the CSV file.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        twin: int,
+        redis: RedisServer,
+        relays: Sequence[str],
+        twins: Path,
+        *more: str,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.twin = twin
+        self.redis = redis
+        self.log_path = folder / f"gateway-{twin}.log"
+        self._folder = folder
+        self._arguments = [
+            *("--twin", str(twin), "--redis", redis.url, "--twins", str(twins)),
+            *(part for url in relays for part in ("--relay", url)),
+            *more,
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *faults: str) -> GatewayProcess:
+        """Start it; with faults that will kill it."""
+        assert not self.running
+        arguments = [*self._arguments, *(part for each in faults for part in ("--fault", each))]
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.gateway_runner", *arguments],
+                cwd=self._folder,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        return self
+
+    async def connected(self, sessions: int = 1) -> GatewayProcess:
+        """Wait until it has signed in as often as that since its log began."""
+
+        def said() -> bool:
+            assert self.running, self.log()
+            return self.log().count("connected to ws://") >= sessions
+
+        await eventually(said, 30, f"gateway {self.twin} is connected")
+        return self
+
+    async def died(self) -> None:
+        """Wait until a fault has killed it."""
+        await eventually(lambda: not self.running, 30, f"gateway {self.twin} is dead")
+        assert self._process is not None
+        assert self._process.returncode == -signal.SIGKILL, self.log()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.running:
+            assert self._process is not None
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """End it in good order, the hard way when it does not obey."""
+        if self.running:
+            assert self._process is not None
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def log(self) -> str:
+        """All output so far."""
+        return self.log_path.read_text(errors="replace")
+
+
+def request_body(
+    command: str,
+    destinations: Sequence[int],
+    ret: str,
+    payload: bytes = b"",
+    **fields: Any,
+) -> dict[str, Any]:
+    """A request as programs write it."""
+    return {
+        "ver": 1,
+        "ref": None,
+        "cmd": command,
+        "exp": 60,
+        "dat": base64.b64encode(payload).decode(),
+        "tag": None,
+        "dst": list(destinations),
+        "ret": ret,
+        "shm": "application/json",
+        "now": int(time.time()),
+        **fields,
+    }
+
+
+class Program:
+    """A local program that asks through a gateway's Redis, and takes the answers."""
+
+    def __init__(self, redis: RedisServer) -> None:
+        self.redis = redis
+
+    def push(self, body: dict[str, Any] | bytes) -> None:
+        """Write a request."""
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.redis.run("LPUSH", "msgbus.system.local", raw)
+
+    def ask(
+        self, command: str, destinations: Sequence[int], payload: bytes = b"", **fields: Any
+    ) -> str:
+        """Write a request; returns the list its answers will be in."""
+        ret = f"ret-{uuid.uuid4()}"
+        self.push(request_body(command, destinations, ret, payload, **fields))
+        return ret
+
+    async def answer(self, ret: str, timeout_s: float = 10.0) -> dict[str, Any]:
+        """The next answer in a list."""
+        found = await eventually(lambda: self.redis.run("RPOP", ret), timeout_s, f"answer in {ret}")
+        body: dict[str, Any] = json.loads(found)
+        return body
+
+    async def call(
+        self, command: str, twin: int, payload: bytes = b"", **fields: Any
+    ) -> dict[str, Any]:
+        """Ask one twin and wait."""
+        return await self.answer(self.ask(command, [twin], payload, **fields))
+
+
+class Service:
+    """A service that takes a command's requests and answers them, until it is stopped.
+
+    Attributes:
+        taken: the requests, in order.
+    """
+
+    def __init__(self, redis: RedisServer, command: str, echo: bool = True) -> None:
+        self._redis = redis
+        self._command = command
+        self._echo = echo
+        self.taken: list[dict[str, Any]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Service:
+        self._task = asyncio.create_task(asyncio.to_thread(self._serve))
+        self._going = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._going = False
+        assert self._task is not None
+        await self._task
+
+    def _serve(self) -> None:
+        self._going = True
+        client = self._redis.client()
+        try:
+            while self._going:
+                found = client.brpop([f"msgbus.{self._command}"], timeout=SERVE_S)
+                if found is None:
+                    continue
+                request = json.loads(found[1])
+                self.taken.append(request)
+                if self._echo:
+                    client.lpush(request["ret"], json.dumps(self.reply(request)))
+        finally:
+            client.close()
+
+    def reply(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer: what was asked."""
+        return {
+            "ver": 1,
+            "ref": request["ref"],
+            "dat": request["dat"],
+            "dst": request["src"],
+            "shm": request["shm"],
+            "now": int(time.time()),
+            "err": None,
+        }
+
+
+def payload_of(body: dict[str, Any]) -> bytes:
+    """The decoded payload of an answer or request."""
+    return base64.b64decode(body["dat"])
