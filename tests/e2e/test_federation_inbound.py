@@ -11,27 +11,19 @@ import pytest
 from proto.rmb import challenge
 from proto.rmb import types_pb2 as pb
 from tests.support import envelopes
-from tests.support.federation_client import (
-    FederationClient,
-    federation,
-    queued,
-    signed,
-)
+from tests.support.federation_client import FederationClient, federation, queued, signed
 from tests.support.identities import TEST_DOMAIN
 from tests.support.refused_envelopes import refused_envelopes
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import session
 from tests.support.world import (
     BOTH_TWIN,
-    ELSEWHERE_TWIN,
     PORT_DOMAIN_TWIN,
     UNKNOWN_TWIN,
     fresh_twins,
 )
-
-FAR = ELSEWHERE_TWIN
-FAR_DOMAIN = "elsewhere.example"
-
+from tests.support.world import ELSEWHERE_DOMAIN as FAR_DOMAIN
+from tests.support.world import ELSEWHERE_TWIN as FAR
 
 # --- accepted ------------------------------------------------------------------------------------
 

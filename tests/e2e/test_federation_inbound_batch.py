@@ -5,22 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from proto.federation import batch
-from tests.support.federation_client import (
-    federation,
-    queued,
-    record,
-    signed,
-)
+from tests.support.federation_client import federation, queued, record, signed
 from tests.support.refused_envelopes import refused_envelopes
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import session
-from tests.support.world import (
-    ELSEWHERE_TWIN,
-    fresh_twins,
-)
-
-FAR = ELSEWHERE_TWIN
-FAR_DOMAIN = "elsewhere.example"
+from tests.support.world import ELSEWHERE_TWIN as FAR
+from tests.support.world import fresh_twins
 
 
 async def test_a_batch_is_delivered_in_order(any_relay: RelayProcess) -> None:

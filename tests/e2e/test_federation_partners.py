@@ -7,25 +7,18 @@ import shutil
 from pathlib import Path
 
 from tests.support import envelopes
-from tests.support.federation_client import (
-    decide,
-    federation,
-    record,
-    signed,
-)
+from tests.support.federation_client import decide, federation, record, signed
 from tests.support.identities import TEST_DOMAIN
 from tests.support.real_worker import real_worker
 from tests.support.relay_process import eventually
 from tests.support.world import (
     BOTH_TWIN,
-    ELSEWHERE_TWIN,
     PORT_DOMAIN_TWIN,
     UNKNOWN_TWIN,
     fresh_twins,
 )
-
-FAR = ELSEWHERE_TWIN
-FAR_DOMAIN = "elsewhere.example"
+from tests.support.world import ELSEWHERE_DOMAIN as FAR_DOMAIN
+from tests.support.world import ELSEWHERE_TWIN as FAR
 
 
 async def test_trust_needs_name_and_address(start_server, start_relay) -> None:
