@@ -50,6 +50,9 @@ CLOSE_S: Final = 2.0
 HIGH_WATER_BYTES: Final = 256 * 1024
 """With more than this unsent nothing more is taken. A message may be larger by itself."""
 
+_picows_logger: Final = logging.getLogger("peer.link.picows")
+_picows_logger.setLevel(logging.WARNING)  # connections are logged here
+
 _BINARY: Final = WSMsgType.BINARY
 _NO_ANSWER: Final = "nothing was read for too long"
 
@@ -110,6 +113,7 @@ class Link:
         self._task: asyncio.Task[None] | None = None
         self._connection: _Connection | None = None
         self._paused = False
+        self._closing = False
         self._waiting: set[asyncio.Future[None]] = set()
 
     def start(self) -> None:
@@ -122,6 +126,7 @@ class Link:
         task, self._task = self._task, None
         if task is None:
             return
+        self._closing = True
         connection = self._connection
         if connection is not None:
             connection.leave()
@@ -197,6 +202,7 @@ class Link:
                 lambda: connection,
                 f"{self.url}?{self._token()}",
                 websocket_handshake_timeout=CONNECT_S,
+                logger_name=_picows_logger,
                 max_frame_size=MAX_MESSAGE_BYTES,
                 max_redirects=0,  # a token is for the relay that was named
             )
@@ -211,7 +217,8 @@ class Link:
     def _lost(self, connection: _Connection) -> None:
         self._connection = None
         connection.drop()
-        self._failed(connection.reason or "the relay closed the connection")
+        if not self._closing:
+            self._failed(connection.reason or "the relay closed the connection")
         self._changed()
 
     def _failed(self, reason: str) -> None:

@@ -15,6 +15,7 @@ earlier settles its request (`settle`), and pings go only while something else i
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -128,6 +129,7 @@ class Unconfirmed:
         self._was_full = False
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.resent = 0  # messages sent again after their link ended
 
     def __len__(self) -> int:
@@ -193,6 +195,17 @@ class Unconfirmed:
             self._waiting = deque(ordered)
         self._send_waiting()
 
+    async def flush(self) -> None:
+        """Waits until everything that was sent before is settled, or expired."""
+        if not self._messages:
+            return
+        for link, sent in self._sent.items():
+            if sent.messages:
+                self._ping(link, sent)
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flushes.append((self._number, settled))
+        await settled
+
     def close(self) -> None:
         """Stops; what is not settled stays so."""
         self._closed = True
@@ -242,6 +255,14 @@ class Unconfirmed:
     def _forget(self, message: _Message) -> None:
         del self._messages[message.token]
         self._bytes -= len(message.data)
+        while self._flushes and self._oldest() > self._flushes[0][0]:
+            _, settled = self._flushes.popleft()
+            if not settled.done():
+                settled.set_result(None)
+
+    def _oldest(self) -> float:
+        """Number of the first message that is not settled."""
+        return next((each.number for each in self._messages.values()), math.inf)
 
     def _tell_room(self) -> None:
         if self._was_full and len(self._messages) < WINDOW_MESSAGES // 2 and not self.full:

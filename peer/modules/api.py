@@ -24,10 +24,11 @@ The gateway finds modules by the entry-point group `rmb.peer.modules`, and by `-
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from proto.rmb.address import Address
 from proto.rmb.bounds import DEFAULT_EXPIRATION_S
@@ -54,6 +55,19 @@ class Request:
     tags: str | None
     deadline: int
     """Unix second from which on an answer is of no use."""
+
+    def json(self) -> Any:
+        """The value of a payload that is JSON; None for an empty one.
+
+        Raises:
+            CommandError: it is none; a handler may let this pass to the asker.
+        """
+        if not self.payload:
+            return None
+        try:
+            return json.loads(self.payload)
+        except ValueError:
+            raise CommandError(CODE_OTHER, "the payload is not JSON") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,46 @@
+"""Limits of the client: a constant, its unit, its reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from proto.rmb.bounds import MAX_MESSAGE_BYTES
+
+TIMEOUT_S: Final = 60.0
+"""How long an answer is waited for unless told otherwise."""
+
+CONNECT_TIMEOUT_S: Final = 10.0
+"""How long the first relay may take to let a new client in."""
+
+MAX_CALLS: Final = 10_000
+"""Calls under way; one more waits until another one is through."""
+
+MAX_BODY_BYTES: Final = MAX_MESSAGE_BYTES - 64 * 1024
+"""A body is in one message, with its addresses, command and signature around it."""
+
+MAX_RUNNING: Final = 1_000
+"""Handlers at work; the requests after them wait."""
+
+MAX_HELD: Final = 1_000
+"""Requests that wait for a handler to end. With more than that nothing is read any more, and what
+comes waits in the relay."""
+
+MAX_UNREAD: Final = 4_096
+"""Messages that were received and not looked at; with more nothing is read for a while."""
+
+MAX_UNREAD_BYTES: Final = 32 * 1024 * 1024
+"""The same in bytes."""
+
+MAX_LOOKED_UP: Final = 1_000
+"""Messages that wait for the twin of their sender; more are dropped, and are the relay's fault: it
+should not let unknown senders pass."""
+
+MAX_ANSWERS: Final = 1_000
+"""Answers to one request to several twins that nobody has taken yet; the oldest are dropped."""
+
+SLICE_S: Final = 0.005
+"""How long received messages are worked on before others have their turn."""
+
+AGAIN_S: Final = 5.0
+"""How often a twin is looked up again because its message does not fit what is known of it:
+somebody who sends nonsense must not cost a question to the chain each time."""

@@ -1,0 +1,117 @@
+"""Requests that wait for answers, by the uid that their answers have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Protocol, TypeAlias
+
+from peer.client.bodies import Reply
+from peer.client.bounds import MAX_ANSWERS
+from peer.errors import CallError, ExpiredError
+
+Outcome: TypeAlias = Reply | CallError
+
+
+class Waiting(Protocol):
+    """Somebody who waits for what becomes of a request."""
+
+    twins: Collection[int]
+    """Whose answers are good."""
+
+    def take(self, outcome: Outcome) -> None:
+        """Called with each answer."""
+
+    def expire(self, why: str) -> None:
+        """Called when nothing more is to come."""
+
+
+class Call:
+    """Waits for the first answer of one twin."""
+
+    __slots__ = ("future", "twins")
+
+    def __init__(self, twin: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.twins: Collection[int] = (twin,)
+        self.future: asyncio.Future[Reply] = loop.create_future()
+
+    def take(self, outcome: Outcome) -> None:
+        if self.future.done():
+            return
+        if isinstance(outcome, Reply):
+            self.future.set_result(outcome)
+        else:
+            self.future.set_exception(outcome)
+
+    def expire(self, why: str) -> None:
+        self.take(ExpiredError(why))
+
+
+class Asked:
+    """Collects all answers of some twins, until the request expires."""
+
+    def __init__(self, twins: Collection[int]) -> None:
+        self.twins = twins
+        self.dropped = 0
+        self._answers: asyncio.Queue[Outcome | None] = asyncio.Queue()
+
+    def take(self, outcome: Outcome) -> None:
+        if self._answers.qsize() >= MAX_ANSWERS:
+            self._answers.get_nowait()
+            self.dropped += 1
+        self._answers.put_nowait(outcome)
+
+    def expire(self, why: str) -> None:
+        self._answers.put_nowait(None)
+
+    async def next(self) -> Outcome | None:
+        """Wait for the next answer; None: there are no more."""
+        return await self._answers.get()
+
+
+class Calls:
+    """All requests of one session that wait.
+
+    Args:
+        why: says why a request has no answer, at the moment it expires.
+        on_gone: called with the uid of one that waits no longer.
+    """
+
+    def __init__(self, why: Callable[[Waiting], str], on_gone: Callable[[str], None]) -> None:
+        self._why = why
+        self._on_gone = on_gone
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[str, tuple[Waiting, asyncio.TimerHandle]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, uid: str, waiting: Waiting, timeout_s: float) -> None:
+        """Have somebody wait, for so long at most."""
+        timer = self._loop.call_later(timeout_s, self._expire, uid)
+        self._waiting[uid] = (waiting, timer)
+
+    def get(self, uid: str) -> Waiting | None:
+        """Who waits for the answers with a uid."""
+        found = self._waiting.get(uid)
+        return found[0] if found is not None else None
+
+    def remove(self, uid: str) -> None:
+        """Wait no longer; the second time nothing happens."""
+        found = self._waiting.pop(uid, None)
+        if found is not None:
+            found[1].cancel()
+            self._on_gone(uid)
+
+    def fail_all(self, error: CallError) -> None:
+        """End all of them with an error."""
+        for uid in list(self._waiting):
+            waiting, _ = self._waiting[uid]
+            waiting.take(error)
+            waiting.expire(str(error))
+            self.remove(uid)
+
+    def _expire(self, uid: str) -> None:
+        waiting, _ = self._waiting[uid]
+        self.remove(uid)
+        waiting.expire(self._why(waiting))

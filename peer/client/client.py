@@ -1,0 +1,381 @@
+"""The client: `async with Client(...)`.
+
+Everything a program does with RMB from Python, in one object: it asks other twins, tells them
+things, and answers them. `Session` does the work; this is what people see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeAlias
+
+from peer.client.bodies import Reply
+from peer.client.bounds import CONNECT_TIMEOUT_S, TIMEOUT_S
+from peer.client.modules import ClientContext
+from peer.client.serving import ClientHandler
+from peer.client.session import Session
+from peer.errors import CallError, ConnectError, TwinsAwayError
+from peer.identity import Identity
+from peer.link import check_url
+from peer.modules.api import Module, Modules
+from peer.twins import Twin, TwinCache, TwinSource, open_source
+from proto.identity.signing import KeyType
+from proto.rmb.address import Address, parse
+from proto.rmb.bounds import MAX_CONNECTION_BYTES, MAX_EXPIRATION_S
+
+Destination: TypeAlias = int | str | Address
+"""A twin's id, or an address: `7`, `"7:billing"`, `Address(7, "billing")`."""
+
+_OWN: Final = "a new session id"
+
+
+class Client:
+    """A twin's session at its relays, as long as the `async with` block lasts.
+
+    Args:
+        secret: the twin's mnemonic or 0x seed, or its `Identity`.
+        relays: one to four websocket URLs (`wss://relay.example`). All are read; messages go out
+            through the one that worked last.
+        twins: where twins are looked up: the path of a CSV file, the http(s) URL of a relay's site,
+            or a `TwinSource` of your own. Without it the chain is asked, see `substrate`.
+        substrate: URLs of chain nodes, for when `twins` is not given.
+        sid: the session's id. By default a new one, so that any number of clients of one twin work
+            side by side. None is the session that is meant by the twin's id alone; a twin's
+            services listen there, and only one process at a time can (the gateway `rmb-peer`
+            does).
+        key_type: of the signing key, "sr25519" or "ed25519".
+        handlers: as for `serve`, from the first message on.
+        modules: command handlers in modules, such as those of the gateway.
+        timeout: how long answers are waited for unless a call says otherwise, in seconds.
+        connect_timeout: how long to wait for the first relay, in seconds; 0 does not wait, and
+            what is sent waits for a relay.
+
+    Raises:
+        ValueError: an argument that can't be.
+        SecretError: the secret is none; the text does not repeat it.
+    """
+
+    def __init__(
+        self,
+        secret: str | Identity,
+        relays: Sequence[str],
+        twins: str | os.PathLike[str] | TwinSource | None = None,
+        *,
+        substrate: Sequence[str] = (),
+        sid: str | None = _OWN,
+        key_type: Literal["sr25519", "ed25519"] = "sr25519",
+        handlers: Mapping[str, ClientHandler] | None = None,
+        modules: Sequence[Module] = (),
+        timeout: float = TIMEOUT_S,
+        connect_timeout: float = CONNECT_TIMEOUT_S,
+    ) -> None:
+        if isinstance(secret, str):
+            secret = Identity.from_secret(secret, KeyType[key_type.upper()])
+        if isinstance(relays, str):
+            raise ValueError("relays: a list of URLs, not one text")
+        if twins is None and not substrate:
+            raise ValueError("twins: give a file, the URL of a relay's site, or substrate=[...]")
+        if sid is not None and len(sid.encode()) > MAX_CONNECTION_BYTES:
+            raise ValueError(f"sid: at most {MAX_CONNECTION_BYTES} bytes")
+        self._identity = secret
+        self._relays = [check_url(each) for each in relays]
+        self._twins = twins
+        self._substrate = substrate
+        self._sid = f"py-{secrets.token_hex(8)}" if sid is _OWN else sid
+        self._handlers = dict(handlers or {})
+        self._modules = Modules.of(*modules)
+        self._timeout_s = _timeout(timeout)
+        self._connect_timeout_s = connect_timeout
+        self._session: Session | None = None
+
+    async def __aenter__(self) -> Self:
+        """Find the own twin and sign in.
+
+        Raises:
+            ConnectError: the key belongs to no twin, or no relay let us in.
+            TwinsAwayError: twins can't be looked up.
+        """
+        if self._session is not None:
+            raise RuntimeError("the client is open already")
+        cache = TwinCache(self._open_twins())
+        try:
+            own = await cache.source.by_account(self._identity.account)
+            if own is None:
+                raise ConnectError("no twin found on this network with given key")
+            cache.put(own)
+            address = Address(own.id, self._sid)
+            session = Session(self._identity, address, cache, self._relays, self._modules)
+        except BaseException:
+            await cache.aclose()
+            raise
+        try:
+            session.service.add(self._handlers)
+            session.start()
+            if self._connect_timeout_s and not await session.links.connected_within(
+                self._connect_timeout_s
+            ):
+                raise ConnectError(f"no relay let us in: {session.why_not()}")
+            self._session = session
+            for module in self._modules.by_prefix.values():
+                await module.on_start(ClientContext(session))
+        except BaseException:
+            self._session = None
+            await session.aclose()
+            raise
+        # Nothing is awaited from here to the first `await` of the block: handlers that `serve`
+        # adds before are there when the first message is looked at.
+        session.inbox.begin()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        try:
+            for module in self._modules.by_prefix.values():
+                await module.on_stop()
+        finally:
+            await session.aclose()
+
+    # Asking.
+
+    async def call(
+        self,
+        twin: Destination,
+        command: str,
+        body: Any = None,
+        *,
+        timeout: float | None = None,
+        schema: str | None = None,
+        tags: str | None = None,
+    ) -> Reply:
+        """Ask a twin and wait for its answer.
+
+        The request is encrypted for that twin and signed. Should the connection break meanwhile,
+        it is sent again on the next one: a service that does not filter repeats may see it twice.
+        Cancelling the call stops the waiting, not the service.
+
+        Args:
+            twin: whom.
+            command: what for, such as "calc.add".
+            body: bytes as they are, None for nothing, everything else as JSON.
+            timeout: how long to wait, in seconds, at most 1800; the request expires then.
+            schema: content type of the body; that of JSON where it is JSON.
+            tags: "fail-fast" asks for a RelayError at once when the twin is not connected.
+
+        Returns:
+            The answer: `.json()` or `.payload`.
+
+        Raises:
+            RemoteError: the twin answers with an error.
+            RelayError: a relay does not deliver it.
+            ExpiredError: nobody answered in time; it is a TimeoutError too.
+            UnverifiedError: the answer is not signed by that twin.
+            TwinNotFoundError: there is no such twin.
+            TwinsAwayError: twins can't be looked up.
+        """
+        return await self._open.call(
+            _address(twin),
+            command,
+            body,
+            schema=schema,
+            tags=tags,
+            timeout_s=self._timeout(timeout),
+        )
+
+    async def notify(
+        self,
+        twin: Destination,
+        command: str,
+        body: Any = None,
+        *,
+        timeout: float | None = None,
+        schema: str | None = None,
+        tags: str | None = None,
+    ) -> str:
+        """Tell a twin something: a request whose answer is not waited for.
+
+        Returns once there is room for it among what is under way; `flush` waits until it is at the
+        relay.
+
+        Args:
+            twin: whom.
+            command: what for.
+            body: as for `call`.
+            timeout: how long the message is good for, in seconds, at most 1800.
+            schema: as for `call`.
+            tags: as for `call`.
+
+        Returns:
+            The message's uid.
+
+        Raises:
+            ExpiredError: there was no room in time.
+            TwinNotFoundError: there is no such twin.
+            TwinsAwayError: twins can't be looked up.
+        """
+        return await self._open.notify(
+            _address(twin),
+            command,
+            body,
+            schema=schema,
+            tags=tags,
+            timeout_s=self._timeout(timeout),
+        )
+
+    @asynccontextmanager
+    async def ask(
+        self,
+        twins: Collection[Destination],
+        command: str,
+        body: Any = None,
+        *,
+        timeout: float | None = None,
+        schema: str | None = None,
+        tags: str | None = None,
+    ) -> AsyncIterator[AsyncIterator[Reply | CallError]]:
+        """Ask several twins at once and get every answer as it comes.
+
+            async with client.ask([7, 8], "status") as answers:
+                async for answer in answers:
+                    ...
+
+        A twin may answer more than once. Errors come as values. The iterator ends when the request
+        expires; leaving the block ends it before.
+
+        Args:
+            twins: whom; all of them get the same request.
+            command: what for.
+            body: as for `call`.
+            timeout: how long answers are waited for, in seconds, at most 1800.
+            schema: as for `call`.
+            tags: as for `call`.
+
+        Raises:
+            ExpiredError: the requests were not sent in time.
+            TwinNotFoundError: there is no such twin; nobody was asked.
+            TwinsAwayError: twins can't be looked up.
+        """
+        asked, end = await self._open.ask(
+            [_address(each) for each in twins],
+            command,
+            body,
+            schema=schema,
+            tags=tags,
+            timeout_s=self._timeout(timeout),
+        )
+
+        async def answers() -> AsyncIterator[Reply | CallError]:
+            while (found := await asked.next()) is not None:
+                yield found
+
+        try:
+            yield answers()
+        finally:
+            end()
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until the relay has decided everything that was sent before: delivered, stored for
+        an absent twin, or refused.
+
+        Args:
+            timeout: in seconds.
+
+        Raises:
+            ExpiredError: no relay said so in time.
+        """
+        await self._open.flush(self._timeout(timeout))
+
+    # Answering.
+
+    def serve(self, handlers: Mapping[str, ClientHandler]) -> None:
+        """Answer these commands from now on.
+
+        A handler gets a `Request` and returns the answer: bytes as they are, None for nothing,
+        everything else as JSON. It raises `CommandError` for an error with a code; any other
+        exception is logged and answered with code 500. Coroutine functions run side by side, each
+        in a task that ends when its request expires; plain functions must not wait for anything.
+
+        Call it first thing in the block: a command that has no handler is refused.
+
+        Args:
+            handlers: by command.
+
+        Raises:
+            ValueError: a command has a handler already.
+        """
+        self._open.service.add(handlers)
+
+    async def serve_forever(self) -> None:
+        """Wait while others are answered; ends when it is cancelled."""
+        _ = self._open
+        await asyncio.get_running_loop().create_future()
+
+    # Facts.
+
+    @property
+    def address(self) -> Address:
+        """The own twin and session: where answers go, and what others can call."""
+        return self._open.own
+
+    @property
+    def connected(self) -> bool:
+        """Whether any relay is connected at the moment."""
+        return self._session is not None and self._session.links.connected
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """Received messages by what became of them: requests, repeated, unmatched, and so on."""
+        return self._open.inbox.counters
+
+    async def twin(self, twin: int) -> Twin | None:
+        """Look a twin up, None if there is none.
+
+        Raises:
+            TwinsAwayError: twins can't be looked up.
+        """
+        return await self._open.twins.get(twin)
+
+    def __repr__(self) -> str:
+        state = str(self._session.own) if self._session is not None else "closed"
+        return f"<Client {state}>"
+
+    @property
+    def _open(self) -> Session:
+        if self._session is None:
+            raise RuntimeError("the client is not open: use it inside `async with Client(...)`")
+        return self._session
+
+    def _timeout(self, timeout: float | None) -> float:
+        return self._timeout_s if timeout is None else _timeout(timeout)
+
+    def _open_twins(self) -> TwinSource:
+        if self._twins is None or isinstance(self._twins, str | os.PathLike):
+            spec = None if self._twins is None else os.fspath(self._twins)
+            try:
+                return open_source(spec, self._substrate)
+            except OSError as error:
+                raise TwinsAwayError(str(error)) from None
+        return self._twins
+
+
+def _address(destination: Destination) -> Address:
+    if isinstance(destination, Address):
+        return destination
+    return Address(destination) if isinstance(destination, int) else parse(destination)
+
+
+def _timeout(timeout: float) -> float:
+    if not 0 < timeout <= MAX_EXPIRATION_S:
+        raise ValueError(f"timeout: above 0 and at most {MAX_EXPIRATION_S} seconds")
+    return timeout

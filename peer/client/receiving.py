@@ -1,0 +1,305 @@
+"""What a relay delivers, from bytes to requests and answers that are verified and decrypted.
+
+    on_message --> unread, a slice of it per turn of the event loop
+      parse --> made by a relay: pong, or error about a request of ours
+            --> sender's twin in memory, else looked up (the messages of that twin wait, in order)
+            --> expiry, signature, payload; a request that fails gets the error as its answer
+            --> a repeat is dropped
+
+Checking a signature takes some 60 us and holds the interpreter, so threads would not help; the
+slices see to it that the loop gets round in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from typing import Protocol
+
+from peer.client.bodies import Reply
+from peer.client.bounds import (
+    AGAIN_S,
+    MAX_LOOKED_UP,
+    MAX_UNREAD,
+    MAX_UNREAD_BYTES,
+    SLICE_S,
+)
+from peer.client.calls import Outcome, Waiting
+from peer.errors import RelayError, RemoteError, TwinsAwayError, UnverifiedError
+from peer.links import Links
+from peer.modules.api import Request
+from peer.twins import Twin, TwinCache
+from proto.rmb import opening, stamp
+from proto.rmb import types_pb2 as pb
+from proto.rmb.address import Address, from_message
+from proto.rmb.errors import (
+    CipherError,
+    EnvelopeError,
+    NoPublicKeyError,
+    NotEnvelopeError,
+    SignatureError,
+)
+from proto.rmb.repeats import Repeats
+from proto.rmb.sealing import Sealer
+
+logger = logging.getLogger(__name__)
+
+_STALE_KEYS = (SignatureError, NoPublicKeyError, CipherError)
+"""What a twin that has changed its keys looks like."""
+
+
+class Owner(Protocol):
+    """Who gets what was received."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether nothing more should come for now."""
+
+    def waiting_for(self, uid: str) -> Waiting | None:
+        """Who waits for answers with this uid."""
+
+    def requested(self, request: Request) -> None:
+        """Called with a request."""
+
+    def answered(self, uid: str, waiting: Waiting, source: Address | None, found: Outcome) -> None:
+        """Called with an answer somebody waits for; without a source a relay made it."""
+
+    def ponged(self, uid: str) -> None:
+        """Called with a pong."""
+
+    def reject(self, answer: bytes, deadline: int) -> None:
+        """Called with the answer to a request that can't be used."""
+
+
+class Inbox:
+    """Reads what comes.
+
+    Args:
+        own: the twin it is for.
+        twins: the senders.
+        sealer: opens payloads, and signs rejections.
+        owner: gets what was received.
+
+    Attributes:
+        links: paused while too much is unread; set by the owner.
+        counters: messages by what became of them.
+    """
+
+    def __init__(self, own: int, twins: TwinCache, sealer: Sealer, owner: Owner) -> None:
+        self.links: Links | None = None
+        self.counters: Counter[str] = Counter()
+        self._own = own
+        self._twins = twins
+        self._sealer = sealer
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._repeats = Repeats()
+        self._unread: deque[bytes] = deque()
+        self._unread_bytes = 0
+        self._scheduled = True  # until `begin`
+        self._paused = False
+        self._looked_up: dict[int, list[pb.Envelope]] = {}
+        self._looked_up_count = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._asked_again: dict[int, float] = {}
+
+    def begin(self) -> None:
+        """Look at what comes, from the next turn of the event loop on."""
+        self._loop.call_soon(self._work)
+
+    def on_message(self, data: bytes) -> None:
+        """Takes a binary message."""
+        self._unread.append(data)
+        self._unread_bytes += len(data)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._work)
+        elif not self._paused and (
+            len(self._unread) > MAX_UNREAD or self._unread_bytes > MAX_UNREAD_BYTES
+        ):
+            self._pause()
+
+    def go_on(self) -> None:
+        """Called when the owner is no longer busy."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._work)
+
+    async def aclose(self) -> None:
+        """Look at nothing more."""
+        self._unread.clear()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _pause(self) -> None:
+        self._paused = True
+        if self.links is not None:
+            self.links.pause()
+
+    def _work(self) -> None:
+        """One slice."""
+        unread = self._unread
+        until = time.monotonic() + SLICE_S
+        while unread and not self._owner.busy:
+            data = unread.popleft()
+            self._unread_bytes -= len(data)
+            self._read(data)
+            if time.monotonic() > until:
+                break
+        self._scheduled = bool(unread) and not self._owner.busy
+        if self._scheduled:
+            self._loop.call_soon(self._work)
+        elif self._owner.busy:
+            if not self._paused:
+                self._pause()
+        elif self._paused:
+            self._paused = False
+            if self.links is not None:
+                self.links.resume()
+
+    def _read(self, data: bytes) -> None:
+        try:
+            envelope = opening.parse(data)
+        except NotEnvelopeError:
+            self.counters["unparsable"] += 1
+            return
+        sender = envelope.source.twin
+        if not sender and opening.is_from_relay(envelope):
+            self._from_relay(envelope)
+            return
+        twin = self._twins.peek(sender)
+        if twin is None or sender in self._looked_up:
+            self._look_up(sender, envelope)
+        else:
+            self._open(envelope, twin, fresh=False)
+
+    def _from_relay(self, envelope: pb.Envelope) -> None:
+        uid = envelope.uid
+        if envelope.HasField("pong"):
+            self._owner.ponged(uid)
+            return
+        text = envelope.error.message
+        waiting = self._owner.waiting_for(uid)
+        if waiting is None:
+            self.counters["refused by relay"] += 1
+            logger.warning("a relay did not deliver message %s: %s", uid, text)
+        else:
+            self._owner.answered(uid, waiting, None, RelayError(text))
+
+    # The sender's twin.
+
+    def _look_up(self, sender: int, envelope: pb.Envelope) -> None:
+        if self._looked_up_count >= MAX_LOOKED_UP:
+            self.counters["sender not looked up"] += 1
+            return
+        self._looked_up_count += 1
+        waiting = self._looked_up.get(sender)
+        if waiting is not None:
+            waiting.append(envelope)
+            return
+        self._looked_up[sender] = [envelope]
+        task = asyncio.create_task(self._ask(sender))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ask(self, sender: int) -> None:
+        twin, away = None, False
+        try:
+            twin = await self._twins.get(sender) if sender else None
+        except TwinsAwayError as error:
+            away = True
+            logger.warning("messages of twin %d were dropped: %s", sender, error)
+        envelopes = self._looked_up.pop(sender)
+        self._looked_up_count -= len(envelopes)
+        for envelope in envelopes:
+            if away:
+                self.counters["sender not looked up"] += 1
+            else:
+                self._open(envelope, twin, fresh=True)
+
+    def _may_ask_again(self, sender: int) -> bool:
+        now = time.monotonic()
+        if self._asked_again.get(sender, float("-inf")) + AGAIN_S > now:
+            return False
+        if len(self._asked_again) >= MAX_LOOKED_UP:
+            self._asked_again.clear()
+        self._asked_again[sender] = now
+        return True
+
+    # The envelope.
+
+    def _open(self, envelope: pb.Envelope, twin: Twin | None, *, fresh: bool) -> None:
+        kind = envelope.WhichOneof("message")
+        waiting = None
+        if kind != "request":
+            waiting = self._owner.waiting_for(envelope.uid) if kind in _ANSWERS else None
+            if waiting is None:
+                self.counters["unmatched"] += 1
+                return
+        now = int(time.time())
+        try:
+            payload = opening.open_envelope(envelope, twin, self._sealer, now)
+        except EnvelopeError as error:
+            sender = envelope.source.twin
+            if isinstance(error, _STALE_KEYS) and not fresh and self._may_ask_again(sender):
+                self._twins.forget(sender)
+                self._look_up(sender, envelope)
+            else:
+                self._refuse(envelope, error, twin, waiting, now)
+            return
+        if envelope.destination.twin != self._own:
+            # The signature is good, but for somebody else: a relay must not bring it here.
+            self.counters["misdirected"] += 1
+            return
+        source = from_message(envelope.source)
+        deadline = stamp.deadline(envelope.timestamp, envelope.expiration)
+        signature = envelope.signature
+        if self._repeats.seen(source, kind or "", envelope.uid, signature, deadline, now):
+            self.counters["repeated"] += 1
+        elif waiting is None:
+            self.counters["requests"] += 1
+            schema = envelope.schema if envelope.HasField("schema") else None
+            tags = envelope.tags if envelope.HasField("tags") else None
+            command = envelope.request.command
+            self._owner.requested(
+                Request(envelope.uid, source, command, payload, schema, tags, deadline)
+            )
+        else:
+            self._answered(envelope, waiting, source, payload)
+
+    def _answered(
+        self, envelope: pb.Envelope, waiting: Waiting, source: Address, payload: bytes
+    ) -> None:
+        found: Outcome
+        if source.twin not in waiting.twins:
+            found = UnverifiedError(f"an answer came from twin {source}, which was not asked")
+        elif envelope.HasField("error"):
+            found = RemoteError(envelope.error.code, envelope.error.message, source)
+        else:
+            schema = envelope.schema if envelope.HasField("schema") else None
+            found = Reply(payload, schema, source)
+        self._owner.answered(envelope.uid, waiting, source, found)
+
+    def _refuse(
+        self,
+        envelope: pb.Envelope,
+        error: EnvelopeError,
+        twin: Twin | None,
+        waiting: Waiting | None,
+        now: int,
+    ) -> None:
+        self.counters[f"refused {error.code}"] += 1
+        if waiting is not None:
+            source = from_message(envelope.source)
+            found = UnverifiedError(f"the answer of twin {source} can't be used: {error}")
+            self._owner.answered(envelope.uid, waiting, source, found)
+            return
+        answer = opening.rejection(envelope, error, twin, self._sealer, now)
+        if answer is not None:
+            self._owner.reject(answer, now + stamp.request_expiration(envelope.expiration))
+
+
+_ANSWERS = ("response", "error")

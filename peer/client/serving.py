@@ -1,0 +1,140 @@
+"""The requests of other twins: who answers them, and how many at a time.
+
+Each request is a task of its own, which ends at the request's deadline. At most `MAX_RUNNING` are
+at work. The requests after them are held, and when `full` says so the session reads nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from peer.client.bodies import encode_answer
+from peer.client.bounds import MAX_HELD, MAX_RUNNING
+from peer.modules.api import (
+    MAX_LOGGED_CHARACTERS,
+    Answer,
+    CommandError,
+    Modules,
+    Request,
+    Response,
+    answer,
+)
+from proto.rmb.errors import CODE_OTHER
+
+logger = logging.getLogger(__name__)
+
+SWEEP_S: Final = 1.0
+"""How often handlers are looked for whose requests are expired."""
+
+ClientHandler: TypeAlias = Callable[[Request], Any]
+"""Answers a request: a function or a coroutine function. Bytes, a Response or None are the answer
+as they are, every other value is sent as JSON. Raises CommandError for an error."""
+
+Respond: TypeAlias = Callable[[Request, Response | CommandError], Awaitable[None]]
+
+
+class Service:
+    """Runs handlers.
+
+    Args:
+        modules: asked for commands that no handler of `serve` takes.
+        respond: sends the answer to a request.
+        on_room: called when `full` has turned false.
+    """
+
+    def __init__(self, modules: Modules, respond: Respond, on_room: Callable[[], None]) -> None:
+        self._modules = modules
+        self._respond = respond
+        self._on_room = on_room
+        self._handlers: dict[str, ClientHandler] = {}
+        self._running: dict[asyncio.Task[None], int] = {}  # task to the request's deadline
+        self._held: deque[Request] = deque()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def full(self) -> bool:
+        """Whether no more requests should come."""
+        return len(self._held) >= MAX_HELD
+
+    def add(self, handlers: Mapping[str, ClientHandler]) -> None:
+        """Answer these commands from now on.
+
+        Raises:
+            ValueError: one of them has a handler already.
+        """
+        taken = self._handlers.keys() & handlers.keys()
+        if taken:
+            raise ValueError(f"command {min(taken)!r} has a handler already")
+        self._handlers.update(handlers)
+
+    def take(self, request: Request) -> None:
+        """Answer a request, now or when others are through."""
+        if len(self._running) < MAX_RUNNING:
+            self._start(request)
+        else:
+            self._held.append(request)
+
+    async def aclose(self) -> None:
+        """End all handlers that are at work."""
+        self._closed = True
+        self._held.clear()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _start(self, request: Request) -> None:
+        task = asyncio.create_task(self._serve(request))
+        self._running[task] = request.deadline
+        task.add_done_callback(self._ended)
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    async def _serve(self, request: Request) -> None:
+        outcome = await answer(self._asked(request), request.command, logger)
+        if outcome is not None:
+            await self._respond(request, outcome)
+
+    async def _asked(self, request: Request) -> Answer:
+        command = request.command
+        handler = self._handlers.get(command) or self._modules.find(command)
+        if handler is None:
+            shown = command[:MAX_LOGGED_CHARACTERS]
+            raise CommandError(CODE_OTHER, f"unknown command: {shown}")
+        found = handler(request)
+        if inspect.isawaitable(found):
+            found = await found
+        return encode_answer(found)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("an answer was not sent: %s", error)
+        if not self._held or self._closed:
+            return
+        was_full = self.full
+        now = time.time()
+        while self._held:
+            request = self._held.popleft()
+            if request.deadline > now:
+                self._start(request)
+                break
+        if was_full and not self.full:
+            self._on_room()
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        now = time.time()
+        for task, deadline in self._running.items():
+            if deadline <= now:
+                task.cancel()
+        if self._running:
+            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)

@@ -1,0 +1,346 @@
+"""A client at work: one session of a twin at its relays.
+
+    call() --seal--> Unconfirmed --> Links --> relay         Inbox --> Calls --> call() returns
+                                                                   --> Service --> respond()
+
+What is sent stays in `Unconfirmed` until the relay has it or an answer is here, and goes out again
+when the connection breaks, so that a call survives the loss of a relay until it expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any
+
+from peer.client.bodies import Reply, encode
+from peer.client.bounds import MAX_CALLS
+from peer.client.calls import Asked, Call, Calls, Outcome, Waiting
+from peer.client.receiving import Inbox
+from peer.client.serving import Service
+from peer.errors import CallError, ExpiredError, RemoteError, TwinNotFoundError
+from peer.identity import Identity
+from peer.link import Link
+from peer.links import Links
+from peer.modules.api import CommandError, Modules, Request, Response
+from peer.twins import Twin, TwinCache
+from peer.unconfirmed import Unconfirmed
+from proto.identity import tokens
+from proto.identity.errors import AgreementError
+from proto.rmb import stamp
+from proto.rmb import types_pb2 as pb
+from proto.rmb.address import Address, to_message
+from proto.rmb.bounds import MAX_EXPIRATION_S, PING_EXPIRATION_S
+from proto.rmb.errors import CipherError, NoPublicKeyError
+from proto.rmb.sealing import Sealer, new_uid
+
+logger = logging.getLogger(__name__)
+
+_STALE_KEY_CODES = frozenset({NoPublicKeyError.code, CipherError.code})
+"""A twin answers with these when we sealed with a key that it has changed since."""
+
+
+class Session:
+    """One session, from `start` to `aclose`.
+
+    Args:
+        identity: the twin's keys.
+        own: the session's address.
+        twins: all others; the session closes it.
+        relays: URLs, the preferred one first.
+        modules: answer commands, besides the handlers of `service`.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        own: Address,
+        twins: TwinCache,
+        relays: Sequence[str],
+        modules: Modules,
+    ) -> None:
+        self.own = own
+        self.twins = twins
+        self._key = identity.key
+        self._sealer = Sealer(own, identity.key, identity.encryption, os.urandom)
+        self._loop = asyncio.get_running_loop()
+        self.service = Service(modules, self._respond, self._go_on)
+        self.calls = Calls(self._why_expired, self._gone)
+        self.inbox = Inbox(own.twin, twins, self._sealer, self)
+        self.links = Links(relays, self._token, self.inbox.on_message, self._changed)
+        self.inbox.links = self.links
+        self.unconfirmed = Unconfirmed(
+            self.links, self._make_ping, self._settled, self._unsent, self._has_room
+        )
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._answers = itertools.count()  # tokens of what nobody asks for again
+        self._closed = False
+
+    def start(self) -> None:
+        """Connect."""
+        self.links.start()
+
+    async def aclose(self) -> None:
+        """End what is under way, and sign out."""
+        self._closed = True
+        await self.service.aclose()
+        self.calls.fail_all(CallError("the client was closed"))
+        for waiter in self._room:
+            waiter.cancel()
+        await self.inbox.aclose()
+        await self.links.aclose()
+        self.unconfirmed.close()
+        await self.twins.aclose()
+
+    # Asking.
+
+    async def call(
+        self,
+        destination: Address,
+        command: str,
+        body: Any,
+        *,
+        schema: str | None,
+        tags: str | None,
+        timeout_s: float,
+    ) -> Reply:
+        """Ask one session and wait for its first answer."""
+        content = encode(body, schema)
+        until = self._loop.time() + timeout_s
+        try:
+            return await self._call(destination, command, content, tags, until)
+        except RemoteError as error:
+            if error.code not in _STALE_KEY_CODES:
+                raise
+            # It was not carried out, so it may be asked again, if there is a new key.
+            before = self.twins.peek(destination.twin)
+            self.twins.forget(destination.twin)
+            if await self._twin(destination.twin) == before:
+                raise
+        return await self._call(destination, command, content, tags, until)
+
+    async def _call(
+        self, destination: Address, command: str, content: Response, tags: str | None, until: float
+    ) -> Reply:
+        receiver = self.twins.peek(destination.twin)
+        if receiver is None or not self._roomy():
+            receiver = await self._ready_by(until, destination.twin)
+        uid = new_uid(os.urandom)
+        call = Call(destination.twin, self._loop)
+        left_s = until - self._loop.time()
+        self._request(uid, uid, destination, receiver, command, content, tags, left_s)
+        self.calls.add(uid, call, left_s)
+        try:
+            return await call.future
+        finally:
+            self.calls.remove(uid)
+
+    async def ask(
+        self,
+        destinations: Collection[Address],
+        command: str,
+        body: Any,
+        *,
+        schema: str | None,
+        tags: str | None,
+        timeout_s: float,
+    ) -> tuple[Asked, Callable[[], None]]:
+        """Ask several sessions; returns who collects the answers, and what ends it."""
+        content = encode(body, schema)
+        until = self._loop.time() + timeout_s
+        receivers = [await self._ready_by(until, each.twin) for each in destinations]
+        uid = new_uid(os.urandom)
+        asked = Asked({each.twin for each in destinations})
+        left_s = until - self._loop.time()
+        for destination, receiver in zip(destinations, receivers, strict=True):
+            token = (uid, destination)
+            self._request(uid, token, destination, receiver, command, content, tags, left_s)
+        self.calls.add(uid, asked, left_s)
+        return asked, lambda: self.calls.remove(uid)
+
+    async def notify(
+        self,
+        destination: Address,
+        command: str,
+        body: Any,
+        *,
+        schema: str | None,
+        tags: str | None,
+        timeout_s: float,
+    ) -> str:
+        """Send a request whose answer nobody waits for; returns its uid."""
+        content = encode(body, schema)
+        receiver = await self._ready_by(self._loop.time() + timeout_s, destination.twin)
+        uid = new_uid(os.urandom)
+        self._request(uid, uid, destination, receiver, command, content, tags, timeout_s)
+        return uid
+
+    async def flush(self, timeout_s: float) -> None:
+        """Wait until the relay has decided everything that was sent before."""
+        uid, ping = self._make_ping()
+        self.unconfirmed.send(ping, time.time() + timeout_s, uid)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.unconfirmed.flush()
+        except TimeoutError:
+            self.unconfirmed.settle(uid)
+            raise ExpiredError(f"no relay has confirmed it: {self.why_not()}") from None
+
+    def _request(
+        self,
+        uid: str,
+        token: Hashable,
+        destination: Address,
+        receiver: Twin,
+        command: str,
+        content: Response,
+        tags: str | None,
+        left_s: float,
+    ) -> None:
+        envelope = self._sealer.new(uid, destination, content.schema)
+        envelope.request.command = command
+        if tags is not None:
+            envelope.tags = tags
+        now = time.time()
+        # Whole seconds on the wire: one more, so that an answer is not refused as expired while
+        # it is still waited for.
+        expiration_s = min(math.ceil(left_s) + 1, MAX_EXPIRATION_S)
+        try:
+            data = self._sealer.seal(envelope, content.payload, receiver, int(now), expiration_s)
+        except AgreementError as error:
+            raise CallError(f"twin {destination.twin} publishes no usable key: {error}") from None
+        self.unconfirmed.send(data, now + left_s, token)
+
+    # Answering.
+
+    async def _respond(self, request: Request, outcome: Response | CommandError) -> None:
+        receiver = self.twins.peek(request.source.twin)
+        if receiver is None or self.unconfirmed.full:
+            left_s = request.deadline - time.time()
+            receiver = await self._ready_by(self._loop.time() + left_s, request.source.twin)
+        schema = outcome.schema if isinstance(outcome, Response) else None
+        envelope = self._sealer.new(request.uid, request.source, schema)
+        payload = None
+        if isinstance(outcome, Response):
+            envelope.response.SetInParent()
+            payload = outcome.payload
+        else:
+            envelope.error.code = outcome.code
+            envelope.error.message = outcome.message
+        now = int(time.time())
+        expiration_s = stamp.response_expiration()
+        data = self._sealer.seal(envelope, payload, receiver, now, expiration_s)
+        self.unconfirmed.send(data, request.deadline, next(self._answers))
+
+    # For the inbox: see `receiving.Owner`.
+
+    @property
+    def busy(self) -> bool:
+        return self.service.full
+
+    def waiting_for(self, uid: str) -> Waiting | None:
+        return self.calls.get(uid)
+
+    def requested(self, request: Request) -> None:
+        self.service.take(request)
+
+    def answered(self, uid: str, waiting: Waiting, source: Address | None, found: Outcome) -> None:
+        if source is not None and isinstance(waiting, Asked):
+            self.unconfirmed.settle((uid, source))
+        waiting.take(found)
+
+    def ponged(self, uid: str) -> None:
+        if not self.unconfirmed.pong(uid):
+            self.unconfirmed.settle(uid)
+
+    def reject(self, answer: bytes, deadline: int) -> None:
+        self.unconfirmed.send(answer, deadline, next(self._answers))
+
+    # Room for more.
+
+    def _roomy(self) -> bool:
+        return not self._room and not self.unconfirmed.full and len(self.calls) < MAX_CALLS
+
+    async def _ready_by(self, until: float, twin: int) -> Twin:
+        try:
+            async with asyncio.timeout_at(until):
+                return await self._ready(twin)
+        except TimeoutError:
+            raise ExpiredError(f"the request was not sent in time: {self.why_not()}") from None
+
+    async def _ready(self, twin: int) -> Twin:
+        """Wait for room, and for the twin."""
+        if self._closed:
+            raise CallError("the client was closed")
+        while self.unconfirmed.full or len(self.calls) >= MAX_CALLS:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._room.append(waiter)
+            try:
+                await waiter
+            finally:
+                if waiter in self._room:
+                    self._room.remove(waiter)
+        return await self._twin(twin)
+
+    async def _twin(self, number: int) -> Twin:
+        found = await self.twins.get(number)
+        if found is None:
+            raise TwinNotFoundError(number)
+        return found
+
+    def _has_room(self) -> None:
+        while self._room:
+            waiter = self._room.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _gone(self, uid: str) -> None:
+        """A request waits no longer: its message needs no more care."""
+        self.unconfirmed.settle(uid)
+        if self._room and not self.unconfirmed.full:
+            waiter = self._room.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _go_on(self) -> None:
+        self.inbox.go_on()
+
+    # For the links.
+
+    def _token(self) -> str:
+        return tokens.issue(self._key, self.own.twin, self.own.connection, int(time.time()))
+
+    def _changed(self, link: Link) -> None:
+        self.unconfirmed.changed(link)
+
+    def _make_ping(self) -> tuple[str, bytes]:
+        uid = new_uid(os.urandom)
+        ping = pb.Envelope(uid=uid, timestamp=int(time.time()), expiration=PING_EXPIRATION_S)
+        ping.source.CopyFrom(to_message(self.own))
+        ping.destination.SetInParent()  # twin 0, as the TypeScript client does
+        ping.ping.SetInParent()
+        return uid, ping.SerializeToString()
+
+    def _settled(self, token: Hashable) -> None:
+        """A relay has it."""
+
+    def _unsent(self, token: Hashable) -> None:
+        logger.warning("a message expired before a relay took it: %s", self.why_not())
+
+    def _why_expired(self, waiting: Waiting) -> str:
+        twins = ", ".join(map(str, sorted(waiting.twins)))
+        if not self.links.connected:
+            return f"no answer of twin {twins} in time, and no relay: {self.why_not()}"
+        return f"no answer of twin {twins} in time"
+
+    def why_not(self) -> str:
+        return "; ".join(
+            f"{link.url}: {'connected' if link.connected else link.last_error or 'not connected'}"
+            for link in self.links.links
+        )
