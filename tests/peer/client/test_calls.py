@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from peer.client import (
-    NO_ANSWER,
-    CommandError,
-    ConnectError,
-    ExpiredError,
-    RelayError,
-    RemoteError,
     Reply,
     Request,
-    Response,
-    TwinNotFoundError,
 )
 from tests.peer.client.conftest import MakeClient
-from tests.support.world import UNKNOWN_TWIN, fresh_twins
+from tests.support.world import fresh_twins
 
 
 async def add(request: Request) -> object:
