@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from chain import bounds
 from chain.errors import NodeError
+from chain.head import Head
 from chain.rpc import Connection
 from proto.chain import headers, scale, storage, twin
 from proto.chain.bounds import HASH_BYTES, MAX_EVENTS_BYTES
@@ -33,13 +34,6 @@ _NO_EVENTS: Final = b"\0"
 _MAX_KEY_BYTES: Final = 1024
 
 _T = TypeVar("_T")
-
-
-class Head(NamedTuple):
-    """A block: its height and its hash."""
-
-    height: int
-    hash: bytes
 
 
 class Twins(NamedTuple):

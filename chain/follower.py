@@ -36,8 +36,9 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from chain import bounds
-from chain.client import Head, Node, Twins
+from chain.client import Node, Twins
 from chain.errors import BlockUnreadableError, NodeError, NodeSilentError, StateDiscardedError
+from chain.head import Head
 from chain.rpc import check_urls
 from proto.chain.events import TwinChange
 from proto.chain.headers import Header

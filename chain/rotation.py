@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from chain import bounds
-from chain.client import Head, Node, Page, Twins
+from chain.client import Node, Page, Twins
 from chain.errors import ChainAwayError, NodeError
+from chain.head import Head
 from chain.rpc import check_urls
 from proto.chain.twin import Twin
 

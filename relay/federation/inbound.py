@@ -10,16 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.federation import batch
 from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
+from proto.federation.domains import MAX_DOMAIN_BYTES
 from proto.federation.errors import BatchBound, BatchError
 from proto.limits.bucket import TokenBuckets
 from proto.rmb.reasons import MessageReason
 from proto.websocket.bounds import PartialBudget
 from relay.federation.inbound_body import (
     BodyError,
+    Headers,
+    Post,
     Receive,
     Send,
     read_body,
@@ -38,16 +42,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SINGLE_PATH: Final = "/"
-MAX_DOMAIN_BYTES: Final = 260
-"""A host name and a port."""
 STOP_S: Final = 3.0
 """How long a stop waits for requests that are being decided."""
+
+HttpAnswer = tuple[int, Headers, bytes]
 
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _BYTES: Final = (b"content-type", b"application/octet-stream")
 _OFFER: Final = (batch.OFFER_HEADER.lower().encode(), batch.OFFER.encode())
+_BROKEN: Final[HttpAnswer] = (500, [_TEXT], b"Internal Server Error")
 _RELAY: Final = batch.RELAY_HEADER.lower().encode()
 _DELIVERY: Final = batch.DELIVERY_HEADER.lower().encode()
+
+
+def paths(config: Any) -> tuple[str, ...]:
+    """Where other relays post to."""
+    return (SINGLE_PATH, batch.PATH) if config.federation.batch else (SINGLE_PATH,)
 
 
 class Inbound:
@@ -62,6 +72,7 @@ class Inbound:
         federation = config.federation
         self._worker = worker
         self._offers_batch: bool = federation.batch
+        self._paths = paths(config)
         self._max_message_bytes: int = config.relay.max_message_bytes
         # Two, so that bodies that never end leave room for those that are short.
         self._incomplete = PartialBudget(config.relay.partial_bytes)
@@ -74,6 +85,8 @@ class Inbound:
             rate = federation.requests_per_ip_per_s
             self._addresses = TokenBuckets(rate, rate)
         self._answers: Counter[tuple[int, Reason | None]] = Counter()
+        self._gathered: list[tuple[Post, Arrival]] = []  # in this turn of the loop
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Begins what goes on beside requests."""
@@ -82,14 +95,16 @@ class Inbound:
     async def stop(self) -> None:
         """Waits for what is being decided, then ends; new requests are refused by then."""
         deadline = self._worker.loop.time() + STOP_S
-        while self._intake.under_way and self._worker.loop.time() < deadline:
+        while (
+            self._intake.under_way or self._gathered or self._tasks
+        ) and self._worker.loop.time() < deadline:
             await asyncio.sleep(0.01)
         await self._partners.stop()
         await self._verification.stop()
 
     def serves(self, path: str) -> bool:
         """Whether a POST to this path is one of federation."""
-        return path == SINGLE_PATH or (self._offers_batch and path == batch.PATH)
+        return path in self._paths
 
     def figures(self) -> dict[str, float]:
         """Figures for the metrics."""
@@ -110,19 +125,11 @@ class Inbound:
 
     async def serve(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answers one request."""
-        announced = relay = delivery = b""
-        for name, value in scope["headers"]:
-            if name == b"content-length":
-                announced = value
-            elif name == _RELAY:
-                relay = value
-            elif name == _DELIVERY:
-                delivery = value
-        address = (scope.get("client") or ("", 0))[0]
-        domain = relay.decode("latin-1") if len(relay) <= MAX_DOMAIN_BYTES else ""
-        partner = self._partners.identify(address, domain)
+        announced, delivery, partner = self._read_head(
+            scope["headers"], (scope.get("client") or ("", 0))[0]
+        )
         single = scope["path"] == SINGLE_PATH
-        refusal = self._refusal(partner, address)
+        refusal = self._refusal(partner)
         if refusal is not None:
             await self._refuse_early(refusal, receive, send)
             return
@@ -136,17 +143,94 @@ class Inbound:
                 self._count(refused(InboundReason.BODY_ENDED), None)
             return
         if not self._undecided.take(len(body)):
-            await self._answer(refused(InboundReason.BODIES_FULL), send)
+            await send_answer(send, *self._refused(refused(InboundReason.BODIES_FULL)))
             return
         try:
             if single:
-                await self._serve_single(body, delivery, partner, address, send)
+                arrival = _arrival(body, delivery, partner)
+                await self._intake.take([arrival])
+                answer = self._single_answer(arrival)
             else:
-                await self._serve_batch(body, partner, address, send)
+                answer = await self._decide_batch(body, partner)
+            await send_answer(send, *answer)
         finally:
             self._undecided.give(len(body))
 
-    def _refusal(self, partner: Partner, address: str) -> Answer | None:
+    def take_post(self, post: Post) -> bool:
+        """Answers one request that is here as a whole; False where `serve` has to."""
+        body = post.body
+        single = post.path == SINGLE_PATH.encode()
+        if len(body) > (self._max_message_bytes if single else batch.MAX_BODY_BYTES):
+            return False
+        _, delivery, partner = self._read_head(post.headers, post.address)
+        refusal = self._refusal(partner)
+        if refusal is None and not self._undecided.take(len(body)):
+            refusal = refused(InboundReason.BODIES_FULL)
+        if refusal is not None:
+            post.answer(*self._refused(refusal))
+            return True
+        if single:
+            arrival = _arrival(body, delivery, partner)
+            if self._intake.at_hand(arrival):
+                if not self._gathered:
+                    self._worker.loop.call_soon(self._decide_gathered)
+                self._gathered.append((post, arrival))
+            else:
+                self._spawn(self._decide_singles([(post, arrival)]))
+        else:
+            self._spawn(self._decide_batch_of(post, partner))
+        return True
+
+    def _decide_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        self._spawn(self._decide_singles(gathered))
+
+    async def _decide_singles(self, asked: list[tuple[Post, Arrival]]) -> None:
+        answered = 0
+        try:
+            await self._intake.take([arrival for _, arrival in asked], in_order=False)
+            for post, arrival in asked:
+                post.answer(*self._single_answer(arrival))
+                answered += 1
+        finally:
+            for post, _ in asked[answered:]:
+                post.answer(*_BROKEN)
+            self._undecided.give(sum(len(post.body) for post, _ in asked))
+
+    async def _decide_batch_of(self, post: Post, partner: Partner) -> None:
+        answer = _BROKEN
+        try:
+            answer = await self._decide_batch(post.body, partner)
+        finally:
+            post.answer(*answer)
+            self._undecided.give(len(post.body))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._worker.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a message of another relay: %r", error, exc_info=error)
+
+    def _read_head(
+        self, headers: Sequence[tuple[bytes, bytes]], address: str
+    ) -> tuple[bytes, bytes, Partner]:
+        """Announced length, name of the delivery, and who it is."""
+        announced = relay = delivery = b""
+        for name, value in headers:
+            if name == b"content-length":
+                announced = value
+            elif name == _RELAY:
+                relay = value
+            elif name == _DELIVERY:
+                delivery = value
+        domain = relay.decode("latin-1") if len(relay) <= MAX_DOMAIN_BYTES else ""
+        return announced, delivery, self._partners.identify(address, domain)
+
+    def _refusal(self, partner: Partner) -> Answer | None:
         """What is found before the body is read."""
         worker = self._worker
         reason: Reason | None = None
@@ -156,7 +240,7 @@ class Inbound:
             reason = InboundReason.STARTING
         elif partner.blocked:
             reason = InboundReason.BLOCKED
-        elif not self._within_rate(address, 1):
+        elif not self._within_rate(partner.address, 1):
             reason = InboundReason.ADDRESS_LIMIT
         elif not worker.commit.pipe.usable:
             reason = InboundReason.REDIS_AWAY
@@ -170,22 +254,7 @@ class Inbound:
         tokens = min(messages, self._addresses.burst)
         return self._addresses.take(address, self._worker.loop.time(), tokens)
 
-    async def _serve_single(
-        self, body: bytes, delivery: bytes, partner: Partner, address: str, send: Send
-    ) -> None:
-        arrival = Arrival(body)
-        named = batch.parse_delivery_header(delivery.decode("latin-1")) if delivery else None
-        if named is not None:
-            relay_id, delivery_id, arrival.retry = named
-            arrival.mark = mark(relay_id, delivery_id.encode(), body)
-        await self._intake.take([arrival], partner, address)
-        answer = arrival.answer
-        assert answer is not None
-        self._count(answer, arrival)
-        status = TAKEN.status if answer is REPEATED else answer.status
-        await send_answer(send, status, self._headers(answer), answer.text.encode())
-
-    async def _serve_batch(self, body: bytes, partner: Partner, address: str, send: Send) -> None:
+    async def _decide_batch(self, body: bytes, partner: Partner) -> HttpAnswer:
         try:
             relay_id, records = batch.decode(body)
             relay_name = relay_id.decode("ascii")
@@ -195,35 +264,40 @@ class Inbound:
                 if isinstance(error, BatchBound)
                 else InboundReason.BAD_BATCH
             )
-            await self._answer(refused(reason), send)
-            return
-        if not self._within_rate(address, len(records) - 1):
-            await self._answer(refused(InboundReason.ADDRESS_LIMIT), send)
-            return
+            return self._refused(refused(reason))
+        if not self._within_rate(partner.address, len(records) - 1):
+            return self._refused(refused(InboundReason.ADDRESS_LIMIT))
         arrivals = [
-            Arrival(record.envelope, mark(relay_name, record.id, record.envelope), record.retry)
-            for record in records
+            Arrival(envelope, partner, mark(relay_name, record_id, envelope), retry)
+            for record_id, retry, envelope in records
         ]
-        await self._intake.take(arrivals, partner, address)
+        await self._intake.take(arrivals)
         statuses = []
         for arrival in arrivals:
             assert arrival.answer is not None
             self._count(arrival.answer, arrival)
             statuses.append(arrival.answer.status)
-        await send_answer(send, 200, [_BYTES, _OFFER], batch.encode_answer(statuses))
+        return 200, [_BYTES, _OFFER], batch.encode_answer(statuses)
 
     # --- answers ------------------------------------------------------------------------------
 
-    async def _answer(self, answer: Answer, send: Send) -> None:
+    def _single_answer(self, arrival: Arrival) -> HttpAnswer:
+        answer = arrival.answer
+        assert answer is not None
+        self._count(answer, arrival)
+        if answer is REPEATED:
+            answer = TAKEN
+        return answer.status, self._headers(answer), answer.text.encode()
+
+    def _refused(self, answer: Answer) -> HttpAnswer:
+        """The answer to a whole request, without a look at its messages."""
         self._count(answer, None)
-        await send_answer(send, answer.status, self._headers(answer), answer.text.encode())
+        return answer.status, self._headers(answer), answer.text.encode()
 
     async def _refuse_early(self, answer: Answer, receive: Receive, send: Send) -> None:
-        self._count(answer, None)
-        text = answer.text.encode()
-        await send_early_answer(receive, send, answer.status, self._headers(answer), text)
+        await send_early_answer(receive, send, *self._refused(answer))
 
-    def _headers(self, answer: Answer) -> list[tuple[bytes, bytes]]:
+    def _headers(self, answer: Answer) -> Headers:
         headers = [_TEXT] if answer.text else []
         if self._offers_batch:
             headers.append(_OFFER)
@@ -236,3 +310,12 @@ class Inbound:
         self._answers[answer.status, answer.reason] += 1
         if answer.final and isinstance(answer.reason, MessageReason):
             self._worker.drop(None, arrival.envelope if arrival else None, answer.reason)
+
+
+def _arrival(body: bytes, delivery: bytes, partner: Partner) -> Arrival:
+    """The message of the single form."""
+    named = batch.parse_delivery_header(delivery.decode("latin-1")) if delivery else None
+    if named is None:
+        return Arrival(body, partner)
+    relay_id, delivery_id, retry = named
+    return Arrival(body, partner, mark(relay_id, delivery_id.encode(), body), retry)

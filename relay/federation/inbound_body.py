@@ -10,8 +10,8 @@ that is closed with unread bytes would take the answer with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
 
 from proto.federation.answers import Answer, InboundReason, refused
 from proto.rmb.reasons import MessageReason
@@ -25,6 +25,30 @@ LINGER_BYTES: Final = 4 << 20
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+
+class Post(Protocol):
+    """A request that is here as a whole (`relay.server.small_post`)."""
+
+    @property
+    def path(self) -> bytes:
+        """As the client wrote it."""
+
+    @property
+    def headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """With names in lower case."""
+
+    @property
+    def address(self) -> str:
+        """Of the client."""
+
+    @property
+    def body(self) -> bytes:
+        """All of it."""
+
+    def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """Answers it, once."""
 
 
 class BodyError(Exception):
@@ -82,21 +106,18 @@ def _refusal(reason: InboundReason) -> BodyError:
     return BodyError(refused(reason), reason)
 
 
-async def send_answer(
-    send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes
-) -> None:
+async def send_answer(send: Send, status: int, headers: Headers, body: bytes) -> None:
     """Answers a request whose body was read."""
-    headers.append((b"content-length", b"%d" % len(body)))
+    headers = [*headers, (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 async def send_early_answer(
-    receive: Receive, send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+    receive: Receive, send: Send, status: int, headers: Headers, body: bytes
 ) -> None:
     """Answers a request whose body is still coming, then closes the connection."""
-    headers.append((b"content-length", b"%d" % len(body)))
-    headers.append((b"connection", b"close"))
+    headers = [*headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": True})
     thrown_away = 0

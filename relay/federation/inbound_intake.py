@@ -12,7 +12,9 @@ the group commit is answered when the commit is decided, however long that takes
 meanwhile would have the message sent, and stored, twice.
 
 A batch of 512 would hold up the loop for some 20 ms: each step goes by slices, between which others
-have their turn, and signatures of one slice are checked while the next one is looked at.
+have their turn, and signatures of one slice are checked while the next one is looked at. Messages
+of the single form that arrive in one turn of the loop share all steps as one request would, those
+at least that wait for nothing but their check and the commit.
 """
 
 from __future__ import annotations
@@ -65,6 +67,7 @@ class Arrival:
 
     Attributes:
         payload: its bytes.
+        partner: who brought it.
         mark: names the delivery, where its sender does.
         retry: it may have been accepted before.
         answer: once it is decided.
@@ -73,10 +76,23 @@ class Arrival:
         relays: of the source twin.
     """
 
-    __slots__ = ("answer", "destination", "envelope", "key", "mark", "payload", "relays", "retry")
+    __slots__ = (
+        "answer",
+        "destination",
+        "envelope",
+        "key",
+        "mark",
+        "partner",
+        "payload",
+        "relays",
+        "retry",
+    )
 
-    def __init__(self, payload: bytes, mark: Mark | None = None, retry: bool = False) -> None:
+    def __init__(
+        self, payload: bytes, partner: Partner, mark: Mark | None = None, retry: bool = False
+    ) -> None:
         self.payload = payload
+        self.partner = partner
         self.mark = mark
         self.retry = retry
         self.answer: Answer | None = None
@@ -139,13 +155,28 @@ class Intake:
             ADDRESS_LOOK_UPS_PER_S, ADDRESS_LOOK_UPS_PER_S * BURST_S
         )
 
-    async def take(self, arrivals: list[Arrival], partner: Partner, address: str) -> None:
-        """Decides about the messages of one request: each has its `answer` then.
+    def at_hand(self, arrival: Arrival) -> bool:
+        """Whether nothing has to be asked for before a message's signature is checked."""
+        self._examine(arrival)
+        envelope = arrival.envelope
+        if arrival.answer is not None or envelope is None:
+            return True
+        twins = self._worker.twins
+        source = arrival.key[0]
+        return (
+            not arrival.retry
+            and len(arrival.payload) < LARGE_BYTES
+            and twins.get(arrival.destination[0]) is not MISSING
+            and (not source or twins.get(source) is not MISSING)
+            and not has_fail_fast(envelope.tags)
+        )
+
+    async def take(self, arrivals: list[Arrival], *, in_order: bool = True) -> None:
+        """Decides about messages: each has its `answer` then.
 
         Args:
-            arrivals: in the order they were sent.
-            partner: who brought them.
-            address: it called from.
+            arrivals: of one request, in the order they were sent, or of several.
+            in_order: after one that has to come again, none to the same twin is taken.
         """
         self.under_way += 1
         begun: list[Mark] = []
@@ -153,16 +184,17 @@ class Intake:
             slices = [arrivals[at : at + SLICE] for at in range(0, len(arrivals), SLICE)]
             for part in slices:
                 for arrival in part:
-                    self._examine(arrival)
+                    if arrival.envelope is None:
+                        self._examine(arrival)
                     if arrival.mark is not None and arrival.answer is None:
                         self._begin(arrival, arrival.mark, begun)
                 if part is not slices[-1]:
                     await asyncio.sleep(0)
             await self._find_repeats(_open(arrivals))
-            records = await self._records(_open(arrivals), address)
-            await self._check(slices, records, partner)
+            records = await self._records(_open(arrivals))
+            await self._check(slices, records)
             await self._ask_presence(_open(arrivals))
-            await self._store(slices, partner)
+            await self._store(slices, in_order)
         finally:
             self.memory.under_way.difference_update(begun)
             self.under_way -= 1
@@ -206,21 +238,21 @@ class Intake:
 
     # --- twins --------------------------------------------------------------------------------
 
-    async def _records(self, arrivals: list[Arrival], address: str) -> Records:
+    async def _records(self, arrivals: list[Arrival]) -> Records:
         """The twins that have to be known, those that are not in memory looked up together."""
         worker = self._worker
         records: Records = {}
-        missing: list[int] = []
+        missing: dict[int, str] = {}  # and the address that asks
         for arrival in arrivals:
             for twin in (arrival.destination[0], arrival.key[0]):
                 if twin in records or not twin:
                     continue
                 record = worker.twins.get(twin)
                 if record is MISSING:
-                    missing.append(twin)
+                    missing[twin] = arrival.partner.address
                 records[twin] = None if record is MISSING else record
         if missing:
-            found = await asyncio.gather(*(self._look_up(twin, address) for twin in missing))
+            found = await asyncio.gather(*(self._look_up(*each) for each in missing.items()))
             records.update(zip(missing, found, strict=True))
         return records
 
@@ -237,24 +269,26 @@ class Intake:
         finally:
             self._looking_up -= 1
 
-    async def _check(self, slices: Slices, records: Records, partner: Partner) -> None:
+    async def _check(self, slices: Slices, records: Records) -> None:
         verifying: list[asyncio.Task[None]] = []
         for part in slices:
             for arrival in part:
                 if arrival.answer is None:
-                    self._place(arrival, records, partner)
+                    self._place(arrival, records)
             last = part is slices[-1]
-            if not partner.trusted:
-                verification = self._verify(_open(part), records, partner)
+            unproved = [each for each in _open(part) if not each.partner.trusted]
+            if unproved:
+                verification = self._verify(unproved, records)
                 if last:
                     await verification
                 else:
                     verifying.append(self._worker.loop.create_task(verification))
             if not last:
                 await asyncio.sleep(0)
-        await asyncio.gather(*verifying)
+        if verifying:
+            await asyncio.gather(*verifying)
 
-    def _place(self, arrival: Arrival, records: Records, partner: Partner) -> None:
+    def _place(self, arrival: Arrival, records: Records) -> None:
         """Does the destination belong here, and may the source send here?"""
         worker = self._worker
         key, source = arrival.destination, arrival.key[0]
@@ -281,7 +315,7 @@ class Intake:
             return
         record = records[source]
         if isinstance(record, TwinLookupError):
-            if not partner.trusted:
+            if not arrival.partner.trusted:
                 arrival.refuse(InboundReason.LOOK_UP_FAILED)
         elif record is None:
             arrival.refuse(InboundReason.UNKNOWN_SOURCE)
@@ -292,7 +326,7 @@ class Intake:
         else:
             arrival.relays = record.relays
 
-    async def _verify(self, arrivals: list[Arrival], records: Records, partner: Partner) -> None:
+    async def _verify(self, arrivals: list[Arrival], records: Records) -> None:
         checked: list[Arrival] = []
         checks: list[Check] = []
         for arrival in arrivals:
@@ -312,10 +346,10 @@ class Intake:
             for arrival in checked:
                 arrival.refuse(InboundReason.CHECKS_FULL)
             return
-        unfit = InboundReason.STARTING if partner.unsettled else MessageReason.BAD_SIGNATURE
         for arrival, fits in zip(checked, verdicts, strict=True):
             if not fits:
-                arrival.refuse(unfit)
+                unsettled = arrival.partner.unsettled
+                arrival.refuse(InboundReason.STARTING if unsettled else MessageReason.BAD_SIGNATURE)
 
     async def _ask_presence(self, arrivals: list[Arrival]) -> None:
         """For fail-fast: is a session that is not held by this worker held by another?"""
@@ -339,7 +373,7 @@ class Intake:
 
     # --- storing ------------------------------------------------------------------------------
 
-    async def _store(self, slices: Slices, partner: Partner) -> None:
+    async def _store(self, slices: Slices, in_order: bool) -> None:
         now_s = self._worker.wall_s()
         held_back: set[int] = set()  # destination twins with a message that comes again later
         commits = _Commits()
@@ -350,21 +384,25 @@ class Intake:
                 for arrival in stored:
                     if arrival.answer is not None:  # storage was full, meanwhile
                         held_back.add(arrival.destination[0])
-            stored += self._store_slice(part, held_back, commits, now_s)
+            stored += self._store_slice(part, held_back if in_order else None, commits, now_s)
         await commits.decided()
         for arrival in stored:
             if arrival.answer is None:
                 arrival.answer = TAKEN
-                self._partners.heard(partner, arrival.relays)
+                self._partners.heard(arrival.partner, arrival.relays)
 
     def _store_slice(
-        self, arrivals: list[Arrival], held_back: set[int], commits: _Commits, now_s: float
+        self,
+        arrivals: list[Arrival],
+        held_back: set[int] | None,
+        commits: _Commits,
+        now_s: float,
     ) -> list[Arrival]:
         worker = self._worker
         stored: dict[Batch, list[Arrival]] = {}
         for arrival in arrivals:
             twin = arrival.destination[0]
-            if arrival.answer is None and twin in held_back:
+            if arrival.answer is None and held_back and twin in held_back:
                 arrival.refuse(InboundReason.BEFORE_REFUSED)
             elif arrival.answer is None and arrival.envelope is not None:
                 self._admit(arrival, now_s)
@@ -374,7 +412,7 @@ class Intake:
                         destination, arrival.payload, arrival, arrival.envelope
                     )
                     stored.setdefault(batch, []).append(arrival)
-            if arrival.answer is not None and arrival.answer.temporary:
+            if held_back is not None and arrival.answer is not None and arrival.answer.temporary:
                 held_back.add(twin)
         for batch, members in stored.items():
             # Nothing was written since they were added, so this is in the MULTI with them.

@@ -17,8 +17,8 @@ import socket
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import urlsplit
 
+from proto.federation import domains
 from relay.queues import keys, resp
 
 if TYPE_CHECKING:
@@ -46,12 +46,14 @@ class Partner(NamedTuple):
         blocked: nothing is taken.
         unsettled: it may be trusted, but addresses were not found yet: nothing that trust would
             let in is refused for good.
+        address: it called from.
     """
 
     domain: str
     trusted: bool
     blocked: bool
     unsettled: bool
+    address: str
 
 
 class InboundPartners:
@@ -87,9 +89,10 @@ class InboundPartners:
             own = flags.get(domain, frozenset())
             known = self._addresses.get(domain)
             trusted = TRUSTED in own and address in (known or ())
-            return Partner(domain, trusted, BLOCKED in own, TRUSTED in own and not known)
+            unsettled = TRUSTED in own and not known
+            return Partner(domain, trusted, BLOCKED in own, unsettled, address)
         trusted = any(address in known for known in self._addresses.values())
-        return Partner("", trusted, False, not self._resolved)
+        return Partner("", trusted, False, not self._resolved, address)
 
     def blocks(self, relays: Iterable[str]) -> bool:
         """Whether a twin with these relays is served by blocked ones only."""
@@ -155,7 +158,7 @@ class InboundPartners:
 async def _resolve(domain: str) -> frozenset[str]:
     """The addresses of a domain, which may have a port."""
     try:
-        host = urlsplit(f"//{domain}").hostname or ""
+        host = domains.parse(domain).host
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
         return frozenset(str(ipaddress.ip_address(entry[4][0])) for entry in found)
     except (OSError, ValueError) as error:

@@ -30,13 +30,13 @@ def name_clients(app: Any, trusted_proxies: Sequence[str]) -> Any:
 
     async def named(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "lifespan":
-            scope["client"] = _plain(scope.get("client"))
+            scope["client"] = plain_client(scope.get("client"))
         await behind_proxy(scope, receive, send)
 
     return named
 
 
-def _plain(client: Sequence[Any] | None) -> tuple[str, int]:
+def plain_client(client: Sequence[Any] | None) -> tuple[str, int]:
     """An IPv4 client of a dual-stack socket under its IPv4 address, as networks are written."""
     if not client or not client[0]:
         return (LOCAL_PROXY, 0)

@@ -1,8 +1,8 @@
 """The first bytes of every connection: uvicorn's HTTP protocol with bounds in time and size.
 
 A websocket handshake is judged here and handed to `frame_protocol.FrameProtocol` without building
-the request a second time; all other requests stay with uvicorn. No query string is logged: it is
-the client's token.
+the request a second time. A small POST is offered to an application that takes such (`small_post`);
+all other requests stay with uvicorn. No query string is logged: it is the client's token.
 
     limits = ServerLimits(...)
     uvicorn.Config(app, http=http_protocol(limits), ws=FrameProtocol, ...)
@@ -13,15 +13,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from relay.server.client_address import plain_client
 from relay.server.frame_protocol import FrameProtocol
 from relay.server.handshake import HandshakeError, Headers, http_answer, read_handshake
 from relay.server.limits import ServerLimits
+from relay.server.small_post import FORWARDED, SmallPost, TakePost
 from relay.server.socket import EXTENSION
 
 logger = logging.getLogger(__name__)
@@ -32,9 +35,11 @@ class _RefusedError(Exception):
 
 
 class RelayHttpProtocol(HttpToolsProtocol):
-    """HTTP until the upgrade. `http_protocol` binds `limits`."""
+    """HTTP until the upgrade. `http_protocol` binds the class attributes."""
 
     limits: ServerLimits
+    take_post: TakePost | None = None
+    post_paths: frozenset[bytes] = frozenset()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -44,6 +49,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self._head_complete = False
         self._websocket = False
         self._refusal: tuple[int, str, str] | None = None
+        self._post: list[bytes] | None = None  # parts of a body that may be here as a whole
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -65,6 +71,8 @@ class RelayHttpProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._answer(*(self._refusal or (400, "bad request", "bad_http")))
         else:
+            if self._post is not None:
+                self._no_small_post(self._post)
             if not self._head_complete:
                 # The parser tells of a header when it is complete; this bounds what it holds back.
                 self._raw_bytes += len(data)
@@ -99,16 +107,57 @@ class RelayHttpProtocol(HttpToolsProtocol):
         if self._websocket:
             self.scope["method"] = self.parser.get_method().decode("ascii")
             self.scope["http_version"] = self.parser.get_http_version()
+        elif self._may_be_small_post():
+            self._post = []
         else:
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        if not self._websocket:
+        if self._post is not None:
+            self._post.append(body)
+        elif not self._websocket:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if not self._websocket:
+        parts = self._post
+        if parts is not None:
+            self._offer_post(parts)
+        elif not self._websocket:
             super().on_message_complete()
+
+    # --- small requests --------------------------------------------------------------------------
+
+    def _may_be_small_post(self) -> bool:
+        return (
+            self.url in self.post_paths
+            and self.parser.get_method() == b"POST"
+            and self.parser.get_http_version() == "1.1"
+            and self.parser.should_keep_alive()
+            and not self.parser.should_upgrade()
+            and not self.expect_100_continue
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused
+            and not any(name.startswith(FORWARDED) for name, _ in self.headers)
+        )
+
+    def _offer_post(self, parts: list[bytes]) -> None:
+        self._post = None
+        former = self.cycle
+        address, _ = plain_client(self.client)
+        post = SmallPost(self, self.url, self.headers, address, b"".join(parts))
+        self.cycle = post  # type: ignore[assignment]
+        assert self.take_post is not None
+        if not self.take_post(post):
+            self.cycle = former
+            self._no_small_post(parts)
+            super().on_message_complete()
+
+    def _no_small_post(self, parts: list[bytes]) -> None:
+        """Has uvicorn handle a request from its head on, of which these parts are here."""
+        self._post = None
+        super().on_headers_complete()
+        for part in parts:
+            super().on_body(part)
 
     # --- verdicts --------------------------------------------------------------------------------
 
@@ -179,6 +228,19 @@ def _remote(client: tuple[str, int] | None) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def http_protocol(limits: ServerLimits) -> type[RelayHttpProtocol]:
-    """The protocol class for uvicorn's `http` option; all its connections share `limits`."""
-    return type("BoundHttpProtocol", (RelayHttpProtocol,), {"limits": limits})
+def http_protocol(
+    limits: ServerLimits, take_post: TakePost | None = None, post_paths: Iterable[bytes] = ()
+) -> type[RelayHttpProtocol]:
+    """The protocol class for uvicorn's `http` option.
+
+    Args:
+        limits: shared by all its connections.
+        take_post: is offered small POSTs.
+        post_paths: to these paths.
+    """
+    bound = {
+        "limits": limits,
+        "take_post": None if take_post is None else staticmethod(take_post),
+        "post_paths": frozenset(post_paths),
+    }
+    return type("BoundHttpProtocol", (RelayHttpProtocol,), bound)

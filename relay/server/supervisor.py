@@ -107,6 +107,7 @@ class Kept:
         while not self._retired.is_set():
             began = loop.time()
             child = self.child = await Child.spawn(self.spec)
+            self._renewing = False  # whoever asked before has it now
             if self._retired.is_set():
                 child.kill()
             watcher = asyncio.create_task(self._pass_on_ready(child))
@@ -116,7 +117,6 @@ class Kept:
             if self._retired.is_set():
                 return
             if self._renewing:
-                self._renewing = False
                 failures = 0
                 continue
             if self.spec.vital and not self._was_ready:

@@ -131,15 +131,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     limits = listener_limits(config)
     create_app = importlib.import_module("relay.sessions.app").create_app
-    app = create_app(config, options.slot, limits.refused)
-    app = name_clients(app, config.relay.trusted_proxies)
+    relay_app = create_app(config, options.slot, limits.refused)
+    app = name_clients(relay_app, config.relay.trusted_proxies)
     if config.relay.server == "daphne":
         # Importing it installs a Twisted reactor.
         from relay.server.daphne_server import serve
 
         return serve(app, config, listeners, on_ready)
     server = DrainingServer(
-        relay_server(app, config, limits), on_ready, config.relay.handshake_timeout_s
+        relay_server(app, config, limits, relay_app), on_ready, config.relay.handshake_timeout_s
     )
     server.run(listeners)
     return 0
@@ -155,7 +155,7 @@ def listener_limits(config: Any) -> ServerLimits:
     )
 
 
-def relay_server(app: Any, config: Any, limits: ServerLimits) -> uvicorn.Config:
+def relay_server(app: Any, config: Any, limits: ServerLimits, relay_app: Any) -> uvicorn.Config:
     """uvicorn's settings of a relay worker."""
     relay = config.relay
     tls: dict[str, Any] = {}
@@ -164,7 +164,7 @@ def relay_server(app: Any, config: Any, limits: ServerLimits) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         interface="asgi3",
-        http=http_protocol(limits),
+        http=http_protocol(limits, relay_app.take_post, relay_app.post_paths),
         ws=FrameProtocol,
         loop=_loop(),
         lifespan="on",

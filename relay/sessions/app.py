@@ -14,7 +14,8 @@ from typing import Any, Final
 from channels.routing import URLRouter
 from redis.exceptions import RedisError
 
-from relay.federation import figures
+from relay.federation import figures, inbound
+from relay.federation.inbound_body import Post
 from relay.ops.exposition import CONTENT_TYPE, render
 from relay.ops.health import STATE_REASONS
 from relay.ops.workers import list_workers_async
@@ -47,6 +48,7 @@ class RelayApp:
         self._metrics_readers = [ipaddress.ip_network(net) for net in config.metrics.allow]
         self._websocket = URLRouter(websocket_urlpatterns)
         self._runtime: Runtime | None = None
+        self.post_paths: Final = [path.encode() for path in inbound.paths(config)]
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -77,14 +79,18 @@ class RelayApp:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
+    def take_post(self, post: Post) -> bool:
+        """Takes a small POST to one of `post_paths`; False where it must come by ASGI."""
+        return self._runtime is not None and self._runtime.inbound.take_post(post)
+
     async def _federation(self, scope: dict[str, Any], receive: Receive, send: Send) -> bool:
         """Answers what other relays ask; False where it is something else."""
         if scope["method"] != "POST":
             return False
-        inbound = (await running()).inbound
-        if not inbound.serves(scope["path"]):
+        federation = (await running()).inbound
+        if not federation.serves(scope["path"]):
             return False
-        await inbound.serve(scope, receive, send)
+        await federation.serve(scope, receive, send)
         return True
 
     async def _answer(self, scope: dict[str, Any]) -> Answer:

@@ -91,11 +91,7 @@ _Identity = tuple[SessionKey, int]
 COUNTERS: Final = SessionProgress._fields[2:]
 _CHANGING: Final = (*COUNTERS, "closed_at", "close_reason")
 _IDENTITY: Final = ("twin", "epoch", "sid_present", "sid")
-_COLUMNS: Final = (
-    *_IDENTITY,
-    *("worker", "slot", "remote", "user_agent", "opened_at"),
-    *_CHANGING,
-)
+_ORIGIN: Final = ("worker", "slot", "remote", "user_agent", "opened_at")
 
 
 class SessionHistory:
@@ -204,10 +200,13 @@ class SessionHistory:
             self._note(identity, news)
 
     def _write(self, part: dict[_Identity, _News]) -> None:
-        begun = [self._row(news.opened, news) for news in part.values() if news.opened]
-        changed = [
-            self._change(identity, news) for identity, news in part.items() if not news.opened
-        ]
+        begun, changed = [], []
+        for identity, news in part.items():
+            if news.opened:
+                origin = self._origin(news.opened)
+                begun.append((*_identifying(identity), *origin, *_changing(identity, news)))
+            else:
+                changed.append((*_changing(identity, news), *_identifying(identity)))
         # Statements of our own: with a thousand log-ins a second, building model instances took
         # this thread, and so the interpreter, four times as long.
         with transaction.atomic(), connection.cursor() as cursor:
@@ -216,35 +215,13 @@ class SessionHistory:
             if changed:
                 cursor.executemany(_update_statement(), changed)
 
-    def _row(self, opened: SessionOpened, news: _News) -> tuple[Any, ...]:
-        twin, sid = opened.key
-        progress = news.progress or SessionProgress(opened.key, opened.epoch)
+    def _origin(self, opened: SessionOpened) -> tuple[Any, ...]:
         return (
-            twin,
-            opened.epoch,
-            sid is not None,
-            _storable(sid or ""),
             self._boot_id,
             self._slot,
             _storable(opened.remote)[: models.MAX_REMOTE_CHARS],
             _storable(opened.user_agent)[: models.MAX_USER_AGENT_CHARS],
             _storable_moment(opened.since),
-            *progress[2:],
-            _storable_moment(news.closed_at),
-            news.reason[: models.MAX_REASON_CHARS],
-        )
-
-    def _change(self, identity: _Identity, news: _News) -> tuple[Any, ...]:
-        (twin, sid), epoch = identity
-        progress = news.progress or SessionProgress((twin, sid), epoch)
-        return (
-            *progress[2:],
-            _storable_moment(news.closed_at),
-            news.reason[: models.MAX_REASON_CHARS],
-            twin,
-            epoch,
-            sid is not None,
-            _storable(sid or ""),
         )
 
 
@@ -252,8 +229,9 @@ class SessionHistory:
 def _insert_statement() -> str:
     """A row; written a second time when the answer to a commit was lost, hence "or update"."""
     quote = connection.ops.quote_name
-    columns = ", ".join(map(quote, _COLUMNS))
-    values = ", ".join(["%s"] * len(_COLUMNS))
+    names = (*_IDENTITY, *_ORIGIN, *_CHANGING)
+    columns = ", ".join(map(quote, names))
+    values = ", ".join(["%s"] * len(names))
     identity = ", ".join(map(quote, _IDENTITY))
     changes = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in _CHANGING)
     return (
@@ -269,6 +247,20 @@ def _update_statement() -> str:
     values = ", ".join(f"{quote(name)} = %s" for name in _CHANGING)
     where = " AND ".join(f"{quote(name)} = %s" for name in _IDENTITY)
     return f"UPDATE {quote(Session._meta.db_table)} SET {values} WHERE {where}"
+
+
+def _identifying(identity: _Identity) -> tuple[Any, ...]:
+    (twin, sid), epoch = identity
+    return (twin, epoch, sid is not None, _storable(sid or ""))
+
+
+def _changing(identity: _Identity, news: _News) -> tuple[Any, ...]:
+    progress = news.progress or SessionProgress(*identity)
+    return (
+        *progress[2:],
+        _storable_moment(news.closed_at),
+        news.reason[: models.MAX_REASON_CHARS],
+    )
 
 
 def _storable_moment(unix_s: float | None) -> Any:

@@ -22,9 +22,9 @@ from django.db import Error as DatabaseError
 from redis import Redis
 from redis.exceptions import RedisError
 
-from chain.client import Head
 from chain.errors import shortened
 from chain.follower import Follower, Progress
+from chain.head import Head
 from proto.chain.twin import Twin
 from relay.ops import background
 from relay.ops.lease import Lease

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from chain.client import Head
+from chain.head import Head
 from relay.ops.metric_names import series
 from relay.ops.redis_client import number, text
 from relay.queues import keys

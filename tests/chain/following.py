@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from chain.client import Head
 from chain.follower import Follower, Progress
+from chain.head import Head
 from tests.chain.simulation import Mirror
 
 WAIT_S = 30.0

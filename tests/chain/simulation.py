@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from chain.client import Head, Twins
+from chain.client import Twins
 from chain.errors import BlockUnreadableError, NodeError, StateDiscardedError
+from chain.head import Head
 from proto.chain.events import TwinChange
 from proto.chain.headers import Header
 from proto.chain.twin import Twin

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain import bounds
-from chain.client import Head
 from chain.errors import NodeError
 from chain.follower import Follower
+from chain.head import Head
 from proto.chain.headers import Header
 from tests.chain.simulation import URL, Action, Chain, Mirror, SimulatedNode, drop, twin
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from chain import bounds
-from chain.client import Head, Twins
+from chain.client import Twins
+from chain.head import Head
 from chain.rotation import Rotation
 from proto.chain.headers import from_hex
 from tests.chain.following import WAIT_S, following

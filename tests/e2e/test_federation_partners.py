@@ -42,6 +42,7 @@ async def test_trust_needs_name_and_address(start_server, start_relay) -> None:
         assert (await other.deliver(unsigned, relay="127.0.0.1:10")).status == 403
         unsigned.source.twin = UNKNOWN_TWIN.id
         assert (await other.deliver(unsigned, relay=near)).status == 403
+        unsigned.source.twin = FAR.id
         decide(server, near, "")
 
         async def not_trusted() -> bool:

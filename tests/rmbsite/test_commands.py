@@ -52,7 +52,7 @@ def test_settings_import_nothing_heavy(tmp_path: Path) -> None:
     script = (
         "import django, sys; django.setup(); import relay.sessions.app;"
         "print(sorted({'pyspark', 'substrateinterface', 'scalecodec', 'twisted', 'daphne', 'ninja',"
-        " 'celery', 'kombu', 'aiohttp'} & set(sys.modules)))"
+        " 'celery', 'kombu', 'aiohttp', 'chain.client'} & set(sys.modules)))"
     )
     environment = {
         **os.environ,

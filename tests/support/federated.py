@@ -21,6 +21,7 @@ import psutil
 
 from relay.federation import outbox
 from relay.queues import keys
+from tests.support.federation_client import decide
 from tests.support.identities import Twin, twin, twins_csv
 from tests.support.load import Load, load
 from tests.support.redis_servers import RedisServer
@@ -216,12 +217,7 @@ class FederatedRelay(RelayProcess):
 
     def decide(self, domain: str, flags: str) -> None:
         """What an operator decides about another relay: `paused`, `trusted`, or nothing."""
-        with contextlib.closing(self.store.client()) as client:
-            if flags:
-                client.hset(keys.CONTROL, f"relay:{domain}", flags)
-            else:
-                client.hdel(keys.CONTROL, f"relay:{domain}")
-            client.hincrby(keys.CONTROL, "version", 1)
+        decide(self.store, domain, flags)
 
     def reset_partners(self) -> None:
         """End every back-off and forget failures, as the operator's action does."""

@@ -38,8 +38,11 @@ def record(number: int, envelope: pb.Envelope, *, retry: bool = False) -> batch.
 
 
 def decide(server: RedisServer, domain: str, flags: str) -> None:
-    """What the operator's pages publish about a relay."""
-    server.run("HSET", "relay:control", f"relay:{domain}", flags)
+    """What the operator's pages publish about a relay; no flags: nothing is decided."""
+    if flags:
+        server.run("HSET", "relay:control", f"relay:{domain}", flags)
+    else:
+        server.run("HDEL", "relay:control", f"relay:{domain}")
     server.run("HINCRBY", "relay:control", "version", 1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -21,15 +20,6 @@ from tests.support.redis_servers import RedisServer
 
 OWN_DOMAIN = "here.example"
 ASKER = (1001, "s")
-WAIT_S = 10.0
-
-
-async def until(condition: Callable[[], Any], what: str = "", timeout_s: float = WAIT_S) -> None:
-    """Waits for something, looking often."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {timeout_s} s: {what}"
-        await asyncio.sleep(0.005)
 
 
 class Outgoing:

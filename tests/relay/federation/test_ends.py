@@ -10,10 +10,12 @@ import pytest
 
 from relay.federation import dead_letters
 from relay.queues import keys
-from tests.relay.federation.conftest import ASKER, Make, Outgoing, until
+from tests.relay.federation.conftest import ASKER, Make, Outgoing
 from tests.support.envelopes import request, response
+from tests.support.federation_client import decide
 from tests.support.partner_server import partner
 from tests.support.redis_servers import RedisServer, free_port
+from tests.support.relay_process import eventually
 
 FIRST = "first"
 
@@ -30,7 +32,7 @@ async def test_an_unknown_twin(out: Outgoing) -> None:
     out.twin(999, "other.example")
     await out.start(1)
     out.put(9, FIRST)
-    await until(out.empty)
+    await eventually(out.empty)
     assert told(out) == [(FIRST, "unknown twin destination")]
     assert out.dead()[0]["why"] == b"unknown_twin"
 
@@ -39,7 +41,7 @@ async def test_a_twin_without_relays(out: Outgoing) -> None:
     out.twin(9)
     await out.start(1)
     out.put(9, FIRST)
-    await until(out.empty)
+    await eventually(out.empty)
     assert told(out) == [(FIRST, "relay info is not set for this twin")]
 
 
@@ -50,12 +52,12 @@ async def test_a_refusal_is_final(out: Outgoing, offers: bool, status: int) -> N
         twin = out.twin(9, other.domain)
         await out.start(1)
         out.put(twin, "opens")
-        await until(out.empty)
+        await eventually(out.empty)
         other.status = lambda envelope: status if envelope.uid == FIRST else 202
         out.put(twin, FIRST)
         out.put(twin, "next")
-        await until(out.empty)
-        await until(lambda: other.uids == ["opens", "next"])
+        await eventually(out.empty)
+        await eventually(lambda: other.uids == ["opens", "next"])
         assert len(other.messages) == 3
         assert told(out) == [(FIRST, "remote relay rejected permanently: destination offline")]
         (letter,) = out.dead()
@@ -73,7 +75,7 @@ async def test_only_requests_are_answered(out: Outgoing) -> None:
         out.put(twin, payload=response(ASKER, (twin, None)).SerializeToString())
         out.put(twin, "of a relay", origin="")
         await out.start(1)
-        await until(out.empty)
+        await eventually(out.empty)
         assert len(out.dead()) == 2 and not out.notices() and not out.client.keys("stream:*")
 
 
@@ -82,7 +84,7 @@ async def test_what_is_no_envelope_is_given_up(out: Outgoing) -> None:
     out.put(8, payload=b"\xff\xff\xff")
     out.put(8, payload=b"")
     await out.start(0)
-    await until(out.empty)
+    await eventually(out.empty)
     assert [letter["why"] for letter in out.dead()] == [b"unparsable"] * 2
 
 
@@ -93,7 +95,7 @@ async def test_expiry_is_told_when_it_happens(out: Outgoing) -> None:
     out.put(twin, FIRST, timestamp=now, expiration=2)
     out.put(twin, "later", timestamp=now, expiration=300)
     await out.start(1)
-    await until(out.notices)
+    await eventually(out.notices)
     assert now + 2 <= time.time() < now + 2.5
     assert told(out) == [(FIRST, "message has expired")]
     (letter,) = out.dead()
@@ -110,7 +112,7 @@ async def test_a_request_under_way_ends_with_its_message(out: Outgoing) -> None:
         now = int(time.time())
         out.put(twin, FIRST, timestamp=now, expiration=2)
         await out.start(1)
-        await until(out.notices)
+        await eventually(out.notices)
         assert now + 2 <= time.time() < now + 2.5
         assert told(out) == [(FIRST, "message has expired")]
 
@@ -120,17 +122,17 @@ async def test_in_a_batch_too(out: Outgoing) -> None:
         twins = [out.twin(number, other.domain) for number in (9, 17, 25)]
         out.put(twins[0], "opens")
         await out.start(1)
-        await until(out.empty)
+        await eventually(out.empty)
         other.gate.clear()
         now = int(time.time())
         out.put(twins[0], FIRST, timestamp=now, expiration=2)
         out.put(twins[1], "lives")
         out.put(twins[2], "lives too")
-        await until(out.notices)
+        await eventually(out.notices)
         assert now + 2 <= time.time() < now + 2.5
         assert told(out) == [(FIRST, "message has expired")]
         other.gate.set()
-        await until(out.empty)
+        await eventually(out.empty)
         # They came twice, the second time marked: a relay of our kind takes them once.
         assert sorted(other.uids) == sorted(["opens", FIRST, "lives", "lives too"])
 
@@ -142,7 +144,7 @@ async def test_without_a_time_of_life_the_retention_counts(make: Make) -> None:
     out.put(twin, FIRST, expiration=0)
     out.put(twin, "second", timestamp=1000, expiration=10)
     await out.start(1)
-    await until(out.empty)
+    await eventually(out.empty)
     assert stored + 0.99 <= time.time() < stored + 2
     assert sorted(told(out)) == [(FIRST, "message has expired"), ("second", "message has expired")]
 
@@ -154,7 +156,7 @@ async def test_many_expire_at_once(out: Outgoing) -> None:
     for number in range(2000):
         out.put(twins[number % 20], f"{number}", timestamp=now, expiration=3)
     await out.start(0)
-    await until(lambda: len(out.notices()) == 2000)
+    await eventually(lambda: len(out.notices()) == 2000)
     assert time.time() < now + 5
     assert out.empty() and out.client.xlen(keys.DEAD_LETTERS) == 2000
 
@@ -165,12 +167,12 @@ async def test_a_dead_letter_is_sent_again(out: Outgoing) -> None:
         twin = out.twin(9, other.domain)
         out.put(twin, FIRST)
         await out.start(1)
-        await until(out.dead)
+        await eventually(out.dead)
         other.status = lambda envelope: 202
         entry = out.client.xrange(keys.DEAD_LETTERS)[0][0].decode()
         assert dead_letters.requeue(out.client, entry)
-        await until(lambda: other.uids == [FIRST])
-        await until(out.empty)
+        await eventually(lambda: other.uids == [FIRST])
+        await eventually(out.empty)
         assert not out.dead()
 
 
@@ -180,17 +182,17 @@ async def test_dead_letters_are_bounded_in_bytes(out: Outgoing) -> None:
     await out.start(1)
     for _ in range(40):
         out.put(9, payload=payload)
-    await until(out.empty, timeout_s=20)
+    await eventually(out.empty, timeout_s=20)
     assert 5 <= out.client.xlen(keys.DEAD_LETTERS) <= 22
 
 
 async def test_mail_for_blocked_relays_is_refused(out: Outgoing) -> None:
     async with partner() as other:
         twin = out.twin(9, other.domain)
-        out.client.hset(keys.CONTROL, mapping={f"relay:{other.domain}": "blocked", "version": 1})
+        decide(out.server, other.domain, "blocked")
         out.put(twin, FIRST)
         await out.start(1)
-        await until(out.empty)
+        await eventually(out.empty)
         assert told(out) == [(FIRST, "remote relay rejected permanently: destination offline")]
         assert not other.requests
 
@@ -198,14 +200,13 @@ async def test_mail_for_blocked_relays_is_refused(out: Outgoing) -> None:
 async def test_mail_for_paused_relays_waits(out: Outgoing) -> None:
     async with partner() as other:
         twin = out.twin(9, other.domain)
-        out.client.hset(keys.CONTROL, mapping={f"relay:{other.domain}": "paused", "version": 1})
+        decide(out.server, other.domain, "paused")
         out.put(twin, FIRST)
         await out.start(1)
         await asyncio.sleep(0.3)
         assert not other.requests
-        out.client.hdel(keys.CONTROL, f"relay:{other.domain}")
-        out.client.hincrby(keys.CONTROL, "version", 1)
-        await until(lambda: other.uids == [FIRST])
+        decide(out.server, other.domain, "")
+        await eventually(lambda: other.uids == [FIRST])
 
 
 async def test_the_oldest_redis_will_do(make: Make, redis62: RedisServer) -> None:
@@ -218,7 +219,7 @@ async def test_the_oldest_redis_will_do(make: Make, redis62: RedisServer) -> Non
         for number in range(80):
             out.put(twins[number % 8], f"{number}")
         out.put(twins[0], "refused")
-        await until(out.empty)
+        await eventually(out.empty)
         assert sorted(other.uids, key=int) == [f"{number}" for number in range(80)]
         assert told(out) == [("refused", "remote relay rejected permanently: destination offline")]
         assert len(out.dead()) == 1

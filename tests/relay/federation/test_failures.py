@@ -11,17 +11,18 @@ import pytest
 import redis
 
 from relay.queues import keys
-from tests.relay.federation.conftest import Make, Outgoing, until
+from tests.relay.federation.conftest import Make, Outgoing
 from tests.support.partner import Delivery, respond, silence
 from tests.support.partner_server import PartnerServer, partner
 from tests.support.redis_servers import start_valkey
+from tests.support.relay_process import eventually
 
 
 async def opened(out: Outgoing, other: PartnerServer, twin: int, shard: int) -> None:
     """A first message has gone, so the relay's kind is known."""
     out.put(twin, "opens")
     await out.start(shard)
-    await until(out.empty)
+    await eventually(out.empty)
 
 
 @pytest.mark.parametrize("offers", [False, True])
@@ -40,7 +41,7 @@ async def test_a_relay_that_fails_gets_three_passes_and_then_a_pause(
 
         other.answer = answer
         entry = out.put(twin, "waits")
-        await until(lambda: out.partner(other.domain).get("failures") == "3")
+        await eventually(lambda: out.partner(other.domain).get("failures") == "3")
         first, second, third = times
         assert 0.1 <= second - first < 0.4 and 0.2 <= third - second < 0.6
         state = out.partner(other.domain)
@@ -53,8 +54,8 @@ async def test_a_relay_that_fails_gets_three_passes_and_then_a_pause(
         other.answer = None
         # It was heard: no reason to wait any longer.
         out.client.hset(keys.partner(other.domain), "heard", f"{time.time():.3f}")
-        await until(lambda: other.uids == ["opens", "waits"])
-        await until(out.empty)
+        await eventually(lambda: other.uids == ["opens", "waits"])
+        await eventually(out.empty)
         assert "failures" not in out.partner(other.domain)
         assert not out.client.exists(keys.tries(1, entry))
         assert out.client.hget(keys.FEDERATION_COUNTERS, f"error|{other.domain}") == b"3"
@@ -67,11 +68,11 @@ async def test_a_busy_relay_is_asked_again_when_it_says(out: Outgoing) -> None:
         other.status = lambda e: 503 if e.uid == "busy" and len(other.messages) < 2 else 202
         out.put(twin, "busy")
         await out.start(1)
-        await until(lambda: other.messages)
+        await eventually(lambda: other.messages)
         refused = time.time()
         out.put(neighbour, "goes")
-        await until(lambda: other.uids == ["goes"])
-        await until(lambda: other.uids == ["goes", "busy"])
+        await eventually(lambda: other.uids == ["goes"])
+        await eventually(lambda: other.uids == ["goes", "busy"])
         assert 0.9 < time.time() - refused < 2.0
         assert "failures" not in out.partner(other.domain)
 
@@ -85,12 +86,12 @@ async def test_the_next_relay_is_tried_at_once_and_kept(out: Outgoing) -> None:
         started = time.time()
         out.put(twin, "0")
         await out.start(1)
-        await until(lambda: good.uids == ["0"])
+        await eventually(lambda: good.uids == ["0"])
         assert time.time() - started < 1.0
         assert len(bad.messages) == 1
         for number in range(1, 50):
             out.put(twin, f"{number}")
-        await until(out.empty)
+        await eventually(out.empty)
         assert good.uids == [f"{number}" for number in range(50)]
         assert len(bad.messages) == 1
 
@@ -105,7 +106,7 @@ async def test_a_twin_loses_its_relays_one_after_the_other(out: Outgoing) -> Non
             for _ in range(20):
                 out.put(twin, f"{sent}")
                 sent += 1
-            await until(out.empty)
+            await eventually(out.empty)
             domain = next(d for d, server in relays.items() if server.taken)
             used.append(relays.pop(domain))
             await used[-1].stop()
@@ -113,7 +114,7 @@ async def test_a_twin_loses_its_relays_one_after_the_other(out: Outgoing) -> Non
         assert got == [f"{number}" for number in range(sent)]
         out.put(twin, "waits")
         await used[1].start()
-        await until(lambda: used[1].uids[-1] == "waits")
+        await eventually(lambda: used[1].uids[-1] == "waits")
 
 
 async def test_ranks_are_shared_by_processes(make: Make) -> None:
@@ -127,7 +128,7 @@ async def test_ranks_are_shared_by_processes(make: Make) -> None:
         await first.start(1, 2, 3, 4)
         for number in (1, 2, 3, 4):
             first.put(number)
-        await until(first.empty)
+        await eventually(first.empty)
         failed = len(bad.messages)
         assert failed >= 1
         first.client.zrem(keys.failures(good.domain), "old")
@@ -137,7 +138,7 @@ async def test_ranks_are_shared_by_processes(make: Make) -> None:
         await second.start(5, 6, 7, 0)
         for number in (5, 6, 7, 8):
             second.put(number)
-        await until(second.empty)
+        await eventually(second.empty)
         assert len(bad.messages) == failed, "the one that failed comes last"
         assert len(good.taken) == 8
 
@@ -156,7 +157,7 @@ async def test_an_answer_that_is_lost_doubles_nothing_between_our_kind(out: Outg
         other.answer = answer
         for number in range(30):
             out.put(twins[number % 3], f"{number}")
-        await until(out.empty)
+        await eventually(out.empty)
         assert sorted(other.uids[1:], key=int) == [f"{number}" for number in range(30)]
         again = [each for each in other.messages if each.retry]
         assert again and {each.status for each in again} == {208}
@@ -172,12 +173,12 @@ async def test_a_dead_relay_does_not_slow_a_live_one(out: Outgoing) -> None:
             out.put(stuck[number % 100], f"d{number}")
         # They were put in without letting the drainer read: one of the shard has to wait for that.
         out.put(fast, "after them")
-        await until(lambda: len(live.taken) == 2)
+        await eventually(lambda: len(live.taken) == 2)
         latencies = []
         for number in range(100):
             started = time.monotonic()
             out.put(fast, f"{number}")
-            await until(lambda number=number: len(live.taken) == number + 3)
+            await eventually(lambda number=number: len(live.taken) == number + 3)
             latencies.append(time.monotonic() - started)
         latencies.sort()
         assert latencies[50] < 0.03 and latencies[-1] < 0.5, latencies[-5:]
@@ -191,11 +192,11 @@ async def test_a_backlog_is_drained_in_order_when_the_relay_is_back(out: Outgoin
         for number in range(8000):
             out.put(twins[number % 40], f"{number}")
         await out.start()
-        await until(lambda: out.partner(other.domain).get("failures", "0") >= "3")
+        await eventually(lambda: out.partner(other.domain).get("failures", "0") >= "3")
         assert out.client.hget(keys.held(other.domain), "total")
         await other.start()
         out.client.hset(keys.partner(other.domain), "heard", f"{time.time():.3f}")
-        await until(out.empty, timeout_s=30)
+        await eventually(out.empty, timeout_s=30)
         assert len(other.taken) == 8000
         for at, twin in enumerate(twins):
             got = [e.uid for e in other.taken if e.destination.twin == twin]
@@ -214,7 +215,7 @@ async def test_garbage_in_place_of_statuses(out: Outgoing) -> None:
         other.answer = answer
         for number in range(5):
             out.put(twin, f"{number}")
-        await until(out.empty)
+        await eventually(out.empty)
         assert other.uids[1:] == [f"{number}" for number in range(5)]
         assert "failures" not in out.partner(other.domain)
 
@@ -225,7 +226,7 @@ async def test_a_drainer_without_its_lease_sends_nothing(out: Outgoing) -> None:
         await opened(out, other, twin, 1)
         out.client.set(keys.lease(1), "somebody else", px=60_000)
         # Found out at the renewal at the latest, which is before the lease's own end.
-        await until(lambda: out.drains[0].done(), timeout_s=10.0)
+        await eventually(lambda: out.drains[0].done(), timeout_s=10.0)
         out.put(twin, "not ours")
         await asyncio.sleep(0.2)
         assert other.uids == ["opens"]
@@ -239,9 +240,9 @@ async def test_what_a_dead_drainer_had_is_sent_as_a_repeat(out: Outgoing) -> Non
         out.put(twin, "before")
         out.put(twin, "before too")
         await out.start(1)
-        await until(out.empty)
+        await eventually(out.empty)
         out.put(twin, "after")
-        await until(out.empty)
+        await eventually(out.empty)
         assert [each.retry for each in other.messages] == [True, True, False]
 
 
@@ -254,15 +255,15 @@ async def test_redis_restarts_under_a_drainer(make: Make, tmp_path: Path) -> Non
             await opened(out, other, twin, 1)
             other.gate.clear()
             out.put(twin, "under way")
-            await until(lambda: len(other.requests) == 2)
+            await eventually(lambda: len(other.requests) == 2)
             server.kill()
             other.gate.set()
-            await until(lambda: len(other.taken) == 2)
+            await eventually(lambda: len(other.taken) == 2)
             server.restart()
-            await until(out.empty)
+            await eventually(out.empty)
             out.put(twin, "after")
-            await until(lambda: other.uids == ["opens", "under way", "after"])
-            await until(out.empty)
+            await eventually(lambda: other.uids == ["opens", "under way", "after"])
+            await eventually(out.empty)
             assert not any(each.retry for each in other.messages)
         await out.close()
     finally:
@@ -286,7 +287,7 @@ async def test_the_outbox_is_drained_when_redis_is_out_of_memory(
                 while True:
                     out.client.rpush("junk", b"x" * 100_000)
             await out.start(1)
-            await until(out.empty)
+            await eventually(out.empty)
             assert other.uids == [f"{number}" for number in range(50)]
             assert [notice.uid for notice in out.notices()] == ["nobody"]
         await out.close()
@@ -300,10 +301,10 @@ async def test_the_source_of_twins_is_away_for_a_while(out: Outgoing) -> None:
         out.twins.away = True
         out.put(9, "waits")
         await out.start(1)
-        await asyncio.sleep(0.2)
+        await out.twins.asked_times(2)
         assert not other.requests and not out.dead()
         out.twins.away = False
-        await until(lambda: other.uids == ["waits"])
+        await eventually(lambda: other.uids == ["waits"])
 
 
 async def test_a_relay_that_is_no_domain_is_never_asked(out: Outgoing) -> None:
@@ -312,7 +313,7 @@ async def test_a_relay_that_is_no_domain_is_never_asked(out: Outgoing) -> None:
         out.put(twin, "waits")
         await out.start(1)
         domain = f"user@{other.domain}"
-        await until(lambda: out.partner(domain).get("failures") == "3")
+        await eventually(lambda: out.partner(domain).get("failures") == "3")
         assert "must be host" in out.partner(domain)["last_error"]
         assert not other.requests
 
@@ -323,7 +324,7 @@ async def test_private_addresses_are_not_asked(make: Make) -> None:
         twin = out.twin(9, other.domain)
         out.put(twin, "waits")
         await out.start(1)
-        await until(lambda: out.partner(other.domain).get("failures") == "3")
+        await eventually(lambda: out.partner(other.domain).get("failures") == "3")
         assert "not a public address" in out.partner(other.domain)["last_error"]
         assert not other.requests
 
@@ -341,6 +342,6 @@ async def test_a_relay_that_takes_no_connection_counts_however_short_that_is(mak
         domain = f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         out.put(out.twin(9, domain))
         await out.start(1)
-        await until(lambda: int(out.partner(domain).get("failures", 0)) >= 3)
+        await eventually(lambda: int(out.partner(domain).get("failures", 0)) >= 3)
         assert out.partner(domain)["last_error"] == "no connection in time"
         await out.stop()

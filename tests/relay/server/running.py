@@ -13,6 +13,7 @@ import uvicorn
 from relay.server.frame_protocol import FrameProtocol
 from relay.server.http_protocol import http_protocol
 from relay.server.limits import ServerLimits
+from relay.server.small_post import TakePost
 from relay.server.socket import EXTENSION, RelaySocket
 
 
@@ -99,14 +100,18 @@ async def running(
     limits: ServerLimits | None = None,
     *,
     path: str | None = None,
+    take_post: TakePost | None = None,
     **options: Any,
 ) -> AsyncIterator[Running]:
-    """Serve `app` on a free port, or on a Unix socket, and stop it in the end."""
+    """Serve `app` on a free port, or on a Unix socket, and stop it in the end.
+
+    `take_post` is offered small POSTs to `/`.
+    """
     app = app or EchoApp()
     limits = limits or ServerLimits()
     config = uvicorn.Config(
         app,
-        http=http_protocol(limits),
+        http=http_protocol(limits, take_post, [b"/"]),
         ws=FrameProtocol,
         lifespan="off",
         log_config=None,

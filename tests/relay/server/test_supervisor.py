@@ -16,9 +16,10 @@ import pytest
 
 from relay.server import supervisor as supervisor_module
 from relay.server.child import ChildSpec, child_environment, describe_end
-from relay.server.supervisor import StartError, Supervisor
+from relay.server.supervisor import Kept, StartError, Supervisor
 from tests.relay.server.trivial_parent import CHILD_MODULE
 from tests.support.relay_process import eventually
+from tests.support.started import exists
 
 PARENT_MODULE = "tests.relay.server.trivial_parent"
 
@@ -55,14 +56,6 @@ class Diary:
 @pytest.fixture
 def diary(tmp_path: Path) -> Diary:
     return Diary(tmp_path / "diary")
-
-
-def exists(pid: int) -> bool:
-    """Whether a process runs; one that ended and is not reaped yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 async def test_children_are_ready_when_start_returns_and_gone_at_the_end(diary: Diary) -> None:
@@ -139,6 +132,20 @@ async def test_a_rolling_restart_renews_what_is_not_vital(diary: Diary) -> None:
         supervisor.restart_workers()
         await eventually(lambda: len(diary.entries("started")) == 5)
         assert [name for name, _ in diary.entries("stopped")] == ["0", "8"]
+
+
+async def test_a_failure_after_a_renewal_in_the_pause_is_told(
+    diary: Diary, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There was no child to stop: the next end is no renewal."""
+    supervisor = Supervisor()
+    failing = Kept(dataclasses.replace(diary.worker("fail")(8), vital=False))
+    supervisor._others.append(failing)
+    async with supervisor.handling_signals():
+        await eventually(lambda: "starting it again" in caplog.text)
+        await failing.renew()
+        await eventually(lambda: caplog.text.count("starting it again") == 2)
+    assert len(diary.entries("failed")) == 2
 
 
 async def test_a_stop_does_not_wait_for_a_start(diary: Diary) -> None:

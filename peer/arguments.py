@@ -1,0 +1,185 @@
+"""Command lines of the peer's programs: what they share.
+
+A mistake on the command line is one line on standard error and exit code 2; it names the option,
+and the nearest one where there is none of that name. Option names are not shortened: an option that
+comes later would change what a short form means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from typing import Final, NoReturn
+from urllib.parse import urlsplit
+
+from peer.identity import Identity, read_secret
+from proto.chain import relays as relay_texts
+from proto.identity.errors import SecretError
+from proto.identity.signing import KeyType
+
+USAGE_ERROR: Final = 2
+"""Exit code: nothing was tried."""
+
+FAILED: Final = 1
+"""Exit code: it was tried, and did not work."""
+
+SECRET_VARIABLE: Final = "RMB_SECRET"
+SECRET_FILE_VARIABLE: Final = "RMB_SECRET_FILE"
+
+DEFAULT_RELAYS: Final = ("wss://relay.grid.tf",)
+DEFAULT_SUBSTRATE: Final = ("wss://tfchain.grid.tf:443",)
+
+MAX_RELAYS: Final = 4
+"""More than the reference takes; senders try them one after another."""
+
+MAX_URL_CHARS: Final = 1024
+
+_CHOICE: Final = re.compile(r"invalid choice: .* \(choose from (?=[^(]*\)$)", re.DOTALL)
+
+
+class UsageError(Exception):
+    """A bad option; the text is for whoever typed it."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises `UsageError` instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        # What was given is not repeated: it may be a word of a secret that was not quoted.
+        raise UsageError(_CHOICE.sub("must be one of ", message).removesuffix(")"))
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Read a command line.
+
+        Raises:
+            UsageError: it cannot be understood.
+        """
+        found, unknown = self.parse_known_args(arguments)
+        if unknown:
+            raise UsageError(self._explain(unknown[0]))
+        return found
+
+    def _explain(self, argument: str) -> str:
+        if not argument.startswith("-"):
+            return "an argument too many (see --help): is a text with spaces not in quotes?"
+        name = argument.partition("=")[0]
+        known = [text for action in self._actions for text in action.option_strings]
+        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+        hint = f"; did you mean {nearest[0]}?" if nearest else " (see --help)"
+        return f"unknown option {name:.60}{hint}"
+
+
+def key_type(name: str) -> KeyType:
+    """The key type of a name.
+
+    Raises:
+        UsageError: there is no such one.
+    """
+    try:
+        return KeyType[name.upper()]
+    except KeyError:
+        raise UsageError(f"key type {name!r:.40}: must be sr25519 or ed25519") from None
+
+
+def secret(text: str | None, file: str | None) -> str:
+    """The secret of an option or a file; of `RMB_SECRET` or `RMB_SECRET_FILE` when both are None.
+
+    Raises:
+        UsageError: there is none, or it cannot be read. The text never repeats it.
+    """
+    if text is None and file is None:
+        file, there = os.environ.get(SECRET_FILE_VARIABLE), os.environ.get(SECRET_VARIABLE)
+        if file and there:
+            raise UsageError(f"{SECRET_VARIABLE}, {SECRET_FILE_VARIABLE}: only one of them")
+        if not file and not there:
+            raise UsageError(
+                "no secret: give --secret-file or --mnemonic, "
+                f"or set {SECRET_VARIABLE} or {SECRET_FILE_VARIABLE}"
+            )
+    try:
+        return read_secret(text, file or None, SECRET_VARIABLE)
+    except SecretError as error:
+        raise UsageError(str(error)) from None
+
+
+def identity(secret: str, key_type: KeyType) -> Identity:
+    """The keys of a secret.
+
+    Raises:
+        UsageError: it is none. The text does not repeat it.
+    """
+    try:
+        return Identity.from_secret(secret, key_type)
+    except SecretError as error:
+        raise UsageError(f"the secret: {error}") from None
+
+
+def relay_urls(urls: Sequence[str], *, domains: bool) -> tuple[str, ...]:
+    """The addresses of relays, checked.
+
+    Args:
+        urls: as given.
+        domains: each must have a domain, as twins list relays by it.
+
+    Raises:
+        UsageError: too many, or one that is no address of a relay.
+    """
+    found = tuple(dict.fromkeys(urls))
+    if not 1 <= len(found) <= MAX_RELAYS:
+        raise UsageError(f"--relay: 1 to {MAX_RELAYS} relays, not {len(found)}")
+    for url in found:
+        problem = _relay_problem(url, domains)
+        if problem:
+            raise UsageError(f"--relay {url[:80]}: {problem}")
+    return found
+
+
+def domain(url: str) -> str:
+    """The name by which twins list the relay of an address."""
+    return urlsplit(url).hostname or ""
+
+
+def substrate_urls(urls: Sequence[str]) -> tuple[str, ...]:
+    """The addresses of nodes, checked.
+
+    Raises:
+        UsageError: none, too many, or one that is none.
+    """
+    # Not at the top: it brings a websocket client, which who names no node does not need.
+    from chain.rpc import check_urls
+
+    try:
+        return check_urls(urls)
+    except ValueError as error:
+        raise UsageError(f"--substrate: {error}") from None
+
+
+def _relay_problem(url: str, domains: bool) -> str:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises for a port that is none
+    except ValueError as error:
+        return f"not an address: {error}"
+    if parts.scheme not in ("ws", "wss"):
+        return "must begin with ws:// or wss://"
+    if len(url) > MAX_URL_CHARS:
+        return f"longer than {MAX_URL_CHARS} characters"
+    if not parts.hostname:
+        return "has no host"
+    if "?" in url or "#" in url:
+        return "must not have a query or a fragment: the token is put there"
+    if parts.username is not None:
+        return "must not have a user name or a password"
+    return _domain_problem(parts.hostname) if domains else ""
+
+
+def _domain_problem(host: str) -> str:
+    """Why twins on a chain cannot list a host; empty: they can."""
+    if ":" in host or host.rpartition(".")[2].isdigit():
+        return "relay URL must contain a domain name, as twins list relays by it"
+    if relay_texts.SEPARATOR in host:
+        return f"no twin can list a name that holds {relay_texts.SEPARATOR!r}"
+    return ""

@@ -1,0 +1,1 @@
+"""`rmb`: the command line of a twin's owner."""

@@ -1,0 +1,105 @@
+"""The entry point of `rmb`: one verb, and one line for what went wrong."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from peer.arguments import FAILED, USAGE_ERROR, Parser, UsageError
+from peer.cli.session import Session, add_options
+from peer.errors import PeerError, RemoteError
+from peer.gateway import logs
+
+VERBS: Final = ("ping", "keys", "twin")
+INTERRUPTED: Final = 130
+
+EPILOG: Final = """\
+examples:
+  rmb ping                                     # is the relay there?
+  rmb call 102 calc.add '[1, 2]'               # ask twin 102, show its answer
+  rmb serve echo=cat                           # answer `echo` with what was sent
+  rmb twin 102 --json
+
+`rmb VERB --help` tells more. With `make run` in a checkout there are profiles to try it with:
+  rmb call -p data/alice.toml 102 echo '"hello"'
+
+Exit codes: 0 done; 1 it did not work; 2 a bad option.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; returns the exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    as_json = "--json" in arguments
+    try:
+        options = build_parser().parse(arguments)
+        session = Session(options)
+        if session.debug:
+            logs.set_up(session.debug, "text")
+        code: int = asyncio.run(options.run(options, session))
+        sys.stdout.flush()
+    except UsageError as error:
+        _tell(error, as_json)
+        return USAGE_ERROR
+    except PeerError as error:
+        _tell(error, as_json)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough. What is left in the buffer goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return code
+
+
+def build_parser() -> Parser:
+    """The parser; each verb is a module of this package."""
+    style: dict[str, Any] = {
+        "allow_abbrev": False,
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
+    parser = Parser(
+        prog="rmb",
+        description="Talk to other twins of the Reliable Message Bus.",
+        epilog=EPILOG,
+        **style,
+    )
+    add_options(parser)
+    verbs = parser.add_subparsers(
+        title="verbs", metavar="VERB", required=True, parser_class=_parser_class(style)
+    )
+    for name in VERBS:
+        module = importlib.import_module(f"peer.cli.{name}")
+        module.add(verbs)
+        verb = verbs.choices[name]
+        verb.description = f"{module.HELP[0].upper()}{module.HELP[1:]}."
+        add_options(verb)
+        verb.set_defaults(run=module.run)
+    return parser
+
+
+def _parser_class(style: dict[str, Any]) -> type[Parser]:
+    class Verb(Parser):
+        """A verb's parser, in the style of the whole."""
+
+        def __init__(self, **details: Any) -> None:
+            super().__init__(**{**style, **details})
+
+    return Verb
+
+
+def _tell(error: Exception, as_json: bool) -> None:
+    if as_json:
+        told: dict[str, Any] = {"kind": type(error).__name__, "message": str(error)}
+        if isinstance(error, RemoteError):
+            told |= {"code": error.code, "message": error.message, "twin": error.source.twin}
+        print(json.dumps({"error": told}))
+    else:
+        print(f"rmb: {error}", file=sys.stderr)

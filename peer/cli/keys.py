@@ -1,0 +1,77 @@
+"""`rmb keys`: the public halves of a secret, or a new secret."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import bip39
+
+from peer import arguments
+from peer.arguments import UsageError
+from peer.cli import output
+from peer.cli.session import Session
+from peer.identity import Identity
+from proto.identity import ss58
+
+WORDS: Final = (12, 24)
+
+HELP: Final = "show the public keys of a secret, or make a new one"
+EPILOG: Final = """\
+examples:
+  rmb keys --secret-file secret
+  rmb keys --new                     # 12 words, shown once
+  rmb keys --new --out secret        # into a file that only you can read
+
+The account is what a twin is found by on the chain, the pk what others encrypt with. Whoever has
+the secret is the twin: it is shown only when it has just been made, and without --out.
+"""
+
+
+def add(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser("keys", help=HELP, epilog=EPILOG)
+    parser.add_argument("--new", action="store_true", help="make a new secret")
+    parser.add_argument(
+        "--words", type=int, choices=WORDS, default=WORDS[0], help="of a new secret"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write the new secret there; must not exist")
+
+
+async def run(options: argparse.Namespace, session: Session) -> int:
+    """Show keys."""
+    if options.out and not options.new:
+        raise UsageError("--out goes with --new")
+    if not options.new:
+        output.show(_fields(session.identity), session.json)
+        return 0
+    words: str = bip39.bip39_generate(options.words, "en")
+    key_type = arguments.key_type(getattr(options, "key_type", "sr25519"))
+    fields = _fields(arguments.identity(words, key_type))
+    if options.out:
+        _write(Path(options.out).expanduser(), words)
+        fields["secret_file"] = options.out
+    else:
+        fields["secret"] = words
+    output.show(fields, session.json)
+    return 0
+
+
+def _fields(identity: Identity) -> dict[str, Any]:
+    return {
+        "key_type": identity.key.key_type.name.lower(),
+        "account": ss58.encode(identity.account),
+        "account_hex": f"0x{identity.account.hex()}",
+        "pk": f"0x{identity.pk.hex()}",
+    }
+
+
+def _write(path: Path, words: str) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise UsageError(f"--out {path}: {error.strerror}") from None
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"{words}\n")

@@ -1,0 +1,107 @@
+"""How `rmb` shows things: tables and bars for people, one JSON value for programs.
+
+Results go to standard output; what is under way and what failed to standard error, so that
+`rmb call ... | jq` sees results only. Bars are drawn on terminals only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+BAR_CHARACTERS: Final = 30
+REDRAW_S: Final = 0.1
+
+_CLEAR: Final = "\r\x1b[K"
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def show(fields: Mapping[str, Any], as_json: bool) -> None:
+    """Write named values: a line each, or one JSON object."""
+    if as_json:
+        print(json.dumps(fields))
+        return
+    width = max(map(len, fields), default=0)
+    for name, value in fields.items():
+        print(f"{name:<{width}}  {_text(value)}")
+
+
+def show_payload(payload: bytes) -> None:
+    """Write what a twin answered: JSON indented, text as it is, anything else as a hint.
+
+    Not on a terminal it goes out unchanged, whatever it is.
+    """
+    if not sys.stdout.isatty():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(payload)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        print(f"{len(payload)} bytes that are no text; send the output to a file to have them")
+        return
+    with contextlib.suppress(ValueError):
+        text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    # What another twin sent must not steer this terminal.
+    print("".join(each if each.isprintable() or each in "\n\t" else "?" for each in text))
+
+
+def size(count: float) -> str:
+    """A number of bytes for people."""
+    for unit in _UNITS[:-1]:
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} {_UNITS[-1]}"
+
+
+class Progress:
+    """A line on the terminal that is drawn again and again; elsewhere nothing.
+
+    Use it as a context: the line is gone at its end.
+    """
+
+    def __init__(self, as_json: bool = False) -> None:
+        self._shown = sys.stderr.isatty() and not as_json
+        self._drawn_at = float("-inf")
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+
+    def waiting(self, what: str) -> None:
+        """Say what is waited for, and for how long now."""
+        self._draw(f"{what} … {time.monotonic() - self._began:.0f} s")
+
+    def part(self, done: int, total: int, what: str = "") -> None:
+        """Draw how much of so many bytes is done, at which speed."""
+        share = done / total if total else 1.0
+        filled = int(share * BAR_CHARACTERS)
+        bar = "█" * filled + "░" * (BAR_CHARACTERS - filled)
+        speed = done / max(time.monotonic() - self._began, 1e-3)
+        self._draw(f"{what} {bar} {share:4.0%}  {size(done)} of {size(total)}, {size(speed)}/s")
+
+    def _draw(self, line: str) -> None:
+        now = time.monotonic()
+        if self._shown and now >= self._drawn_at + REDRAW_S:
+            self._drawn_at = now
+            sys.stderr.write(_CLEAR + line)
+            sys.stderr.flush()
+
+
+def _text(value: Any) -> str:
+    if value is None or value == []:
+        return "-"
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return str(value)

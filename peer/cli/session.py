@@ -1,0 +1,220 @@
+"""What every verb of `rmb` shares: who I am, which relays, and where twins are looked up.
+
+Each value comes from the first place that has it: the options, the environment (RMB_SECRET or
+RMB_SECRET_FILE, RMB_KEY_TYPE, RMB_RELAY, RMB_TWINS, RMB_SUBSTRATE), a profile, a default. A profile
+is a TOML file with any of these:
+
+    secret_file = "secret"      # or: secret = "12 or 24 words, or 0x and 64 digits"
+    key_type = "sr25519"
+    relays = ["wss://relay.example.com"]
+    twins = "http://127.0.0.1:8081"
+    substrate = ["wss://tfchain.grid.tf:443"]
+
+Names of files in it are relative to its folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tomllib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from peer import arguments
+from peer.arguments import UsageError
+from peer.errors import PeerError
+from peer.identity import Identity
+from peer.twins import Twin, TwinSource, open_source
+from proto.identity import ss58
+
+PROFILE_VARIABLE: Final = "RMB_PROFILE"
+MAX_PROFILE_BYTES: Final = 64 * 1024
+
+_LISTS: Final = ("relays", "substrate")
+_TEXTS: Final = ("secret", "secret_file", "key_type", "twins")
+_OTHERS: Final = 0o077
+
+
+class NoTwinError(PeerError):
+    """Nobody has the own account."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what all verbs take. They stand before the verb or behind it."""
+    group = parser.add_argument_group("who and where (also from the environment, or a profile)")
+
+    def add(*names: str, **details: Any) -> None:
+        # Without a default of its own: the verb's parser would overwrite what stood before it.
+        group.add_argument(*names, default=argparse.SUPPRESS, **details)
+
+    add("-p", "--profile", metavar="FILE", help="TOML file with the values below (RMB_PROFILE)")
+    add("-m", "--mnemonic", metavar="SECRET", help="secret; other users may see it (RMB_SECRET)")
+    add("--secret-file", metavar="FILE", help="file whose first line it is (RMB_SECRET_FILE)")
+    add("-k", "--key-type", metavar="TYPE", help="sr25519 (default) or ed25519 (RMB_KEY_TYPE)")
+    add(
+        "--relay",
+        action="append",
+        metavar="URL",
+        help=f"may be repeated; default {' '.join(arguments.DEFAULT_RELAYS)} (RMB_RELAY)",
+    )
+    add(
+        "--twins",
+        metavar="FILE|URL",
+        help="twins without a chain: CSV file, or a relay's operator's listener (RMB_TWINS)",
+    )
+    add(
+        "-s",
+        "--substrate",
+        action="append",
+        metavar="URL",
+        help=f"node of the chain; default {' '.join(arguments.DEFAULT_SUBSTRATE)} (RMB_SUBSTRATE)",
+    )
+    add("--json", action="store_true", help="write JSON, for programs")
+    add("-d", "--debug", action="count", help="log to standard error")
+
+
+class Session:
+    """The values, read when they are first needed.
+
+    Args:
+        options: the command line.
+
+    Raises:
+        UsageError: the profile cannot be used.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        name = getattr(options, "profile", None) or os.environ.get(PROFILE_VARIABLE)
+        self._folder, self._profile = _read_profile(Path(name)) if name else (Path(), {})
+        self.json: bool = getattr(options, "json", False)
+        self.debug: int = getattr(options, "debug", 0)
+
+    @cached_property
+    def identity(self) -> Identity:
+        """The own keys.
+
+        Raises:
+            UsageError: no secret is given, or it is none.
+        """
+        return arguments.identity(
+            self.secret, arguments.key_type(self._text("key_type", "sr25519"))
+        )
+
+    @cached_property
+    def secret(self) -> str:
+        """The own secret.
+
+        Raises:
+            UsageError: none is given.
+        """
+        text = getattr(self._options, "mnemonic", None)
+        file = getattr(self._options, "secret_file", None)
+        environment = (arguments.SECRET_VARIABLE, arguments.SECRET_FILE_VARIABLE)
+        if text is None and file is None and not any(map(os.environ.get, environment)):
+            text = self._profile.get("secret")
+            if "secret_file" in self._profile:
+                file = str(self._folder / Path(self._profile["secret_file"]).expanduser())
+        return arguments.secret(text, file)
+
+    @cached_property
+    def relays(self) -> tuple[str, ...]:
+        """Addresses of the relays to use.
+
+        Raises:
+            UsageError: one of them is none.
+        """
+        return arguments.relay_urls(
+            self._list("relay", "relays", arguments.DEFAULT_RELAYS), domains=False
+        )
+
+    async def own_twin(self) -> Twin:
+        """The twin of the own account.
+
+        Raises:
+            UsageError: no secret is given, or there is no place of twins.
+            PeerError: there is no such twin, or it cannot be said now.
+        """
+        identity = self.identity
+        source = self.open_twins()
+        try:
+            twin = await source.by_account(identity.account)
+        finally:
+            await source.aclose()
+        if twin is None:
+            raise NoTwinError(
+                f"no twin found with given key (account {ss58.encode(identity.account)})"
+            )
+        return twin
+
+    def open_twins(self) -> TwinSource:
+        """Where twins are looked up; the caller closes it.
+
+        Raises:
+            UsageError: the place is none.
+            TwinsAwayError: the file cannot be read.
+        """
+        spec = self._text("twins", "")
+        if spec and spec == self._profile.get("twins") and "://" not in spec:
+            spec = str(self._folder / Path(spec).expanduser())
+        nodes = self._list("substrate", "substrate", arguments.DEFAULT_SUBSTRATE)
+        try:
+            return open_source(spec or None, () if spec else arguments.substrate_urls(nodes))
+        except ValueError as error:
+            raise UsageError(f"--twins: {error}") from None
+
+    def _text(self, name: str, default: str) -> str:
+        given = getattr(self._options, name, None) or os.environ.get(f"RMB_{name.upper()}")
+        found: str = given or self._profile.get(name, default)
+        return found
+
+    def _list(self, option: str, key: str, default: Sequence[str]) -> Sequence[str]:
+        given: Sequence[str] = getattr(self._options, option, None) or ()
+        return (
+            given
+            or os.environ.get(f"RMB_{option.upper()}", "").split()
+            or (self._profile.get(key, default))
+        )
+
+
+def _read_profile(path: Path) -> tuple[Path, dict[str, Any]]:
+    path = path.expanduser()
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_PROFILE_BYTES + 1)
+            readable = bool(os.fstat(file.fileno()).st_mode & _OTHERS)
+    except OSError as error:
+        raise UsageError(f"profile {path}: {error.strerror}") from None
+    if len(data) > MAX_PROFILE_BYTES:
+        raise UsageError(f"profile {path}: more than {MAX_PROFILE_BYTES} bytes")
+    try:
+        values = tomllib.loads(data.decode())
+    except ValueError as error:
+        # Where it is wrong, never the line itself: it may hold the secret.
+        where = str(error).rpartition("(")[2].rstrip(")")
+        raise UsageError(f"profile {path}: not valid TOML ({where})") from None
+    for name, value in values.items():
+        values[name] = _checked(path, name, value)
+    if "secret" in values and "secret_file" in values:
+        raise UsageError(f"profile {path}: secret and secret_file: only one of them")
+    if "secret" in values and readable:
+        print(f"rmb: profile {path}: others can read the secret in it (chmod 600)", file=sys.stderr)
+    return path.parent, values
+
+
+def _checked(path: Path, name: str, value: Any) -> Any:
+    if name in _LISTS:
+        texts = [value] if isinstance(value, str) else value
+        if isinstance(texts, list) and all(isinstance(each, str) for each in texts):
+            return texts
+        raise UsageError(f"profile {path}: {name} must be a list of texts")
+    if name in _TEXTS:
+        if isinstance(value, str) and value:
+            return value
+        raise UsageError(f"profile {path}: {name} must be a text")
+    known = ", ".join((*_TEXTS, *_LISTS))
+    raise UsageError(f"profile {path}: unknown name {name!r:.40}; there are {known}")

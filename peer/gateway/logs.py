@@ -1,0 +1,61 @@
+"""Log lines of the gateway: text for people, or one JSON object a line for machines.
+
+A record's own fields, given with `extra={...}`, become keys of the object; the text form leaves
+them out, as its message says what matters. No log line holds a secret, a token or a payload:
+libraries that print what goes over the wire are kept at warnings, whatever the level.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import Any, Final
+
+FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+# On debug they print frames, tokens or commands.
+_QUIET: Final = ("picows", "websockets", "websocket", "asyncio", "redis")
+
+_SECOND: Final = "%Y-%m-%dT%H:%M:%S"
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": f"{self.formatTime(record, _SECOND)}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name, value in vars(record).items():
+            if name not in _STANDARD:
+                line[name] = value
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def set_up(debug: int, log_format: str) -> None:
+    """Write log lines to standard error from now on.
+
+    Args:
+        debug: 0 information and above, 1 debugging as well, 2 of the libraries too.
+        log_format: `text` or `json`.
+    """
+    handler = logging.StreamHandler()
+    if log_format == "json":
+        formatter: logging.Formatter = JsonFormatter()
+        formatter.converter = time.gmtime
+    else:
+        formatter = logging.Formatter(FORMAT)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.DEBUG if debug else logging.INFO)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING if debug < 2 else logging.INFO)
+    logging.captureWarnings(True)

@@ -1,0 +1,270 @@
+"""The command line of `rmb-peer`: the reference gateway's options, and some more.
+
+A start script of the reference gateway works unchanged. What is new is about secrets that need not
+stand in the list of processes, twins without a chain, and looking at what is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from peer import arguments
+from peer.arguments import Parser, UsageError
+from peer.identity import Identity
+from proto.chain import relays as relay_texts
+from proto.chain.errors import ChainFormatError
+
+DEFAULT_REDIS: Final = "redis://localhost:6379"
+REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
+MAX_PORT: Final = 65_535
+
+_DEPRECATED: Final = ("mnemonics", "seed")
+_SECRETS: Final = ("mnemonic", *_DEPRECATED, "secret_file")
+
+EPILOG: Final = """\
+examples:
+  rmb-peer --secret-file /etc/rmb/secret
+  rmb-peer --secret-file secret --relay wss://r1.example.com wss://r2.example.com
+  rmb-peer --secret-file secret --relay ws://localhost:8080 --twins http://127.0.0.1:8081
+  rmb-peer --secret-file secret --check
+  rmb-peer --dead-letters --json
+
+Programs of this host then push requests to msgbus.system.local and serve msgbus.<command>, lists of
+the Redis. The secret may also come from the variable RMB_SECRET, or from the file that
+RMB_SECRET_FILE names. SIGTERM stops it: what was taken from a queue is taken up at the next start.
+
+Exit codes: 0 stopped as asked, or --check found nothing wrong; 1 the start failed, or --check found
+something; 2 a bad option.
+"""
+
+
+class Action(Enum):
+    """What a start is for."""
+
+    RUN = "run"
+    CHECK = "check"
+    DEAD_LETTERS = "dead letters"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A command line that makes sense."""
+
+    action: Action
+    identity: Identity | None
+    """None when the action needs none."""
+    relays: tuple[str, ...]
+    substrate: tuple[str, ...]
+    twins: str | None
+    """File or URL of the twins; None: the chain."""
+    redis_url: str
+    uploads: Path | None
+    modules: tuple[str, ...]
+    update: bool
+    """The own twin on the chain may be changed to what the options say."""
+    debug: int
+    log_format: str
+    metrics_listen: tuple[str, int] | None
+    json: bool
+    warnings: tuple[str, ...]
+    """To be logged at the start."""
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The names that the own twin lists."""
+        return tuple(dict.fromkeys(map(arguments.domain, self.relays)))
+
+
+def build_parser() -> Parser:
+    """The parser; `--help` is its text."""
+    parser = Parser(
+        prog="rmb-peer",
+        description="Connect the programs of this host to other twins, through Redis lists.",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=EPILOG,
+    )
+    _add_identity(parser.add_argument_group("who it is"))
+    _add_places(parser.add_argument_group("whom it talks to"))
+    _add_work(parser.add_argument_group("what it does"))
+    return parser
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """Read a command line.
+
+    Raises:
+        UsageError: an unknown option, or a value that makes no sense.
+    """
+    found = build_parser().parse(argv)
+    action = _action(found)
+    if found.json and action is Action.RUN:
+        raise UsageError("--json goes with --check or --dead-letters")
+    twins = found.twins
+    if twins == "":
+        raise UsageError("--twins: names no file and no URL")
+    options = Options(
+        action=action,
+        identity=_identity(found) if action is not Action.DEAD_LETTERS else None,
+        relays=arguments.relay_urls(found.relay or arguments.DEFAULT_RELAYS, domains=True),
+        substrate=arguments.substrate_urls(found.substrate or arguments.DEFAULT_SUBSTRATE),
+        twins=twins,
+        redis_url=_redis(found.redis),
+        uploads=_folder(found.uploads),
+        modules=tuple(found.module or ()),
+        update=not found.no_update and twins is None,
+        debug=found.debug,
+        log_format=found.log_format,
+        metrics_listen=_listen(found.metrics_listen),
+        json=found.json,
+        warnings=_warnings(found),
+    )
+    _check_together(options, found)
+    return options
+
+
+def _add_identity(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "-m",
+        "--mnemonic",
+        metavar="SECRET",
+        help="12 or 24 words, or 0x and 64 digits; other users may see it: better --secret-file",
+    )
+    add("--secret-file", metavar="FILE", help="a file whose first line is the secret")
+    add("--mnemonics", metavar="SECRET", help="deprecated: --mnemonic")
+    add("--seed", metavar="SECRET", help="deprecated: --mnemonic")
+    add("-k", "--key-type", default="sr25519", metavar="TYPE", help="sr25519 (default) or ed25519")
+
+
+def _add_places(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "-r",
+        "--redis",
+        default=DEFAULT_REDIS,
+        metavar="URL",
+        help=f"where the queues are: {DEFAULT_REDIS} (default), rediss:// or unix://; from 6.2 on",
+    )
+    add(
+        "--relay",
+        action="extend",
+        nargs="+",
+        metavar="URL",
+        help="relays, one to four, by their domain names (default "
+        f"{' '.join(arguments.DEFAULT_RELAYS)})",
+    )
+    add(
+        "-s",
+        "--substrate",
+        action="extend",
+        nargs="+",
+        metavar="URL",
+        help=f"nodes of the chain (default {' '.join(arguments.DEFAULT_SUBSTRATE)})",
+    )
+    add(
+        "--twins",
+        metavar="FILE|URL",
+        help="twins without a chain: a file as `rmb_twin export` writes it, or the operator's "
+        "listener of a relay, such as http://127.0.0.1:8081",
+    )
+    add(
+        "--no-update",
+        action="store_true",
+        help="leave the own twin on the chain as it is, also when its relays or key differ",
+    )
+
+
+def _add_work(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("-u", "--uploads", metavar="DIR", help="take files from other twins into this folder")
+    add(
+        "--module",
+        action="append",
+        metavar="PACKAGE:NAME",
+        help="answer commands in this process by a module of your own; may be repeated",
+    )
+    add("--metrics-listen", metavar="HOST:PORT", help="serve Prometheus metrics at /metrics")
+    add("--log-format", default="text", choices=("text", "json"), help="text (default) or json")
+    add("-d", "--debug", action="count", default=0, help="more log lines; -dd yet more")
+    add("--check", action="store_true", help="try keys, twin, chain, relays and Redis, and end")
+    add(
+        "--dead-letters", action="store_true", help="show requests nobody could understand, and end"
+    )
+    add("--json", action="store_true", help="with --check or --dead-letters: for machines")
+
+
+def _action(found: argparse.Namespace) -> Action:
+    if found.check and found.dead_letters:
+        raise UsageError("--check and --dead-letters: only one of them")
+    if found.check:
+        return Action.CHECK
+    return Action.DEAD_LETTERS if found.dead_letters else Action.RUN
+
+
+def _identity(found: argparse.Namespace) -> Identity:
+    given = [name for name in _SECRETS if getattr(found, name) is not None]
+    if len(given) > 1:
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"{options}: exactly one of them")
+    text = next((getattr(found, name) for name in given if name != "secret_file"), None)
+    secret = arguments.secret(text, found.secret_file)
+    return arguments.identity(secret, arguments.key_type(found.key_type))
+
+
+def _warnings(found: argparse.Namespace) -> tuple[str, ...]:
+    deprecated = [name for name in _DEPRECATED if getattr(found, name) is not None]
+    return tuple(f"--{name} is deprecated: use --mnemonic" for name in deprecated)
+
+
+def _check_together(options: Options, found: argparse.Namespace) -> None:
+    if options.twins is not None and found.substrate:
+        raise UsageError("--twins and --substrate: twins come from one place only")
+    if options.update:
+        try:
+            relay_texts.check(relay_texts.join(options.domains))
+        except ChainFormatError as error:
+            names = " ".join(options.domains)
+            raise UsageError(f"--relay: the chain does not take {names}: {error}") from None
+
+
+def _redis(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises for a port that is none
+    except ValueError as error:
+        raise UsageError(f"--redis: not an address: {error}") from None
+    if parts.scheme not in REDIS_SCHEMES:
+        # The address is not repeated: it may hold a password.
+        raise UsageError("--redis: must begin with redis://, rediss:// or unix://")
+    if not (parts.path if parts.scheme == "unix" else parts.hostname):
+        raise UsageError(f"--redis: {'no path' if parts.scheme == 'unix' else 'no host'} in it")
+    return url
+
+
+def _folder(text: str | None) -> Path | None:
+    if text is None:
+        return None
+    folder = Path(text).expanduser()
+    if not folder.is_dir():
+        raise UsageError(f"--uploads {text}: there is no such folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"--uploads {text}: cannot be written to")
+    return folder.resolve()
+
+
+def _listen(text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":")
+    digits = port.isascii() and port.isdigit() and len(port) <= len(str(MAX_PORT))
+    if not host or not digits or int(port) > MAX_PORT:
+        raise UsageError(f"--metrics-listen {text}: must be HOST:PORT, such as 127.0.0.1:9100")
+    return host.removeprefix("[").removesuffix("]"), int(port)

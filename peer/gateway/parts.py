@@ -1,0 +1,46 @@
+"""What the options name, opened: twins, modules, and tokens for the relays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from peer.arguments import UsageError
+from peer.errors import TwinsAwayError
+from peer.gateway.options import Options
+from peer.identity import Identity
+from peer.modules.api import Module
+from peer.twins import Twin, TwinSource, open_source
+from proto.identity import tokens
+
+
+def open_twins(options: Options) -> TwinSource:
+    """Where twins are looked up; the caller closes it.
+
+    Raises:
+        UsageError: there is nothing there.
+    """
+    try:
+        return open_source(options.twins, options.substrate)
+    except (ValueError, TwinsAwayError) as error:
+        raise UsageError(f"--twins: {error}") from None
+
+
+def token_maker(identity: Identity, twin: Twin) -> Callable[[], str]:
+    """Makes tokens of the own twin's session without an id, which is the gateway's."""
+
+    def make() -> str:
+        return tokens.issue(identity.key, twin.id, None, int(time.time()))
+
+    return make
+
+
+def load_modules(options: Options) -> list[Module]:
+    """The modules that answer commands in the gateway's process.
+
+    Raises:
+        UsageError: one cannot be loaded.
+    """
+    if options.modules:
+        raise UsageError(f"--module {options.modules[0]}: there are no modules yet")
+    return []

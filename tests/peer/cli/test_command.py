@@ -1,0 +1,160 @@
+"""`rmb` itself: verbs, output and exit codes, without a relay."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from peer.cli import output
+from peer.cli.command import VERBS, build_parser, main
+from proto.identity import ss58
+from tests.support.identities import twin, twins_csv
+
+SEED = f"0x{twin(7).mini_secret.hex()}"  # TEST KEY
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("SECRET", "SECRET_FILE", "RELAY", "TWINS", "SUBSTRATE", "KEY_TYPE", "PROFILE"):
+        monkeypatch.delenv(f"RMB_{name}", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def csv_file(tmp_path: Path) -> str:
+    path = tmp_path / "twins.csv"
+    path.write_text(twins_csv([twin(7, "r1.example_r2.example"), twin(8)]))
+    return str(path)
+
+
+def test_keys_are_shown_and_the_secret_is_not(capsys: Captured) -> None:
+    assert main(["keys", "-m", SEED]) == 0
+    shown = capsys.readouterr().out
+    assert ss58.encode(twin(7).account) in shown
+    assert twin(7).encryption_key.public.hex() in shown
+    assert SEED not in shown
+
+
+def test_a_new_secret_has_the_keys_that_are_shown_with_it(tmp_path: Path, capsys: Captured) -> None:
+    for words in ("12", "24"):
+        assert main(["keys", "--new", "--words", words, "--json"]) == 0
+        made = json.loads(capsys.readouterr().out)
+        assert len(made["secret"].split()) == int(words)
+        assert main(["keys", "-m", made.pop("secret"), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == made
+
+
+def test_a_new_secret_goes_into_a_private_file(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "secret"
+    assert main(["keys", "--new", "--out", str(path), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text().strip() not in json.dumps(made)
+    assert main(["keys", "--secret-file", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["account"] == made["account"]
+    assert main(["keys", "--new", "--out", str(path)]) == 2
+    assert "File exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "who", ["7", ss58.encode(twin(7).account), f"0x{twin(7).account.hex()}", None]
+)
+def test_a_twin_is_found_by_id_account_or_own_key(
+    csv_file: str, capsys: Captured, who: str | None
+) -> None:
+    arguments = ["twin", "--twins", csv_file, "--json", *([who] if who else ["-m", SEED])]
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "id": 7,
+        "account": ss58.encode(twin(7).account),
+        "pk": f"0x{twin(7).encryption_key.public.hex()}",
+        "relays": ["r1.example", "r2.example"],
+    }
+
+
+def test_a_twin_for_people(csv_file: str, capsys: Captured) -> None:
+    assert main(["--twins", csv_file, "twin", "7"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["id", "7"]
+    assert lines[-1].split() == ["relays", "r1.example", "r2.example"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["twin", "9"], 1, "there is no twin 9"),
+        (["twin", "0"], 2, "ids are from 1 to 4294967295"),
+        (["twin", "seven"], 2, "neither an id nor an account"),
+        (["twin", "0x00"], 2, "an account has 0x and 64 digits"),
+        (["twin"], 2, "no secret: give --secret-file or --mnemonic"),
+        (["twin", "-m", f"0x{'01' * 32}"], 1, "no twin found with given key (account 5"),
+        (["keys", "--out", "x"], 2, "--out goes with --new"),
+        (["pong"], 2, "must be one of"),
+        ([], 2, "required: VERB"),
+        (["twin", "--jsn"], 2, "did you mean --json?"),
+    ],
+)
+def test_what_does_not_work_is_one_line(
+    csv_file: str, capsys: Captured, arguments: list[str], code: int, text: str
+) -> None:
+    assert main([*arguments, "--twins", csv_file] if arguments else []) == code
+    told = capsys.readouterr()
+    assert text in told.err and told.err.startswith("rmb: ") and told.err.count("\n") == 1
+    assert not told.out
+
+
+def test_programs_get_errors_as_json(csv_file: str, capsys: Captured) -> None:
+    assert main(["twin", "9", "--twins", csv_file, "--json"]) == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {
+        "error": {"kind": "NoTwinError", "message": "there is no twin 9"}
+    }
+    assert not told.err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb: str, capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([verb, "--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert "examples:" in text and f"rmb {verb}" in text
+
+
+def test_every_option_is_explained() -> None:
+    parser = build_parser()
+    for verb in (parser, *parser._subparsers._group_actions[0].choices.values()):  # type: ignore
+        for action in verb._actions:
+            assert action.help or action.choices, action.option_strings
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (200 * 1024**2, "200.0 MiB"),
+        (2**50, "1024.0 TiB"),
+    ],
+)
+def test_sizes_are_for_people(count: int, text: str) -> None:
+    assert output.size(count) == text
+
+
+def test_what_a_twin_sends_does_not_steer_the_terminal(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    output.show_payload(b"\x1b[2Jhi\n")
+    output.show_payload(b'{"a": [1, 2]}')
+    output.show_payload(b"\xff\xfe")
+    assert capsys.readouterr().out == (
+        '?[2Jhi\n\n{\n  "a": [\n    1,\n    2\n  ]\n}\n'
+        "2 bytes that are no text; send the output to a file to have them\n"
+    )
