@@ -65,18 +65,17 @@ class Letter:
     tries: tuple[Try, ...] = ()
 
 
-def dead(client: Redis, before: str = "+") -> list[Letter]:
-    """Dead letters, the newest first.
+def dead(client: Redis) -> list[Letter]:
+    """The latest dead letters, the newest first.
 
     Args:
         client: replies as bytes.
-        before: id of the last letter of the page before; `+` for the first page.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
     """
     letters: list[Letter] = []
-    size_bytes, end = 0, before if before == "+" else f"({before}"
+    size_bytes, end = 0, "+"
     while len(letters) < MAX_SHOWN and size_bytes < PAGE_BYTES:
         found: Any = client.xrevrange(keys.DEAD_LETTERS, max=end, count=1)
         if not found:
