@@ -103,3 +103,7 @@ def _tell(error: Exception, as_json: bool) -> None:
         print(json.dumps({"error": told}))
     else:
         print(f"rmb: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from relay.demo import profiles
 from relay.server import embedded, open_files
 from relay.server.child import ChildSpec, child_environment, module_command
 from relay.server.cli import CONFIG_MODULE, USAGE_ERROR, Settled
@@ -120,7 +121,7 @@ class Run:
                     runtime = data_dir / RUNTIME_FILE
                     embedded.write_private(runtime, summary.runtime())
                     cleanup.callback(runtime.unlink, missing_ok=True)
-                    print(summary.next_steps(), flush=True)
+                    print(summary.next_steps(self._peer_command(summary)), flush=True)
                 if self._config.celery.embedded:
                     await self._start_background()
             await self._supervisor.stopped()
@@ -128,6 +129,12 @@ class Run:
             # From now on nobody accepts: clients go elsewhere instead of waiting in the backlog.
             self._close_listeners()
         return 0
+
+    def _peer_command(self, summary: Summary) -> str:
+        if self._config.twins.source != "registry":
+            return ""  # its demo twins are not those that count
+        written = profiles.write(self._config.data_dir, summary.runtime())
+        return profiles.command(written[0]) if written else ""
 
     def _open_listeners(self) -> None:
         for text, opened in (

@@ -53,8 +53,12 @@ class Summary:
         lines += [f"WARNING   {warning}" for warning in self.prepared["warnings"]]
         return "\n".join(lines)
 
-    def next_steps(self) -> str:
-        """What somebody who sees it for the first time can do."""
+    def next_steps(self, peer_command: str = "") -> str:
+        """What somebody who sees it for the first time can do.
+
+        Args:
+            peer_command: lets a demo twin use this relay; empty: none can.
+        """
         admin = client_url(self.admin[0], "http") if self.admin else ""
         lines = ["", f"relay           {self._relay_url()}"]
         if admin:
@@ -62,7 +66,10 @@ class Summary:
         if admin and self.prepared["password"]:
             user, password = self.prepared["operator"], self.prepared["password"]
             lines.append(f"sign in as      {user}, password {password} (shown only this once)")
-        lines += ["try             make demo   (in another terminal)", "stop            Ctrl-C", ""]
+        lines.append("try             make demo   (in another terminal)")
+        if peer_command:
+            lines.append(f"try a peer      {peer_command}")
+        lines += ["stop            Ctrl-C", ""]
         return "\n".join(lines)
 
     def runtime(self) -> dict[str, Any]:

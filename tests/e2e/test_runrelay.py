@@ -45,6 +45,7 @@ async def test_an_embedded_start_needs_nothing_and_leaves_nothing(start: Any) ->
         "limits    none per twin, capacity 500000 sessions",
         "limit of open files",
         "make demo",
+        "rmb ping -p data/alice.toml",
     ):
         assert fact in output
     assert re.search(r"sign in as +operator, password \S{20}", output)
@@ -60,7 +61,7 @@ async def test_secrets_are_private_and_outlive_a_restart(start: Any) -> None:
     relay = await start(*arguments).ready()
     assert relay.data_dir.stat().st_mode & 0o777 == 0o700
     secrets = {}
-    for name in ("secret_key", "demo-twins.json"):
+    for name in ("secret_key", "demo-twins.json", "alice.toml"):
         path = relay.data_dir / name
         assert path.stat().st_mode & 0o777 == 0o600
         secrets[name] = path.read_text()
