@@ -18,8 +18,10 @@ from urllib.parse import urlsplit
 from peer import arguments
 from peer.arguments import Parser, UsageError
 from peer.identity import Identity
+from peer.modules.files_options import add_upload_options, limits_of
 from proto.chain import relays as relay_texts
 from proto.chain.errors import ChainFormatError
+from proto.files.bounds import UploadLimits
 
 DEFAULT_REDIS: Final = "redis://localhost:6379"
 REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
@@ -66,6 +68,8 @@ class Options:
     """File or URL of the twins; None: the chain."""
     redis_url: str
     uploads: Path | None
+    """Where files of other twins go; None: none are taken."""
+    upload_limits: UploadLimits
     modules: tuple[str, ...]
     update: bool
     """The own twin on the chain may be changed to what the options say."""
@@ -94,6 +98,7 @@ def build_parser() -> Parser:
     _add_identity(parser.add_argument_group("who it is"))
     _add_places(parser.add_argument_group("whom it talks to"))
     _add_work(parser.add_argument_group("what it does"))
+    add_upload_options(parser)
     return parser
 
 
@@ -118,6 +123,7 @@ def parse(argv: Sequence[str]) -> Options:
         twins=twins,
         redis_url=_redis(found.redis),
         uploads=_folder(found.uploads),
+        upload_limits=_upload_limits(found),
         modules=tuple(found.module or ()),
         update=not found.no_update and twins is None,
         debug=found.debug,
@@ -247,6 +253,13 @@ def _redis(url: str) -> str:
     if not (parts.path if parts.scheme == "unix" else parts.hostname):
         raise UsageError(f"--redis: {'no path' if parts.scheme == 'unix' else 'no host'} in it")
     return url
+
+
+def _upload_limits(found: argparse.Namespace) -> UploadLimits:
+    try:
+        return limits_of(found)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _folder(text: str | None) -> Path | None:

@@ -9,7 +9,10 @@ from peer.arguments import UsageError
 from peer.errors import TwinsAwayError
 from peer.gateway.options import Options
 from peer.identity import Identity
-from peer.modules.api import Module
+from peer.modules.api import Module, Modules
+from peer.modules.files import Uploads
+from peer.modules.loading import ModuleError, load
+from peer.modules.version import version_module
 from peer.twins import Twin, TwinSource, open_source
 from proto.identity import tokens
 
@@ -36,11 +39,15 @@ def token_maker(identity: Identity, twin: Twin) -> Callable[[], str]:
 
 
 def load_modules(options: Options) -> list[Module]:
-    """The modules that answer commands in the gateway's process.
+    """The modules that answer commands in the gateway's process: its own, then those of users.
 
     Raises:
-        UsageError: one cannot be loaded.
+        UsageError: one cannot be loaded, or has a prefix that another one has.
     """
-    if options.modules:
-        raise UsageError(f"--module {options.modules[0]}: there are no modules yet")
-    return []
+    own = [version_module(), Uploads(options.uploads, options.upload_limits)]
+    try:
+        modules = own + load(options.modules)
+        Modules.of(*modules)
+    except (ModuleError, ValueError) as error:
+        raise UsageError(str(error)) from None
+    return modules

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from peer.errors import PeerError
 from proto.files.records import Record, RecordError, encode_record, parse_record
 
 INCOMING: Final = ".incoming"
@@ -38,7 +39,7 @@ _FILE_MODE: Final = 0o640
 _FOLDER_MODE: Final = 0o750
 
 
-class FolderError(Exception):
+class FolderError(PeerError):
     """The folder can't be used; the text says why."""
 
 

@@ -1,0 +1,123 @@
+"""A running gateway: everything is opened here, in order, and closed in the reverse one.
+
+    twins -> own twin (`startup`) -> modules -> Gateway (queues, links) -> metrics
+
+SIGTERM and SIGINT end it, also in the middle of the start. What was taken from a queue and not yet
+sent is in Redis, and taken up by the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from peer.gateway import metrics, startup
+from peer.gateway.app import COUNTERS, GAUGES, Gateway
+from peer.gateway.options import Options
+from peer.gateway.parts import load_modules, open_twins, token_maker
+from peer.identity import Identity
+from peer.link import Link
+from peer.links import Links
+from peer.twins import Twin, TwinCache, TwinSource
+from proto.identity import ss58
+
+logger = logging.getLogger("rmb-peer")
+
+_T = TypeVar("_T")
+
+STOP_S: Final = 15.0
+"""How long the gateway may take to end. What is in hand is in Redis anyhow."""
+
+
+async def run(options: Options) -> int:
+    """Start, and serve until the process is told to stop; returns the exit code.
+
+    Raises:
+        UsageError: something the options name cannot be used.
+        StartError: it cannot start.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    identity = options.identity
+    assert identity is not None, "the options of a run have one"
+    async with contextlib.AsyncExitStack() as opened:
+        source = open_twins(options)
+        twins = TwinCache(source)
+        opened.push_async_callback(twins.aclose)
+        twin = await _unless(stop, _own_twin(options, identity, source))
+        if twin is None:
+            return 0
+        twins.put(twin)
+        gateway = _gateway(options, identity, twin, twins)
+        if options.metrics_listen is not None:
+            url = opened.enter_context(_metrics(options.metrics_listen, gateway))
+            logger.info("metrics: %s", url)
+        await _serve(gateway, stop)
+    logger.info("stopped")
+    return 0
+
+
+async def _own_twin(options: Options, identity: Identity, source: TwinSource) -> Twin:
+    twin = await startup.own_twin(identity, source)
+    wrong = startup.differences(twin, identity, options.domains)
+    if wrong and options.update:
+        twin = await startup.update(twin, identity, options.domains, source, options.substrate)
+    elif wrong:
+        for difference in wrong:
+            logger.warning("twin %d lists %s", twin.id, difference)
+    logger.info("twin: %d, account %s", twin.id, ss58.encode(twin.account))
+    return twin
+
+
+def _gateway(options: Options, identity: Identity, twin: Twin, twins: TwinCache) -> Gateway:
+    token = token_maker(identity, twin)
+
+    def make_links(on_message: Callable[[bytes], None], on_change: Callable[[Link], None]) -> Links:
+        return Links(options.relays, token, on_message, on_change)
+
+    modules = load_modules(options)
+    return Gateway(identity, twin, twins, make_links, options.redis_url, modules)
+
+
+def _metrics(address: tuple[str, int], gateway: Gateway) -> contextlib.AbstractContextManager[str]:
+    def read() -> metrics.Figures:
+        relays = tuple(
+            metrics.RelayFigures(link.url, link.connected, link.sessions)
+            for link in gateway.links.links
+        )
+        return metrics.Figures(dict(gateway.counters), gateway.gauges(), relays)
+
+    return metrics.serving(address, read, {**COUNTERS, **GAUGES})
+
+
+async def _serve(gateway: Gateway, stop: asyncio.Event) -> None:
+    """Run it; one that does not end in time after the signal, as its Redis is away, is left."""
+    running, stopping = asyncio.create_task(gateway.run(stop)), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        _, late = await asyncio.wait({running}, timeout=STOP_S)
+        if late:
+            logger.warning("not everything could be ended within %.0f s", STOP_S)
+        else:
+            running.result()
+    finally:
+        running.cancel()
+        stopping.cancel()
+        await asyncio.gather(running, stopping, return_exceptions=True)
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
+    """What some work gives; None when the process was told to stop before."""
+    doing, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return doing.result() if doing.done() else None
+    finally:
+        doing.cancel()
+        stopping.cancel()
+        await asyncio.gather(doing, stopping, return_exceptions=True)
