@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import uuid
 from typing import Any, Final
 
 import hiredis
 
 from relay.federation import scripts
+from relay.ops.lease import new_token
 from relay.queues import keys
 from relay.queues.pipe import LinkLost, RedisPipe
 
@@ -41,7 +41,7 @@ class Lease:
         self._doubtful_up_to: tuple[int, int] | None = None  # everything, as the one before died
         self._pipe = pipe
         self._shard = shard
-        self._token = uuid.uuid4().hex
+        self._token = new_token()
         self._until = 0.0
         self._renewal: asyncio.Task[None] | None = None
 

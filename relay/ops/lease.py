@@ -3,6 +3,9 @@
 The holder writes a token of its own into a key that lives for seconds, and renews it. Who was
 stopped, killed or cut off from Redis does not renew; the key ends, and the next one takes it. The
 holder counts from before each renewal by its own clock, and gives up earlier than Redis does.
+
+Who starts a process anew can name it and its predecessors alike (`be`): the successor of one that
+was killed need not wait for its leases then, as nobody else's tokens begin with that name.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +28,36 @@ MARGIN_S: Final = 2.0
 
 _RENEW: Final = (Path(__file__).parent / "lua" / "lease_renew.lua").read_text()
 _RELEASE: Final = (Path(__file__).parent / "lua" / "lease_release.lua").read_text()
+_FREE: Final = (Path(__file__).parent / "lua" / "lease_free.lua").read_text()
+
+_SEPARATOR: Final = "/"
+_holder = ""
+
+
+def be(holder: str) -> None:
+    """Say who takes leases in this process; nobody else may live who says the same."""
+    global _holder
+    _holder = holder
+
+
+def new_token() -> str:
+    """A token that nobody else has."""
+    return f"{_holder}{_SEPARATOR}{secrets.token_hex(8)}"
+
+
+def free_former(client: Redis, leases: Iterable[str]) -> int:
+    """Free what this process's predecessor held; call it before any lease is taken.
+
+    Returns:
+        How many of the leases were.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    keys = list(leases)
+    if not _holder or not keys:
+        return 0
+    return int(client.eval(_FREE, len(keys), *keys, f"{_holder}{_SEPARATOR}"))
 
 
 class Lease:
@@ -37,7 +70,7 @@ class Lease:
     def __init__(
         self, client: Redis, key: str, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.token = secrets.token_hex(8)
+        self.token = new_token()
         self._client = client
         self._key = key
         self._clock = clock

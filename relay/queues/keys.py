@@ -94,6 +94,11 @@ def lease(shard: int) -> str:
     return f"federation:lease:{shard}"
 
 
+def leases() -> list[str]:
+    """All that background work takes, of the shards and of the chain."""
+    return [*map(lease, range(OUTBOX_SHARDS)), CHAIN_LEASE, CHAIN_IMPORT_LEASE]
+
+
 def left(shard: int) -> str:
     """The string in which a shard's drainer leaves word for the next one."""
     return f"federation:left:{shard}"

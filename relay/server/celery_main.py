@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--queues", required=True, help="separated by commas")
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--holder", default="", help="name of this child and its predecessors")
     parser.add_argument("--beat", action="store_true", help="run the schedule as well")
     parser.add_argument("--lifeline-fd", type=int, required=True)
     parser.add_argument("--ready-fd", type=int, required=True)
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # It warns of root because pickled tasks would run as root; ours are JSON and nothing else.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     django.setup()
+    _free_leases(options.holder)
     app = importlib.import_module(APPLICATION).app
     ready_fd = options.ready_fd
 
@@ -73,6 +75,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         threading.Thread(target=_run_schedule, args=(app,), name="schedule", daemon=True).start()
     worker.start()
     return int(worker.exitcode or 0)
+
+
+def _free_leases(holder: str) -> None:
+    """Frees what the child before this one held, which has ended."""
+    from redis.exceptions import RedisError
+
+    from relay.ops import lease
+    from relay.ops.redis_client import client
+    from relay.queues import keys
+
+    lease.be(holder)
+    try:
+        freed = lease.free_former(client(), keys.leases())
+    except RedisError as error:
+        logger.debug("leases of a former child not freed: %s", error)  # they run out
+    else:
+        if freed:
+            logger.info("the child before this one held %d leases", freed)
 
 
 def _run_schedule(app: Any) -> None:

@@ -16,6 +16,7 @@ import importlib
 import json
 import logging.config
 import os
+import secrets
 import socket
 import sys
 import time
@@ -233,11 +234,16 @@ class Run:
         await asyncio.gather(*starting)
 
     async def _start_background(self) -> None:
+        holder = secrets.token_hex(8)
+
         def celery(queues: str, threads: int, *more: str) -> ChildSpec:
             return ChildSpec(
                 name=f"Celery ({queues})",
                 module=CELERY_MODULE,
-                arguments=("--queues", queues, "--threads", str(threads), *more),
+                arguments=(
+                    *("--queues", queues, "--threads", str(threads)),
+                    *("--holder", f"{holder}/{queues}", *more),
+                ),
                 inherited_fds=self._held_fds,
                 stop_grace_s=STOP_MARGIN_S,
                 vital=False,

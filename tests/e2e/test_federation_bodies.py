@@ -76,17 +76,11 @@ async def test_a_slow_body_503_and_closed(relay: RelayProcess, trickles: bool) -
     async with bystanders(relay), tcp(relay.port) as (reader, writer):
         start = time.monotonic()
         writer.write(CHUNKED)
-
-        async def trickle() -> None:
-            while trickles:
+        answering = asyncio.create_task(read_answer(reader, timeout_s=20))
+        while not (await asyncio.wait({answering}, timeout=0.5))[0]:
+            if trickles:
                 writer.write(chunk(b"x"))
-                await asyncio.sleep(0.5)
-
-        trickling = asyncio.create_task(trickle())
-        try:
-            answer = await read_answer(reader, timeout_s=20)
-        finally:
-            trickling.cancel()
+        answer = await answering
         assert (answer.status, answer.body) == (503, b"body came too slowly")
         assert 9 < time.monotonic() - start < 15
         assert await asyncio.wait_for(reader.read(), 10) == b""
@@ -133,7 +127,13 @@ async def test_what_waits_to_be_decided_has_one_budget(start_server, start_relay
     server = start_server()
     relay = start_relay(server, settings={"relay.partial_bytes": str(MIB)})
     (one,) = fresh_twins(1)
-    sent = [signed(FAR, (one.id, None), bytes(600_000)) for _ in range(2)]
+    # Together one byte more than the budget when they are complete, and never before: whichever is
+    # the later one is refused after it was read.
+    large = signed(FAR, (one.id, None), bytes(MIB - 60_000))
+    room = MIB - large.ByteSize()
+    rest = signed(FAR, (one.id, None), bytes(room)).ByteSize() - room
+    sent = [large, signed(FAR, (one.id, None), bytes(room + 1 - rest))]
+    assert sum(envelope.ByteSize() for envelope in sent) == MIB + 1
     async with federation(relay.port) as first, federation(relay.port) as second:
         assert (await first.post(signed(FAR, (one.id, None)))).status == 202
         server.pause()
@@ -142,9 +142,7 @@ async def test_what_waits_to_be_decided_has_one_budget(start_server, start_relay
                 asyncio.create_task(each.post(body))
                 for each, body in zip((first, second), sent, strict=True)
             ]
-            refused, (waiting,) = await asyncio.wait(
-                answers, timeout=10, return_when=asyncio.FIRST_COMPLETED
-            )
+            refused, (waiting,) = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
             (answer,) = (task.result() for task in refused)
             assert (answer.status, answer.body) == (503, b"too many bodies at once")
         finally:

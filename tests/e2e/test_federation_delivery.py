@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 from proto.federation import batch
@@ -182,8 +181,8 @@ async def test_operators_decisions_reach_who_delivers(trio: Trio, world: World) 
     """A reset ends a back-off; what is paused waits and goes on when it is resumed."""
     (port,) = world.partner_ports()
     domain = f"127.0.0.1:{port}"
-    (one,), (two,) = world.twins("a", 1), world.twins(domain, 1)
-    a = trio["a"]
+    (one,), (two,), (three,) = world.twins("a", 1), world.twins(domain, 1), world.twins("c", 1)
+    a, c = trio["a"], trio["c"]
     async with signing_session(a.url, one) as here:
         await here.request((two.id, None), b"while it is away")
         await eventually(
@@ -195,10 +194,9 @@ async def test_operators_decisions_reach_who_delivers(trio: Trio, world: World) 
             await eventually(lambda: other.payloads() == [b"while it is away"])
             assert time.monotonic() - began < 2.5, "the back-off ended by itself"
             a.decide(domain, "paused")
-            await asyncio.sleep(2.5)  # drainers look each second
+            await a.noticed(here, (three.id, None), c.domain)
             await here.request((two.id, None), b"while it is paused")
-            await here.barrier()
-            await asyncio.sleep(0.5)
+            await a.noticed(here, (three.id, None), c.domain)  # what would leave has left
             assert a.held_for(domain) == 1
             a.decide(domain, "")
             await eventually(lambda: other.payloads()[1:] == [b"while it is paused"])

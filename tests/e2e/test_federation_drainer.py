@@ -25,6 +25,7 @@ from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import eventually, run_command
 
 TWIN = 5001
+HOLDER = "test"
 ASKER = 1001
 
 
@@ -73,7 +74,10 @@ def worker(start_server: Callable[..., RedisServer], data_dir: Path) -> Any:
             "RMB_FEDERATION__SCHEME": "http",
             "RMB_FEDERATION__ALLOW_PRIVATE": "true",
         }
-        arguments = ("--queues", "federation,default", "--threads", "8", "--beat")
+        arguments = (
+            *("--queues", "federation,default", "--threads", "8"),
+            *("--holder", HOLDER, "--beat"),
+        )
         spec = ChildSpec(
             "Celery",
             "relay.server.celery_main",
@@ -167,7 +171,7 @@ async def test_a_killed_worker_loses_and_doubles_nothing(
                     await eventually(partial(came, other, requests))
                     os.kill(pid, signal.SIGKILL)
                     other.gate.set()
-            # The lease of the dead one has to run out; the supervisor and the schedule do the rest.
+            # The supervisor and the schedule do the rest.
             await eventually(lambda: len(set(other.uids)) == sent + 1, 60.0)
             for shard in {twin % keys.OUTBOX_SHARDS for twin in twins}:
                 await settled(server, shard)
@@ -176,6 +180,26 @@ async def test_a_killed_worker_loses_and_doubles_nothing(
         for twin in twins:
             got = [int(e.uid) for e in other.taken[1:] if e.destination.twin == twin]
             assert got == sorted(set(got)), "in order, and each once by its id"
+
+
+async def test_the_lease_of_a_killed_worker_is_not_waited_for(worker: Any, data_dir: Path) -> None:
+    """Its successor knows that it is dead, and what somebody else holds it leaves alone."""
+    server: RedisServer = worker.server
+    mine, others = keys.lease(TWIN % keys.OUTBOX_SHARDS), keys.lease((TWIN + 1) % 8)
+    async with partner() as other:
+        add_twins(data_dir, [TWIN, TWIN + 1], other.domain)
+        put(server, TWIN, other.domain, "first")
+        async with worker():
+            await eventually(lambda: other.uids == ["first"], 30.0)
+            token = server.run("GET", mine)
+            assert token.startswith(HOLDER.encode() + b"/")
+            os.kill(worker_pid(), signal.SIGKILL)
+            for lease, value in ((mine, token), (others, b"somebody/else")):
+                server.run("SET", lease, value, "EX", 600)
+                put(server, TWIN + (lease == others), other.domain, f"held by {value.decode()}")
+            await eventually(lambda: len(other.uids) == 2, 60.0)
+            assert other.uids[1] == f"held by {token.decode()}"
+            assert server.run("GET", others) == b"somebody/else"
 
 
 async def test_redis_and_with_it_the_broker_restarts(worker: Any, data_dir: Path) -> None:

@@ -21,11 +21,13 @@ import psutil
 
 from relay.federation import outbox
 from relay.queues import keys
+from tests.support.envelopes import SessionKey
 from tests.support.federation_client import decide
 from tests.support.identities import Twin, twin, twins_csv
 from tests.support.load import Load, load
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import RelayProcess, eventually, make_data_folder
+from tests.support.rmb_client import RmbClient
 from tests.support.waiting import wait_until
 
 FIRST_TWIN = 5001
@@ -218,6 +220,25 @@ class FederatedRelay(RelayProcess):
     def decide(self, domain: str, flags: str) -> None:
         """What an operator decides about another relay: `paused`, `trusted`, or nothing."""
         decide(self.store, domain, flags)
+
+    async def noticed(self, client: RmbClient, there: SessionKey, domain: str) -> None:
+        """Wait until those who deliver know what was decided before.
+
+        They look once a second, after they have written what they counted: when the second of two
+        messages to another relay is counted, they have looked since the first one was.
+
+        Args:
+            client: a session of this relay.
+            there: a session of a twin that lists `domain`, of which nothing was decided.
+        """
+
+        def taken() -> int:
+            return int(self.store.run("HGET", keys.FEDERATION_COUNTERS, f"success|{domain}") or 0)
+
+        for _ in range(2):
+            before = taken()
+            await client.request(there, b"are you there?")
+            await eventually(lambda before=before: taken() > before)
 
     def reset_partners(self) -> None:
         """End every back-off and forget failures, as the operator's action does."""

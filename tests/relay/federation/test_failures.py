@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import statistics
 import time
 from pathlib import Path
 
@@ -169,20 +170,28 @@ async def test_a_dead_relay_does_not_slow_a_live_one(out: Outgoing) -> None:
         stuck = [out.twin(8 * number, dead.domain) for number in range(1, 101)]
         fast = out.twin(8 * 200, live.domain)
         await opened(out, live, fast, 0)
+        alone = await latencies_s(out, live, fast)
         for number in range(6000):
             out.put(stuck[number % 100], f"d{number}")
         # They were put in without letting the drainer read: one of the shard has to wait for that.
         out.put(fast, "after them")
-        await eventually(lambda: len(live.taken) == 2)
-        latencies = []
-        for number in range(100):
-            started = time.monotonic()
-            out.put(fast, f"{number}")
-            await eventually(lambda number=number: len(live.taken) == number + 3)
-            latencies.append(time.monotonic() - started)
-        latencies.sort()
-        assert latencies[50] < 0.03 and latencies[-1] < 0.5, latencies[-5:]
+        await eventually(lambda: live.uids[-1] == "after them")
+        beside = await latencies_s(out, live, fast)
+        # As much as the machine may do meanwhile; to wait for the dead one would be 3 s each.
+        assert statistics.median(beside) < 2 * statistics.median(alone) + 0.02
+        assert max(beside) < out.options.timeout_s / 2
         assert not dead.taken
+
+
+async def latencies_s(out: Outgoing, other: PartnerServer, twin: int) -> list[float]:
+    """How long messages take that go one at a time."""
+    found = []
+    for _ in range(100):
+        started, taken = time.monotonic(), len(other.taken)
+        out.put(twin)
+        await eventually(lambda taken=taken: len(other.taken) > taken)
+        found.append(time.monotonic() - started)
+    return found
 
 
 async def test_a_backlog_is_drained_in_order_when_the_relay_is_back(out: Outgoing) -> None:

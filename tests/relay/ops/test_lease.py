@@ -52,6 +52,21 @@ def test_a_renewal_prolongs_it_unless_somebody_else_has_it(valkey: RedisServer) 
         assert not lease.renew(), "what ended is not taken again in passing"
 
 
+def test_a_successor_frees_what_its_predecessor_held(
+    any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{KEY}:{number}" for number in range(4)]
+    with any_redis.client() as client:
+        assert lease_module.free_former(client, names) == 0, "who has no name has no predecessor"
+        for name, holder in zip(names, ("one", "one", "one more", ""), strict=True):
+            monkeypatch.setattr(lease_module, "_holder", holder)
+            assert Lease(client, name).take()
+        lease_module.be("one")
+        assert lease_module.free_former(client, names) == 2
+        assert [client.exists(name) for name in names] == [0, 0, 1, 1]
+        assert lease_module.free_former(client, []) == 0
+
+
 def test_without_redis_it_lasts_to_its_end(tmp_path: Path) -> None:
     clock = Clock()
     server = start_valkey(tmp_path)

@@ -10,7 +10,6 @@ import argparse
 import os
 import signal
 import sys
-import threading
 
 from relay.server.lifeline import tell_ready, watch_parent
 
@@ -29,8 +28,9 @@ def main() -> int:
         with open(options.file, "a") as file:
             file.write(f"{options.name} {what} {os.getpid()}\n")
 
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: options.act != "stubborn" and stop.set())
+    # Waited for, not handled: a handler that sets what the main thread is about to wait for may
+    # find its lock taken, by the very thread it runs in.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     watch_parent(options.lifeline_fd, grace_s=0.2)
     if options.act == "fail":
         tell("failed")
@@ -38,8 +38,9 @@ def main() -> int:
     tell("started")
     if options.act != "silent":
         tell_ready(options.ready_fd)
-    while not stop.wait(1):
-        pass
+    signal.sigwait([signal.SIGTERM])
+    while options.act == "stubborn":
+        signal.pause()
     tell("stopped")
     return 0
 
