@@ -308,8 +308,13 @@ class Inbound:
     def _count(self, answer: Answer, arrival: Arrival | None) -> None:
         """What is refused for good ends here; the rest comes again or goes elsewhere."""
         self._answers[answer.status, answer.reason] += 1
-        if answer.final and isinstance(answer.reason, MessageReason):
-            self._worker.drop(None, arrival.envelope if arrival else None, answer.reason)
+        if not answer.final or answer.reason is None:
+            return
+        envelope = arrival.envelope if arrival else None
+        if isinstance(answer.reason, MessageReason):
+            self._worker.drop(None, envelope, answer.reason)
+        else:
+            self._worker.recorder.dropped(None, envelope, answer.reason)
 
 
 def _arrival(body: bytes, delivery: bytes, partner: Partner) -> Arrival:

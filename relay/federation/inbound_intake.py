@@ -412,6 +412,8 @@ class Intake:
                         destination, arrival.payload, arrival, arrival.envelope
                     )
                     stored.setdefault(batch, []).append(arrival)
+                    if worker.recording:
+                        worker.recorder.accepted(arrival, arrival.envelope, len(arrival.payload))
             if held_back is not None and arrival.answer is not None and arrival.answer.temporary:
                 held_back.add(twin)
         for batch, members in stored.items():

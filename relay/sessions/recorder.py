@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proto.rmb.reasons import MessageReason, SessionReason
+from proto.rmb.reasons import SessionReason
 
 if TYPE_CHECKING:
+    from proto.federation.answers import Reason
     from proto.rmb.types_pb2 import Envelope
     from relay.queues.batch import Origin
     from relay.queues.destination import Destination
@@ -29,8 +30,9 @@ class Recorder:
     def closed(self, session: Session, reason: SessionReason) -> None:
         """A connection is over."""
 
-    def accepted(self, sender: Sender, envelope: Envelope, size_bytes: int) -> None:
-        """A message passed the checks and is on its way into a queue or the outbox."""
+    def accepted(self, sender: Origin, envelope: Envelope, size_bytes: int) -> None:
+        """A message of a session here, or of another relay, passed the checks and is on its way
+        into a queue or the outbox."""
 
     def queued(
         self, destination: Destination, sender: Origin | None, envelope: Envelope, entry_id: bytes
@@ -45,8 +47,7 @@ class Recorder:
     def federated(self, sender: Sender | None, envelope: Envelope) -> None:
         """A message is committed to the outbox for another relay."""
 
-    def dropped(
-        self, sender: Sender | None, envelope: Envelope | None, reason: MessageReason
-    ) -> None:
+    def dropped(self, sender: Sender | None, envelope: Envelope | None, reason: Reason) -> None:
         """A message ends undelivered. Without an envelope it did not parse, or was not looked at
-        (old entries that left a full queue, or one nobody fetched in time: told once for each)."""
+        (old entries that left a full queue, or one nobody fetched in time: told once for each).
+        One of another relay that is to come again has not ended."""

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from proto.federation.answers import InboundReason
 from proto.rmb.reasons import MessageReason, SessionReason
+from relay.federation.inbound import Inbound
+from relay.federation.inbound_partners import Partner
 from relay.queues.batch import QueuePolicy
+from rmbsite.config import load
 from tests.model.marks import ABANDONED
-from tests.support.sim.world import GUEST_TWIN, UNKNOWN_TWIN, Twin, World
+from tests.support.sim.world import DOMAIN, GUEST_TWIN, UNKNOWN_TWIN, Twin, World
 
 pytestmark = ABANDONED
 
@@ -58,6 +62,44 @@ def test_a_refused_message_is_not_accepted(world: World) -> None:
     sender = world.connect_live(world.workers[0], A)
     uid = _sent(world, sender, (UNKNOWN_TWIN, None))
     assert _told(world, uid) == [("dropped", MessageReason.UNKNOWN_TWIN)]
+
+
+def test_a_message_of_another_relay(world: World) -> None:
+    taken = _brought(world, B, trusted=True)
+    assert [what for what, *_ in _told(world, taken)] == ["accepted", "queued"]
+    unsigned = _brought(world, B, trusted=False)
+    assert _told(world, unsigned) == [("dropped", MessageReason.BAD_SIGNATURE)]
+    unknown = _brought(world, B, trusted=True, source=UNKNOWN_TWIN)
+    assert _told(world, unknown) == [("dropped", InboundReason.UNKNOWN_SOURCE)]
+
+
+def _brought(
+    world: World, to: tuple[int, str | None], *, trusted: bool, source: int = GUEST_TWIN
+) -> str:
+    """Has the first worker take a message by its federation endpoint."""
+    process = world.workers[0]
+    envelope = world.envelope((source, None), to, 10)
+    body = envelope.SerializeToString()
+
+    async def post() -> None:
+        assert process.worker is not None
+        config = load({"relay.domains": DOMAIN, "federation.verify_processes": "0"}, environ={})
+        inbound = Inbound(process.worker, config)
+        partner = Partner("", trusted, False, False)
+        inbound._partners.identify = lambda address, domain: partner  # type: ignore[method-assign]
+        process.worker.upkeep.control.known = True
+
+        async def receive() -> dict[str, object]:
+            return {"type": "http.request", "body": body}
+
+        async def send(event: dict[str, object]) -> None:
+            pass
+
+        await inbound.serve({"path": "/", "headers": []}, receive, send)
+
+    process.loop.call_soon(lambda: process.loop.create_task(post()))
+    world.run_for(0.5)
+    return envelope.uid
 
 
 def test_a_session(world: World) -> None:
