@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from proto.federation.delivery import Setbacks
@@ -22,7 +23,10 @@ from relay.queues import keys, resp
 from relay.queues.pipe import RedisPipe
 
 MAX_PARTNERS: Final = 10_000
-"""Kept in memory; twins name their relays freely."""
+"""Kept in memory; twins name their relays freely. With more of them the one that was not used for
+the longest time is read from Redis when it is used again; those in use are kept beyond it."""
+LOOKED_AT: Final = 32
+"""Relays looked at for one to forget."""
 LATENCY_WEIGHT: Final = 0.1
 """Of a new delivery in the moving average."""
 MAX_ERROR_CHARS: Final = 120
@@ -36,7 +40,7 @@ class Partner:
         batch: it takes the batch form.
         paused: an operator wants nothing sent.
         blocked: an operator wants nothing to do with it.
-        loaded: its state was read.
+        loaded: its state was read; not any more once it is forgotten.
     """
 
     __slots__ = (
@@ -66,8 +70,8 @@ class Partner:
 
     @property
     def open(self) -> bool:
-        """Nothing is known that speaks against it."""
-        return not (self.setbacks.failures or self.paused or self.blocked)
+        """It is known, and nothing that speaks against it."""
+        return self.loaded and not (self.setbacks.failures or self.paused or self.blocked)
 
     def retry_at(self) -> float:
         """When it may be tried again."""
@@ -84,6 +88,7 @@ class Partners:
         random: Callable[[], float],
         batch: bool,
         tally: Tally,
+        forget: Callable[[Partner], bool],
     ) -> None:
         """
         Args:
@@ -92,23 +97,35 @@ class Partners:
             random: a number from 0 up to 1.
             batch: use the batch form where it is offered.
             tally: counts what relays answered.
+            forget: a relay is about to be forgotten; whether it is not in use.
         """
         self._pipe = pipe
         self._clock = clock
         self._random = random
         self._use_batch = batch
+        self._forget = forget
         self._partners: dict[str, Partner] = {}
         self._version: Any = None
         self._tally = tally
 
     def get(self, domain: str) -> Partner:
         """The relay of that domain; see that it is `loaded` before it is used."""
-        partner = self._partners.get(domain)
+        partner = self._partners.pop(domain, None)
         if partner is None:
             if len(self._partners) >= MAX_PARTNERS:
-                del self._partners[next(iter(self._partners))]
-            partner = self._partners[domain] = Partner(domain)
+                self._make_room()
+            partner = Partner(domain)
+        self._partners[domain] = partner  # in the order of their use
         return partner
+
+    def _make_room(self) -> None:
+        for partner in list(islice(self._partners.values(), LOOKED_AT)):
+            del self._partners[partner.domain]
+            if partner.loaded and self._forget(partner):  # else somebody waits for its state
+                self._flush(partner)
+                partner.loaded = False  # lanes that used it last ask anew
+                return
+            self._partners[partner.domain] = partner
 
     async def load(self, partners: Iterable[Partner]) -> None:
         """Reads what Redis knows. Without an answer they count as new."""
@@ -191,16 +208,19 @@ class Partners:
     def flush(self) -> None:
         """Writes what went well since the last time."""
         for partner in self._partners.values():
-            if not partner.changed:
-                continue
-            partner.changed = False
-            name = keys.partner(partner.domain)
-            self._send("SADD", keys.PARTNERS, partner.domain)
-            if partner.accepted:
-                self._send("HINCRBY", name, "sent", partner.accepted)
-                success_at, latency = f"{partner.success_at:.3f}", f"{partner.latency_ms:.2f}"
-                self._send("HSET", name, "last_success", success_at, "latency_ms", latency)
-            partner.accepted = 0
+            self._flush(partner)
+
+    def _flush(self, partner: Partner) -> None:
+        if not partner.changed:
+            return
+        partner.changed = False
+        name = keys.partner(partner.domain)
+        self._send("SADD", keys.PARTNERS, partner.domain)
+        if partner.accepted:
+            self._send("HINCRBY", name, "sent", partner.accepted)
+            success_at, latency = f"{partner.success_at:.3f}", f"{partner.latency_ms:.2f}"
+            self._send("HSET", name, "last_success", success_at, "latency_ms", latency)
+        partner.accepted = 0
 
     async def _read(self, partner: Partner) -> None:
         pipe, setbacks = self._pipe, partner.setbacks

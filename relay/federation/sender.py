@@ -52,7 +52,7 @@ from proto.federation import batch
 from relay.federation.counters import Tally
 from relay.federation.destination import Destination
 from relay.federation.http_client import HttpClient
-from relay.federation.partners import MAX_PARTNERS, Partners
+from relay.federation.partners import Partner, Partners
 from relay.federation.ranks import Ranks
 from relay.federation.reader import Reader
 from relay.federation.resolver import PublicResolver
@@ -173,7 +173,14 @@ class Sender:
             source, self._redis, life_s=options.twins_s, unknown_s=options.unknown_s
         )
         self.tally = Tally()
-        self.partners = Partners(self.pipe, self.clock, self.random, options.batch, self.tally)
+        self.partners = Partners(
+            self.pipe,
+            self.clock,
+            self.random,
+            options.batch,
+            self.tally,
+            self._forget_destination,
+        )
         self.ranks = Ranks(self.pipe.submit, options.ranker_period_s, random.shuffle)
         self.http = HttpClient(
             resolver or PublicResolver(options.allow_private),
@@ -233,13 +240,8 @@ class Sender:
     def destination(self, domain: str) -> Destination:
         """Where requests to this relay are made."""
         found = self._destinations.get(domain)
-        partner = self.partners.get(domain)
-        if found is None or found.partner is not partner:
-            if len(self._destinations) >= MAX_PARTNERS:
-                idle = [name for name, each in self._destinations.items() if each.idle]
-                for name in idle:
-                    del self._destinations[name]
-            found = self._destinations[domain] = Destination(self, partner)
+        if found is None:
+            found = self._destinations[domain] = Destination(self, self.partners.get(domain))
         return found
 
     def pump_soon(self, destination: Destination) -> None:
@@ -259,6 +261,14 @@ class Sender:
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+
+    def _forget_destination(self, partner: Partner) -> bool:
+        found = self._destinations.get(partner.domain)
+        if found is None:
+            return True
+        if found.idle:
+            del self._destinations[partner.domain]
+        return found.idle
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
