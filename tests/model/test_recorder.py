@@ -85,7 +85,7 @@ def _brought(
         assert process.worker is not None
         config = load({"relay.domains": DOMAIN, "federation.verify_processes": "0"}, environ={})
         inbound = Inbound(process.worker, config)
-        partner = Partner("", trusted, False, False)
+        partner = Partner("", trusted, False, False, "192.0.2.1")
         inbound._partners.identify = lambda address, domain: partner  # type: ignore[method-assign]
         process.worker.upkeep.control.known = True
 
