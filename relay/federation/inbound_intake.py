@@ -35,7 +35,7 @@ from proto.rmb.routing import Facts, Step, Twin, route
 from proto.rmb.tags import has_fail_fast
 from relay.federation.inbound_memory import Mark, Memory
 from relay.federation.inbound_partners import InboundPartners, Partner
-from relay.federation.verification import Check, ChecksFullError, Verification
+from relay.federation.verification import Check, Verification
 from relay.queues import keys
 from relay.sessions.meters import Meter
 from relay.twins.cache import MISSING, TwinLookupError
@@ -329,23 +329,26 @@ class Intake:
     async def _verify(self, arrivals: list[Arrival], records: Records) -> None:
         checked: list[Arrival] = []
         checks: list[Check] = []
-        for arrival in arrivals:
-            record = records.get(arrival.key[0])
-            # An error made by a relay has no source, and nobody who could have signed it.
-            if isinstance(record, TwinRecord) and arrival.envelope is not None:
-                envelope = arrival.envelope
+        shares = self._verification.shares
+        try:
+            for arrival in arrivals:
+                record, envelope = records.get(arrival.key[0]), arrival.envelope
+                # An error made by a relay has no source, and nobody who could have signed it.
+                if not isinstance(record, TwinRecord) or envelope is None:
+                    continue
+                if not shares.take(arrival.partner.address):
+                    arrival.refuse(InboundReason.CHECKS_FULL)
+                    continue
+                checked.append(arrival)
                 if len(arrival.payload) < LARGE_BYTES:
                     digest = challenge(envelope)
                 else:
                     digest = await asyncio.to_thread(challenge, envelope)
-                checked.append(arrival)
                 checks.append(Check(record.account, digest, envelope.signature))
-        try:
             verdicts = await self._verification.verify(checks)
-        except ChecksFullError:
+        finally:
             for arrival in checked:
-                arrival.refuse(InboundReason.CHECKS_FULL)
-            return
+                shares.give(arrival.partner.address)
         for arrival, fits in zip(checked, verdicts, strict=True):
             if not fits:
                 unsettled = arrival.partner.unsettled

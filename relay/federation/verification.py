@@ -18,13 +18,16 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from proto.identity.bounds import ACCOUNT_BYTES, SIGNATURE_BYTES
+from proto.limits.shares import Shares
 from relay.federation import verifier
 from relay.server.child import child_environment, module_command
 
 log = logging.getLogger(__name__)
 
 WAITING: Final = 16_384
-"""Signatures of one worker that may wait: about a second's work of one process."""
+"""Signatures of one worker that may wait: about a second's work of one process. Whoever asks for
+checks takes them from `Verification.shares` before and gives them back, so that the forged messages
+of one address leave room for those of the others."""
 INLINE_TURN: Final = 16
 """Signatures checked in one turn of the loop: about a millisecond."""
 LONE_S: Final = 0.002
@@ -35,10 +38,6 @@ RESTART_S: Final = 1.0
 STALL_S: Final = 2.0
 """A child that has decided nothing for so long, or twice that, is ended: the loop does its work."""
 STOP_S: Final = 2.0
-
-
-class ChecksFullError(Exception):
-    """More signatures wait than may."""
 
 
 class Check(NamedTuple):
@@ -60,6 +59,7 @@ class Verification:
 
     Attributes:
         waiting: how many are not decided.
+        shares: of the checks that may wait, by the address that brought the messages.
         restarts: children that ended by themselves.
     """
 
@@ -69,6 +69,7 @@ class Verification:
             processes: how many children; with 0 the loop checks.
         """
         self.waiting = 0
+        self.shares: Shares[str] = Shares(WAITING)
         self.restarts = 0
         self._wanted = processes
         self._loop = asyncio.get_running_loop()
@@ -77,13 +78,7 @@ class Verification:
         self._keepers: list[asyncio.Task[None]] = []
 
     async def verify(self, checks: list[Check]) -> list[bool]:
-        """Which of the signatures fit, in order.
-
-        Raises:
-            ChecksFullError: too many wait already.
-        """
-        if self.waiting and self.waiting + len(checks) > WAITING:
-            raise ChecksFullError
+        """Which of the signatures fit, in order."""
         if self._wanted and not self._keepers:
             self._keepers = [self._loop.create_task(self._keep()) for _ in range(self._wanted)]
         if len(checks) == 1 and not self.waiting:

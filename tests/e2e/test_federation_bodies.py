@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import psutil
 import pytest
 
 from proto.federation import batch
+from relay.federation.verification import WAITING
 from tests.support.bystanders import bystanders
-from tests.support.federation_client import federation, signed
+from tests.support.federation_client import FederationClient, federation, signed
 from tests.support.raw_http import exchange, read_answer, tcp
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import session
@@ -179,16 +181,7 @@ async def test_pipelined_requests_are_answered_in_order(relay: RelayProcess) -> 
 async def test_checks_go_on_when_their_process_is_killed(start_relay) -> None:
     relay = start_relay()
     (one,) = fresh_twins(1)
-
-    def checkers() -> list[psutil.Process]:
-        (worker,) = relay.worker_pids().values()
-        return [
-            child
-            for child in psutil.Process(worker).children()
-            if "relay.federation.verifier" in child.cmdline()
-        ]
-
-    assert checkers() == [], "nothing was to be checked yet"
+    assert checkers(relay) == [], "nothing was to be checked yet"
     good, forged = signed(FAR, (one.id, None)), signed(FAR, (one.id, None))
     forged.plain = b"other"
     records = [
@@ -199,17 +192,56 @@ async def test_checks_go_on_when_their_process_is_killed(start_relay) -> None:
     async with bystanders(relay), federation(relay.port) as other:
         for _ in range(3):
             assert await other.deliver_batch(records) == expected
-            (checker,) = await eventually(checkers)
+            (checker,) = await eventually(lambda: checkers(relay))
             delivering = asyncio.create_task(other.deliver_batch(records))
             await asyncio.sleep(0)
             checker.kill()
             assert await delivering == expected
     await eventually(lambda: relay.counted("federation_inbound_checkers_restarted_total") == 3)
     (worker,) = relay.worker_pids().values()
-    (checker,) = await eventually(checkers)
+    (checker,) = await eventually(lambda: checkers(relay))
     psutil.Process(worker).kill()
     psutil.wait_procs([checker], timeout=10)
     assert not checker.is_running(), "it ends with its worker"
+
+
+def checkers(relay: RelayProcess) -> list[psutil.Process]:
+    """The processes that check signatures for its one worker."""
+    (worker,) = relay.worker_pids().values()
+    return [
+        child
+        for child in psutil.Process(worker).children()
+        if "relay.federation.verifier" in child.cmdline()
+    ]
+
+
+async def test_a_forged_flood_leaves_room_for_others(start_relay) -> None:
+    relay = start_relay(settings={"federation.requests_per_ip_per_s": "0"})
+    (one,) = fresh_twins(1)
+    good, forged = signed(FAR, (one.id, None)), signed(FAR, (one.id, None))
+    forged.plain = b"other"
+    records = [
+        batch.Record(b"1-%d-0" % number, False, forged.SerializeToString())
+        for number in range(batch.MAX_MESSAGES)
+    ]
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def connect(address: str) -> FederationClient:
+            return await stack.enter_async_context(federation(relay.port, address))
+
+        other = await connect("127.0.0.1")
+        assert await other.deliver_batch(records[:2]) == (403, 403)
+        (checker,) = await eventually(lambda: checkers(relay))
+        checker.suspend()  # its work piles up until the worker notices
+        flood = [await connect("127.0.0.2") for _ in range(2 * WAITING // len(records))]
+        flooding = [
+            asyncio.create_task(each.deliver_batch(records, relay_id=b"%x" % number))
+            for number, each in enumerate(flood)
+        ]
+        turned_away, _ = await asyncio.wait(flooding, return_when=asyncio.FIRST_COMPLETED)
+        assert {503} == {status for task in turned_away for status in task.result()}
+        assert (await other.post(good)).status == 202
+        await asyncio.gather(*flooding)
 
 
 async def test_without_processes_the_worker_checks_itself(start_relay) -> None:

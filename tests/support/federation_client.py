@@ -96,7 +96,7 @@ class FederationClient:
 
 
 @contextlib.asynccontextmanager
-async def federation(port: int) -> AsyncIterator[FederationClient]:
-    """A connection for the length of the block."""
-    async with tcp(port) as (reader, writer):
+async def federation(port: int, address: str = "127.0.0.1") -> AsyncIterator[FederationClient]:
+    """A connection for the length of the block; `address` is the other relay's."""
+    async with tcp(port, address) as (reader, writer):
         yield FederationClient(reader, writer)

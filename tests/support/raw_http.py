@@ -26,9 +26,11 @@ class Answer(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def tcp(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A TCP connection, ended without ado."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def tcp(
+    port: int, address: str = "127.0.0.1"
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A TCP connection, ended without ado; `address` is the client's, on the loopback net."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
     try:
         yield reader, writer
     finally:

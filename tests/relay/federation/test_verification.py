@@ -13,10 +13,8 @@ import pytest
 from proto.identity.signing import KeyType, SigningKey
 from relay.federation.verification import (
     LONE_S,
-    WAITING,
     Check,
     Checker,
-    ChecksFullError,
     Verification,
 )
 from tests.support.identities import twin
@@ -125,15 +123,6 @@ async def test_a_process_that_just_ended_is_not_asked() -> None:
         transport.abort()
         assert await checking is None
         assert await child.verify(GOOD) is None
-
-
-async def test_what_may_wait_is_bounded() -> None:
-    async with verification(0) as checks:
-        first = asyncio.create_task(checks.verify(GOOD * 20))
-        await asyncio.sleep(0)
-        with pytest.raises(ChecksFullError):
-            await checks.verify(GOOD[:1] * WAITING)
-        assert await first == [True] * 40
 
 
 async def test_the_loop_goes_on_meanwhile() -> None:
