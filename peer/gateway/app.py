@@ -126,7 +126,7 @@ class Gateway:
         self.links = links(self._received, self._link_changed)
         self._commits = Commits(redis_url, self._redis_has_room)
         writes = QueueWrites(self._commits)
-        backlogs = Backlogs(self._commits.pipe)
+        backlogs = Backlogs(self._commits)
         self._unconfirmed = Unconfirmed(
             self.links, self._make_ping, self._settled, self._expired, self._balance
         )

@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError
 
 from peer.gateway import keys
 from peer.gateway.bounds import BACKLOG_ENTRIES
-from peer.gateway.pipe import Pipe, command
+from peer.gateway.commits import Commits
+from peer.gateway.pipe import command
 from proto.rmb.peer_pb2 import Backlog
 
 
@@ -33,21 +34,23 @@ class Backlogs:
     """All programs that wait.
 
     Args:
-        pipe: for look-ups.
+        commits: the writing half of Redis.
     """
 
-    def __init__(self, pipe: Pipe) -> None:
-        self._pipe = pipe
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
         self._entries: dict[str, Waiting] = {}
 
-    def add(self, uid: str, waiting: Waiting, now: int) -> bytes:
-        """Remembers who waits; returns the command that makes Redis remember it too."""
+    def add(self, uid: str, waiting: Waiting) -> bytes:
+        """Remembers who waits, here and in Redis; returns the body of the entry there."""
         entries = self._entries
         entries[uid] = waiting
         if len(entries) > BACKLOG_ENTRIES:
             del entries[next(iter(entries))]
-        ttl_s = max(waiting.deadline - now, 1)
-        return command("SET", keys.backlog(uid), encode(uid, waiting, ttl_s), "EX", ttl_s)
+        ttl_s = max(waiting.deadline - int(time.time()), 1)
+        body = encode(uid, waiting, ttl_s)
+        self._commits.add(command("SET", keys.backlog(uid), body, "EX", ttl_s))
+        return body
 
     def peek(self, uid: str) -> Waiting | None:
         """Who waits, if that is in memory; None says nothing."""
@@ -63,7 +66,7 @@ class Backlogs:
         Raises:
             LinkLost: the connection to Redis ended.
         """
-        found = await self._pipe.call("GET", keys.backlog(uid))
+        found = await self._commits.pipe.call("GET", keys.backlog(uid))
         return decode(found) if found is not None else None
 
 

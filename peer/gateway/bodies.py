@@ -34,6 +34,7 @@ MAX_MESSAGE_BYTES: Final = 16 * 1024
 MAX_SECONDS: Final = 2**53
 """Times above are no times; doubles are exact up to here."""
 
+_decode = json.JSONDecoder().decode
 _quote = json.JSONEncoder().encode
 _TO_STANDARD: Final = str.maketrans("-_", "+/")
 
@@ -196,7 +197,7 @@ def _read_object(raw: bytes) -> dict[str, Any]:
     if len(raw) > MAX_BODY_BYTES:
         raise BodyError(f"entry has {len(raw)} bytes, at most {MAX_BODY_BYTES} are allowed")
     try:
-        value = json.loads(raw)
+        value = _decode(raw.decode())
     except (ValueError, RecursionError):
         raise BodyError("entry is not JSON") from None
     if not isinstance(value, dict):

@@ -6,7 +6,10 @@ connection ends with a batch unanswered, that number tells on the next one wheth
 so that an answer is not pushed to a program twice, and nothing is left out. A batch that Redis
 refuses (it is out of memory, or loads its data) is tried again.
 
-    add(command, then)  ->  MULTI ... SET msgbus.committed n, EXEC  ->  then()
+    add(command)  ->  MULTI ... SET msgbus.committed n, EXEC  ->  written()  ->  then()
+
+What is to happen only when something is on record need not wait for Redis to say so: once the
+kernel has a batch (`written`), the end of this process no longer keeps it from Redis.
 """
 
 from __future__ import annotations
@@ -33,12 +36,13 @@ Then = Callable[[], None]
 
 
 class _Batch:
-    """Commands of one MULTI, and what is to be done when they are applied."""
+    """Commands of one MULTI, and what is to be done when they are written, and applied."""
 
-    __slots__ = ("commands", "size_bytes", "then")
+    __slots__ = ("commands", "size_bytes", "then", "written")
 
     def __init__(self) -> None:
         self.commands: list[bytes] = []
+        self.written: list[Then] = []
         self.then: list[Then] = []
         self.size_bytes = 0
 
@@ -87,18 +91,21 @@ class Commits:
             log.warning("ended with writes that redis did not take")
         await self.pipe.aclose()
 
-    def add(self, payload: bytes, then: Then | None = None) -> None:
+    def add(self, payload: bytes, then: Then | None = None, *, written: Then | None = None) -> None:
         """Has one encoded command written at the end of this turn.
 
         Args:
             payload: the command; its reply is not looked at, except for an error, which is logged.
             then: called when it is applied.
+            written: called when the kernel has it, before or together with `then`.
         """
         batch = self._filling
         batch.commands.append(payload)
         batch.size_bytes += len(payload)
         if then is not None:
             batch.then.append(then)
+        if written is not None:
+            batch.written.append(written)
         self._schedule()
 
     def gather(self, late: Then) -> None:
@@ -150,6 +157,13 @@ class Commits:
         payload = b"".join((_MULTI, *batch.commands, mark, _EXEC))
         # MULTI, each command and the mark are answered before EXEC is.
         self.pipe.submit(payload, self._answered, len(batch.commands) + 2)
+        if batch.written:
+            # Uvloop writes at the end of a turn.
+            asyncio.get_running_loop().call_soon(self._look_written, batch)
+
+    def _look_written(self, batch: _Batch) -> None:
+        if self.pipe.flushed:
+            _run(batch.written)
 
     def _answered(self, reply: Any) -> None:
         if isinstance(reply, LinkLost):
@@ -173,8 +187,8 @@ class Commits:
     def _settle(self) -> None:
         batch, self._unanswered = self._unanswered, None
         assert batch is not None
-        for then in batch.then:
-            then()
+        _run(batch.written)
+        _run(batch.then)
         self._flush()
         if self._was_full and not self.full:
             self._was_full = False
@@ -191,3 +205,10 @@ class Commits:
             loop.call_soon(self._settle)
         else:
             loop.call_soon(self._write)
+
+
+def _run(callbacks: list[Then]) -> None:
+    """Calls each, and no one twice."""
+    for each in callbacks:
+        each()
+    callbacks.clear()

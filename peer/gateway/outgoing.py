@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from peer.gateway import bodies, dead_letters, keys, queues
-from peer.gateway.backlog import Backlogs, Waiting, decode, encode
+from peer.gateway.backlog import Backlogs, Waiting, decode
 from peer.gateway.bodies import BodyError, Failure, OutgoingRequest, OutgoingResponse
 from peer.gateway.commits import Commits
 from peer.gateway.dead_letters import DeadLetter
@@ -247,8 +247,6 @@ class Outgoing:
         if not sealed:
             self._settle(field)
             return
-        if waiting is not None:
-            self._commits.add(self._backlogs.add(uid, waiting, now))
         self._record_and_send(field, uid, deadline, waiting, sealed)
         self._counters["requests_sent"] += len(sealed)
 
@@ -314,10 +312,8 @@ class Outgoing:
         waiting: Waiting | None,
         sealed: Iterable[tuple[SessionKey, bytes]],
     ) -> None:
-        """Replaces the entry by what is sent, and sends it when that is done."""
-        head = b""
-        if waiting is not None:
-            head = encode(uid, waiting, max(deadline - int(time.time()), 1))
+        """Replaces the entry by what is sent, and sends it when that is written."""
+        head = self._backlogs.add(uid, waiting) if waiting is not None else b""
         head = queues.SEALED + len(head).to_bytes(_HEAD_BYTES, "little") + head
         arguments: list[str | bytes] = []
         messages = []
@@ -334,7 +330,7 @@ class Outgoing:
             for each, data in messages:
                 self._unconfirmed.send(data, deadline, each)
 
-        self._commits.add(command("HSET", keys.PROCESSING, *arguments), send)
+        self._commits.add(command("HSET", keys.PROCESSING, *arguments), written=send)
 
     def _resume(self, field: str, body: bytes) -> None:
         """Sends again what was sealed, as it is."""

@@ -130,6 +130,14 @@ class Pipe:
         """Whether requests can be sent."""
         return self._usable.is_set()
 
+    @property
+    def flushed(self) -> bool:
+        """Whether the kernel has taken all that was written on the connection there is."""
+        connection = self._connection
+        if connection is None or connection.transport is None:
+            return False
+        return connection.transport.get_write_buffer_size() == 0
+
     def start(self) -> None:
         """Begins to connect."""
         self._task = asyncio.get_running_loop().create_task(self._keep_up())

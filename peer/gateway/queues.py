@@ -39,6 +39,9 @@ SEALED: Final = b"s"
 
 UID_AT: Final = 17  # in a field, after the time and a hyphen
 UID_CHARS: Final = 36
+REST_ABOVE: Final = 3  # entries of one read
+REST_PER_ENTRY_S: Final = 0.0002
+MAX_REST_S: Final = 0.005
 _ANSWER_S: Final = 10.0  # beyond the wait; then the connection is given up
 _REFUSED_PAUSE_S: Final = 0.5
 _SCRIPT: Final = (
@@ -146,6 +149,10 @@ class SystemQueue:
         self._ask = min(ask * 2, TAKE_ENTRIES) if count == ask else max(ask // 2, TAKE_FIRST)
         for field, entry in zip(fields, entries, strict=False):
             self._on_taken(field, entry)
+        if count > REST_ABOVE:
+            # With many waiting, a moment's rest makes the next batch a large one, all the way to
+            # the other end: half the work for each message, for some milliseconds of its time.
+            await asyncio.sleep(min(count * REST_PER_ENTRY_S, MAX_REST_S))
         return count < ask
 
     async def _came_up(self) -> None:

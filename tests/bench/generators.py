@@ -21,9 +21,9 @@ class LoadError(RuntimeError):
 class GeneratorProcess:
     """One load generator process on one core."""
 
-    def __init__(self, core: int | None) -> None:
+    def __init__(self, core: int | None, module: str = "tests.bench.load") -> None:
         cores = frozenset() if core is None else frozenset({core})
-        command = [sys.executable, "-m", "tests.bench.load"]
+        command = [sys.executable, "-m", module]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         if cores:
             with on_cores(cores):

@@ -234,9 +234,8 @@ async def commands() -> AsyncIterator[dict[str, Any]]:
         yield json.loads(line)
 
 
-async def serve() -> None:
-    """Answer calls one after another until stdin ends."""
-    generator = Generator()
+async def serve(generator: object) -> None:
+    """Answer calls of a generator's coroutines one after another until stdin ends."""
     async for command in commands():
         try:
             answer = {"ok": await getattr(generator, command["call"])(**command["args"])}
@@ -247,4 +246,4 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve())
+    uvloop.run(serve(Generator()))
