@@ -16,7 +16,7 @@ from peer.cli.session import Session, add_options
 from peer.errors import PeerError, RemoteError
 from peer.gateway import logs
 
-VERBS: Final = ("ping", "keys", "twin")
+VERBS: Final = ("ping", "keys", "twin", "upload")
 INTERRUPTED: Final = 130
 
 EPILOG: Final = """\

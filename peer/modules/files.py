@@ -3,19 +3,27 @@
     remote twin    file.negotiate, file.write, file.close  -->  Receiver  -->  upload folder
     local program  file.upload, file.status, file.cancel   -->  Jobs      -->  another peer
 
-A peer without an upload folder takes no uploads, and still sends them.
+A peer without an upload folder takes no uploads, and still sends them. From Python:
+
+    uploads = Uploads(None)
+    async with Client(secret, relays, twins, modules=[uploads]) as client:
+        done = await uploads.send(102, Path("report.pdf"), cmd="reports.new")
 """
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 from peer.modules.api import Answer, CommandError, Context, LocalRequest, Module, Request
 from peer.modules.files_folder import UploadFolder
 from peer.modules.files_jobs import Jobs
 from peer.modules.files_receiver import Receiver
-from proto.files.bounds import UploadLimits
-from proto.files.errors import FileCode
+from peer.modules.files_sender import OnProgress, SourceFile, Uploaded, UploadError, upload
+from proto.files.bounds import SENDER_WINDOW_CHUNKS, STALL_S, UploadLimits
+from proto.files.errors import FileCode, RefusedError
+from proto.files.messages import Offer
+from proto.files.names import check_command, check_name
 
 
 class Uploads(Module):
@@ -32,6 +40,7 @@ class Uploads(Module):
         self._limits = limits or UploadLimits()
         self._receiver: Receiver | None = None
         self._jobs: Jobs | None = None
+        self._context: Context | None = None
         self.command("negotiate")(self._negotiate)
         self.command("write")(self._write)
         self.command("close")(self._close)
@@ -49,6 +58,7 @@ class Uploads(Module):
             folder = UploadFolder(self._folder)
             self._receiver = Receiver(folder, self._limits, context.deliver, self.log)
             await self._receiver.start()
+        self._context = context
         self._jobs = Jobs(context, self.log)
         await self._jobs.start()
 
@@ -58,6 +68,55 @@ class Uploads(Module):
             await self._jobs.stop()
         if self._receiver is not None:
             await self._receiver.stop()
+
+    async def send(
+        self,
+        twin: int,
+        path: Path,
+        *,
+        name: str | None = None,
+        cmd: str | None = None,
+        replace: bool = False,
+        window: int = SENDER_WINDOW_CHUNKS,
+        stall_s: float = STALL_S,
+        on_progress: OnProgress | None = None,
+    ) -> Uploaded:
+        """Sends a file and waits until it has arrived; what is there already is not sent again.
+
+        Args:
+            twin: the receiver.
+            path: of a regular file, which must not change meanwhile.
+            name: of the file there; None: that of the path.
+            cmd: a command that is called there when the file has arrived.
+            replace: whether a file of this name is replaced.
+            window: chunks of 512 KiB that are under way, and in memory, at most.
+            stall_s: time without any progress after which it fails.
+            on_progress: told how far it is.
+
+        Raises:
+            UploadError: it did not arrive.
+        """
+        assert self._context is not None, "the module was not started"
+        name = path.name if name is None else name
+        try:
+            check_name(name)
+            if cmd is not None:
+                check_command(cmd)
+        except RefusedError as error:
+            raise UploadError(error.message) from None
+        with SourceFile(path) as source:
+            sha256 = await source.sha256(on_progress)
+            nonce = str(uuid.uuid4())
+            offer = Offer(source.size_bytes, name, sha256, cmd, replace, nonce)
+            return await upload(
+                self._context,
+                twin,
+                source,
+                offer,
+                window=window,
+                stall_s=stall_s,
+                on_progress=on_progress,
+            )
 
     async def _negotiate(self, request: Request) -> Answer:
         return await self._receiving().negotiate(request)

@@ -108,12 +108,13 @@ class Jobs:
         """Go on with what was kept."""
         for nonce, value in (await self._context.store.all()).items():
             try:
-                order = Order(**json.loads(value))
-            except (ValueError, TypeError):
+                fields = json.loads(value)
+                id, order = str(fields.pop("id")), Order(**fields)
+            except (ValueError, TypeError, LookupError, AttributeError):
                 self._log.warning("kept upload %s is damaged and forgotten", nonce)
                 await self._context.store.remove(nonce)
             else:
-                self._begin(order, kept=True)
+                self._begin(order, id)
 
     async def stop(self) -> None:
         """End; what is not done stays in the store."""
@@ -158,8 +159,8 @@ class Jobs:
 
     # How a job goes.
 
-    def _begin(self, order: Order, kept: bool = False) -> Job:
-        job = self._jobs[order.nonce] = Job(order, kept)
+    def _begin(self, order: Order, id: str = "") -> Job:
+        job = self._jobs[order.nonce] = Job(order, kept=bool(id), id=id)
         job.task = asyncio.create_task(self._run(job))
         return job
 
@@ -194,7 +195,7 @@ class Jobs:
             async def accepted(id: str) -> None:
                 job.id = id
                 # Kept before anybody is told: an id that was given must lead somewhere.
-                value = json.dumps(asdict(order)).encode()
+                value = json.dumps(asdict(order) | {"id": id}).encode()
                 await self._context.store.put(order.nonce, value)
                 job.accepted.set()
 

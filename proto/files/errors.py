@@ -27,7 +27,7 @@ class FileCode(IntEnum):
     """What arrived is not what was offered; it is deleted."""
     BUSY = 429
     """Too much at a time; the same request may be taken later."""
-    FAILED = 500
+    FAILED = 503
     """The receiver's disk does not work."""
     NO_SPACE = 507
     """The receiver's disk is full."""

@@ -31,6 +31,7 @@ from proto.files.errors import FileCode, StatusError
 from proto.files.messages import Offer, State, Status, parse_status
 from proto.files.pace import Pace
 from proto.limits.backoff import Backoff
+from proto.rmb.errors import CODE_OTHER
 
 MAX_RESTARTS: Final = 1
 """Times a file is sent once more because its checksum was wrong at the receiver."""
@@ -211,6 +212,9 @@ class Sender:
             self._heard_at = now
         restart = failure.code == FileCode.CHECKSUM and self._restarts < MAX_RESTARTS
         hopeless = failure.final or (failure.code in _FINAL_CODES and not restart)
+        # The code of all other errors: a peer that has no uploads, or once they are under way one
+        # that has too much to do.
+        hopeless = hopeless or (failure.code == CODE_OTHER and not self.id)
         if hopeless or self._stalled(now):
             self._fail(failure)
         elif restart:

@@ -17,6 +17,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -25,6 +26,7 @@ from peer.gateway.app import Gateway
 from peer.identity import Identity
 from peer.links import Links
 from peer.modules.api import Module
+from peer.modules.files import Uploads
 from peer.twins import Twin, TwinCache, open_source
 from proto.identity import tokens
 from proto.identity.signing import KeyType
@@ -85,7 +87,7 @@ async def run(options: argparse.Namespace) -> None:
             options.relay, token, on_message, on_change, backoff=QUICK
         ),
         options.redis,
-        [loaded(each) for each in options.module],
+        [Uploads(options.uploads), *(loaded(each) for each in options.module)],
     )
     try:
         await gateway.run(stop)
@@ -103,6 +105,7 @@ def main() -> None:
     parser.add_argument("--relay", action="append", required=True)
     parser.add_argument("--redis", required=True)
     parser.add_argument("--module", action="append", default=[])
+    parser.add_argument("--uploads", type=Path)
     parser.add_argument("--fault", action="append", default=[])
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")

@@ -1,0 +1,128 @@
+"""`rmb upload`: send a file to another twin."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from peer.cli import output
+from peer.cli.session import Session
+from peer.client import Client
+from peer.modules.files import Uploads
+from peer.modules.files_sender import Progress, Step, Uploaded
+from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, STALL_S, WINDOW_CHUNKS
+from proto.identity.bounds import MAX_TWIN
+
+HELP: Final = "send a file to another twin"
+EPILOG: Final = f"""\
+examples:
+  rmb upload 102 report.pdf
+  rmb upload 102 build.tar --name release-1.4.tar --cmd releases.new
+  rmb upload 102 notes.txt --replace --json
+
+The other twin's gateway must run with --uploads. It puts the file into a folder of your twin once
+all of it has arrived and its checksum is right, and then calls the command of --cmd. Interrupted?
+The same command goes on where it was, for a day. At most --window times {CHUNK_BYTES // 1024} KiB
+are under way.
+
+Exit codes: 0 the file is there; 1 it is not; 2 a bad option.
+"""
+
+
+def add(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser("upload", help=HELP, epilog=EPILOG)
+    parser.add_argument("twin", type=_twin, metavar="TWIN", help="id of the receiver")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a regular file")
+    parser.add_argument("--name", help="what it is called there (default: as it is here)")
+    parser.add_argument("--cmd", metavar="COMMAND", help="called there when it has arrived")
+    parser.add_argument(
+        "--replace", action="store_true", help="take the place of a file with this name"
+    )
+    parser.add_argument(
+        "--window",
+        type=_window,
+        default=SENDER_WINDOW_CHUNKS,
+        metavar="CHUNKS",
+        help=f"under way at most (1 to {WINDOW_CHUNKS}, default {SENDER_WINDOW_CHUNKS})",
+    )
+    parser.add_argument(
+        "--give-up",
+        type=_seconds,
+        default=STALL_S,
+        metavar="SECONDS",
+        help=f"end after so long without progress (default {STALL_S:.0f})",
+    )
+
+
+async def run(options: argparse.Namespace, session: Session) -> int:
+    """Send a file."""
+    uploads = Uploads(None)
+    with output.Progress(session.json) as bar:
+
+        def progress(found: Progress) -> None:
+            what = "reading" if found.step is Step.READING else "sending"
+            bar.part(found.done_bytes, found.size_bytes, what)
+
+        bar.waiting("signing in")
+        client = Client(session.identity, session.relays, session.open_twins(), modules=[uploads])
+        async with client:
+            done = await uploads.send(
+                options.twin,
+                options.file,
+                name=options.name,
+                cmd=options.cmd,
+                replace=options.replace,
+                window=options.window,
+                stall_s=options.give_up,
+                on_progress=progress,
+            )
+    _show(done, options, session)
+    return 0
+
+
+def _show(done: Uploaded, options: argparse.Namespace, session: Session) -> None:
+    if session.json:
+        fields = {
+            "id": done.id,
+            "twin": options.twin,
+            "name": done.name,
+            "size": done.size_bytes,
+            "sha256": done.sha256,
+            "resumed": done.resumed_bytes,
+            "repeated_chunks": done.repeated_chunks,
+            "seconds": round(done.seconds, 3),
+        }
+        print(json.dumps(fields))
+        return
+    sent = done.size_bytes - done.resumed_bytes
+    speed = output.size(sent / max(done.seconds, 1e-3))
+    there = f", {output.size(done.resumed_bytes)} were there before" if done.resumed_bytes else ""
+    print(
+        f"{done.name} is at twin {options.twin}: {output.size(done.size_bytes)}"
+        f" in {done.seconds:.1f} s, {speed}/s{there}"
+    )
+
+
+def _twin(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:11]) <= MAX_TWIN):
+        raise argparse.ArgumentTypeError(f"{text:.20}: ids are from 1 to {MAX_TWIN}")
+    return int(text)
+
+
+def _window(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= WINDOW_CHUNKS):
+        raise argparse.ArgumentTypeError(f"{text:.20}: must be from 1 to {WINDOW_CHUNKS}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 1 <= found <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text:.20}: must be from 1 to 86400 seconds")
+    return found

@@ -1,0 +1,268 @@
+"""Uploads between two gateways through a relay: 200 MB with kills half-way, and `rmb upload`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS
+from tests.peer.gateway.conftest import StartGateway
+from tests.support.gateway_process import GatewayProcess, Program, payload_of
+from tests.support.identities import Twin
+from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import ROOT, RelayProcess, eventually
+from tests.support.world import fresh_twins
+
+MB = 1_000_000
+TIMEOUT_S = 90.0
+
+
+def make_file(path: Path, size_bytes: int) -> str:
+    """A file whose parts differ; returns its sha256."""
+    block = random.Random(1).randbytes(MB)
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        for number in range(0, size_bytes, MB):
+            data = (number.to_bytes(8, "big") + block)[: min(MB, size_bytes - number)]
+            file.write(data)
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Pair:
+    """A gateway that sends, one that receives, and a program beside each."""
+
+    def __init__(self, start_gateway: StartGateway, folder: Path, redis: Any) -> None:
+        twins = fresh_twins(2)
+        self.folder = folder / "uploads"
+        self.folder.mkdir()
+        self.sender_redis: RedisServer = redis()
+        self.receiver_redis: RedisServer = redis()
+        self.sender = start_gateway(twin=twins[0], redis=self.sender_redis)
+        more = ("--uploads", str(self.folder))
+        self.receiver = start_gateway(twin=twins[1], redis=self.receiver_redis, more=more)
+        self.program = Program(self.sender_redis)
+
+    async def connected(self) -> Pair:
+        await self.sender.connected()
+        await self.receiver.connected()
+        return self
+
+    async def ask(self, command: str, **fields: Any) -> dict[str, Any]:
+        payload = json.dumps(fields).encode()
+        answer = await self.program.call(command, self.receiver.twin, payload)
+        assert not answer.get("err"), answer
+        found: dict[str, Any] = json.loads(payload_of(answer))
+        return found
+
+    def arrived(self, name: str) -> Path:
+        return self.folder / str(self.sender.twin) / name
+
+    async def status(self, id: object) -> dict[str, Any]:
+        return await self.ask("file.status", id=id)
+
+    async def done(self, id: object) -> dict[str, Any]:
+        async def ended() -> dict[str, Any] | None:
+            status = await self.status(id)
+            assert status["state"] != "failed", status
+            return status if status["state"] == "done" else None
+
+        found: dict[str, Any] = await eventually(ended, TIMEOUT_S, "the upload is done")
+        return found
+
+    async def sent(self, id: object, size_bytes: int) -> None:
+        async def so_much() -> bool:
+            status = await self.status(id)
+            assert status["state"] == "sending", status
+            return bool(status["done"] >= size_bytes)
+
+        await eventually(so_much, TIMEOUT_S, f"{size_bytes} bytes are sent")
+
+
+@pytest.fixture
+async def pair(
+    start_gateway: StartGateway, tmp_path: Path, redises: Callable[[], RedisServer]
+) -> Pair:
+    return await Pair(start_gateway, tmp_path, redises).connected()
+
+
+async def test_two_hundred_megabytes_survive_the_kill_of_either_gateway(
+    pair: Pair, tmp_path: Path
+) -> None:
+    source = tmp_path / "big.bin"
+    digest = make_file(source, 200 * MB)
+    id: Any = await pair.ask("file.upload", path=str(source), cmd="files.new")
+    await pair.sent(id, 40 * MB)
+    pair.receiver.kill()
+    pair.receiver.start()
+    await pair.receiver.connected(2)
+    await pair.sent(id, 100 * MB)
+    pair.sender.kill()
+    pair.sender.start()
+    await pair.sender.connected(2)
+    status = await pair.done(id)
+    assert status["size"] == status["done"] == 200 * MB
+    assert sha256_of(pair.arrived("big.bin")) == digest
+    (call,) = await calls_of(pair.receiver_redis, "files.new", 1)
+    assert json.loads(base64.b64decode(call["dat"])) == {
+        "id": id,
+        "path": str(pair.arrived("big.bin")),
+        "name": "big.bin",
+        "size": 200 * MB,
+        "sha256": digest,
+    }
+    assert call["src"] == str(pair.sender.twin)
+    # The memory of both is bounded by the window, not by the file.
+    for gateway in (pair.sender, pair.receiver):
+        assert peak_bytes(gateway) < 120 * MB + 6 * SENDER_WINDOW_CHUNKS * CHUNK_BYTES
+
+
+async def test_what_a_program_is_told(pair: Pair, tmp_path: Path) -> None:
+    source = tmp_path / "small.bin"
+    make_file(source, 3 * MB)
+    id: Any = await pair.ask("file.upload", path=str(source), name="other.bin")
+    await pair.done(id)
+    assert pair.arrived("other.bin").read_bytes() == source.read_bytes()
+    assert [job["id"] for job in await statuses(pair)] == [id]
+    for fields, text in (
+        ({"path": "/missing"}, "can't read"),
+        ({"path": str(tmp_path)}, "no regular file"),
+        ({"path": str(source), "name": "../x"}, "file name"),
+        ({"path": str(source), "name": "other.bin", "cmd": "x"}, "is there already"),
+        ({}, "path must be"),
+    ):
+        answer = await pair.program.call(
+            "file.upload", pair.receiver.twin, json.dumps(fields).encode()
+        )
+        assert text in answer["err"]["message"]
+        assert answer["err"]["code"] > 0
+    wrong = await pair.program.call("file.upload", pair.receiver.twin, b"{}", shm="text/plain")
+    assert wrong["err"]["message"] == "expected content schema to be application/json"
+    ret = pair.program.ask("file.upload", [pair.receiver.twin, 7], b"{}")
+    both = await pair.program.answer(ret)
+    assert both["err"]["message"] == "can only upload to one destination"
+
+
+async def test_a_gateway_without_a_folder_refuses(
+    pair: Pair, start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    source = tmp_path / "small.bin"
+    make_file(source, MB)
+    other = start_gateway(redis=pair.receiver_redis)
+    await other.connected()
+    payload = json.dumps({"path": str(source)}).encode()
+    answer = await pair.program.call("file.upload", other.twin, payload)
+    assert answer["err"] == {"code": 403, "message": "this peer takes no uploads"}
+
+
+async def test_rmb_upload(
+    pair: Pair, relay: RelayProcess, twins_file: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "Grüße.bin"
+    digest = make_file(source, 30 * MB + 7)
+    me = fresh_twins(1)[0]
+    command = Rmb(me, relay, twins_file, tmp_path)
+    process = command.start(pair.receiver, source)
+    part = f"{pair.folder}/.incoming"
+    await eventually(lambda: any(part_bytes(part) > 0 for _ in "1"), 30, "something has come")
+    process.kill()
+    process.wait()
+    done = await asyncio.to_thread(command.run, pair.receiver, source, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["name"], told["size"], told["sha256"]) == (source.name, 30 * MB + 7, digest)
+    assert told["twin"] == pair.receiver.twin
+    assert sha256_of(pair.folder / str(me.id) / source.name) == digest
+    again = await asyncio.to_thread(command.run, pair.receiver, source)
+    assert "were there before" in again.stdout
+    source.write_bytes(b"changed")
+    refused = await asyncio.to_thread(command.run, pair.receiver, source, "--json")
+    assert refused.returncode == 1
+    assert json.loads(refused.stdout)["error"]["message"].endswith("is there already")
+    missing = await asyncio.to_thread(command.run, pair.receiver, tmp_path / "missing")
+    assert missing.returncode == 1 and "can't read" in missing.stderr
+
+
+class Rmb:
+    """`rmb upload` of one twin."""
+
+    def __init__(self, twin: Twin, relay: RelayProcess, twins: Path, folder: Path) -> None:
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "RMB_SECRET": f"0x{twin.mini_secret.hex()}",
+            "RMB_RELAY": relay.url,
+            "RMB_TWINS": str(twins),
+        }
+        self._folder = folder
+
+    def _command(self, receiver: GatewayProcess, path: Path, *more: str) -> list[str]:
+        code = "import sys; from peer.cli.command import main; sys.exit(main())"
+        return [sys.executable, "-c", code, "upload", str(receiver.twin), str(path), *more]
+
+    def start(self, receiver: GatewayProcess, path: Path) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._command(receiver, path),
+            env=self._environment,
+            cwd=self._folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def run(
+        self, receiver: GatewayProcess, path: Path, *more: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self._command(receiver, path, *more),
+            env=self._environment,
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+
+
+async def statuses(pair: Pair) -> list[dict[str, Any]]:
+    answer = await pair.program.call("file.status", pair.receiver.twin)
+    found: list[dict[str, Any]] = json.loads(payload_of(answer))
+    return found
+
+
+async def calls_of(redis: RedisServer, command: str, count: int) -> list[dict[str, Any]]:
+    """The requests in the list of a command nobody serves."""
+    await eventually(lambda: redis.run("LLEN", f"msgbus.{command}") >= count)
+    return [json.loads(entry) for entry in redis.run("LRANGE", f"msgbus.{command}", 0, -1)]
+
+
+def part_bytes(folder: str) -> int:
+    """What unfinished uploads have on disk."""
+    return sum(
+        os.stat(entry.path).st_blocks * 512
+        for entry in os.scandir(folder)
+        if entry.name.endswith(".part")
+    )
+
+
+def peak_bytes(gateway: GatewayProcess) -> int:
+    """The most memory it has had, as far as the system tells."""
+    for line in Path(f"/proc/{gateway.pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return psutil.Process(gateway.pid).memory_info().rss
