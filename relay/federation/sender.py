@@ -44,10 +44,6 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import ConstantBackoff
-
 from proto.federation import batch
 from relay.federation.counters import Tally
 from relay.federation.destination import Destination
@@ -58,7 +54,6 @@ from relay.federation.reader import Reader
 from relay.federation.resolver import PublicResolver
 from relay.federation.settling import Settler
 from relay.federation.shard import Shard
-from relay.ops.redis_client import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, RETRIES, RETRY_PAUSE_S
 from relay.queues import keys, resp
 from relay.queues.address import RedisAddress
 from relay.queues.pipe import LinkLost, RedisPipe
@@ -162,15 +157,8 @@ class Sender:
         self._address = RedisAddress.parse(options.redis_url)
         self._link = Link(self._address, "federation", lambda: self.settler.again())
         self.pipe = self._link.pipe
-        self._redis: Redis = Redis.from_url(
-            options.redis_url,
-            protocol=2,
-            socket_timeout=COMMAND_TIMEOUT_S,
-            socket_connect_timeout=CONNECT_TIMEOUT_S,
-            retry=Retry(ConstantBackoff(RETRY_PAUSE_S), RETRIES),
-        )
         self.twins = TwinCache(
-            source, self._redis, life_s=options.twins_s, unknown_s=options.unknown_s
+            source, self.pipe.ask, life_s=options.twins_s, unknown_s=options.unknown_s
         )
         self.tally = Tally()
         self.partners = Partners(
@@ -226,7 +214,6 @@ class Sender:
         await self.http.close()
         await self.twins.close()
         await self.pipe.close()
-        await self._redis.aclose()
 
     async def drain(self, number: int) -> bool:
         """Drains one shard for a while; whether there is more for a successor."""

@@ -217,6 +217,12 @@ class RedisPipe:
         self.submit(resp.command(*arguments), answered)
         return await future
 
+    async def ask(self, *arguments: resp.Argument) -> Any:
+        """The same for everybody else than the owner: fails while the connection is not usable."""
+        if not self.usable:
+            raise LinkLost("redis is away")
+        return await self.call(*arguments)
+
     def drop(self) -> None:
         """Cuts the connection; it is opened again."""
         if self._link is not None:

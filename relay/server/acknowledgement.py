@@ -170,8 +170,8 @@ def _acknowledged_in_all(fd: int) -> int | None:
     """Bytes the peer's TCP acknowledged since the connection began; None where nobody counts."""
     if sys.platform != "linux":
         return None
-    # Family and kind are named only to save the look for them.
-    borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=fd)
+    # Family, kind and protocol are named only to save the look for them.
+    borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=fd)
     try:
         info = borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED.size)
     finally:

@@ -14,6 +14,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from relay.server.socket import EXTENSION
 
 LOCAL_PROXY: Final = "unix"
+FORWARDED: Final = (b"x-forwarded-for", b"x-forwarded-proto")
 _MAPPED_IPV4: Final = "::ffff:"
 
 
@@ -31,6 +32,9 @@ def name_clients(app: Any, trusted_proxies: Sequence[str]) -> Any:
     async def named(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "lifespan":
             scope["client"] = plain_client(scope.get("client"))
+            if not any(name in FORWARDED for name, _ in scope["headers"]):
+                await told(scope, receive, send)  # no need to know whether it is a proxy's
+                return
         await behind_proxy(scope, receive, send)
 
     return named

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
@@ -207,13 +206,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
             "websocket.http.response": {},
             EXTENSION: {"socket": protocol, "query": query if question else None},
         }
-        transport = self.transport
-        transport.set_protocol(protocol)
-        if self.client is not None:
-            handle = transport.get_extra_info("socket")
-            handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            # asyncio does it only where the listener was made with an explicit protocol number.
-            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.transport.set_protocol(protocol)
         self.connections.discard(self)
         # Nothing of HTTP outlives the upgrade; parser and protocol would hold each other.
         self.parser = self.transport = self.flow = None  # type: ignore[assignment]

@@ -60,7 +60,7 @@ class Runtime:
         self.source = open_source(config)
         self.twins = TwinCache(
             self.source,
-            self.redis,
+            lambda *words: self.worker.commit.pipe.ask(*words),
             life_s=config.twins.cache_s,
             unknown_s=config.twins.unknown_s,
         )

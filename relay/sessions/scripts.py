@@ -16,8 +16,9 @@ FOLDER = Path(__file__).with_name("lua")
 
 @cache
 def source(name: str) -> str:
-    """The text of one script."""
-    return (FOLDER / f"{name}.lua").read_text()
+    """The text of one script, its comments but for the name left out: Redis hashes what it gets."""
+    first, *lines = (FOLDER / f"{name}.lua").read_text().splitlines()
+    return "\n".join([first, *(line for line in lines if not line.startswith("--"))])
 
 
 def claim(text: str, boot_id: str, since: float, remote: str) -> bytes:

@@ -89,7 +89,7 @@ async def join(worker: Worker, session: Session, opening: Opening | None) -> Non
     if session.end_reason is None:
         session.live = True
         session.catch_up()
-        worker.upkeep.compare([session])
+        worker.upkeep.compare_soon(session)
 
 
 async def _claim(worker: Worker, session: Session) -> int:

@@ -53,6 +53,7 @@ class Upkeep:
         self.loop_lag_s = 0.0  # the worst of the last second
         self.redis_policy = ""  # Redis' maxmemory-policy, once known
         self._ring: list[Session] = []  # whom the check visits in this round
+        self._to_compare: list[Session] = []  # at the end of this turn of the loop
         self._others: set[str] = set()  # workers seen alive
         self._believe_at = 0.0  # loop time from which a missing heartbeat means a dead worker
         self._beats = 0
@@ -313,6 +314,16 @@ class Upkeep:
     def compare_all(self) -> None:
         """Compares every held epoch with the directory."""
         self.compare([session for session in self._worker.sessions if session.held])
+
+    def compare_soon(self, session: Session) -> None:
+        """Compares the epoch of a session with those of others of this turn of the loop."""
+        if not self._to_compare:
+            self._worker.loop.call_soon(self._compare_gathered)
+        self._to_compare.append(session)
+
+    def _compare_gathered(self) -> None:
+        gathered, self._to_compare = self._to_compare, []
+        self.compare(session for session in gathered if session.held)
 
     def compare(self, sessions: Iterable[Session]) -> None:
         """Compares the epochs of held sessions with the directory."""

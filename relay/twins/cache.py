@@ -17,11 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from redis.asyncio import Redis
-
 from relay.twins import bounds
 from relay.twins.batches import Batches, Flight
-from relay.twins.shared import SharedTwins
+from relay.twins.shared import Ask, SharedTwins
 from relay.twins.source import TwinRecord, TwinSource, TwinSourceError
 
 logger = logging.getLogger(__name__)
@@ -57,7 +55,7 @@ class TwinCache:
     def __init__(
         self,
         source: TwinSource,
-        redis: Redis | None = None,
+        ask_redis: Ask | None = None,
         clock: Callable[[], float] = time.monotonic,
         *,
         wall_clock: Callable[[], float] = time.time,
@@ -67,7 +65,8 @@ class TwinCache:
         """
         Args:
             source: the record.
-            redis: client of the shared layer; None goes from memory straight to the source.
+            ask_redis: sends a command to the shared layer; None goes from memory straight to the
+                source.
             clock: seconds, monotonic.
             wall_clock: unix time in seconds, for entries that other processes read.
             life_s: how long a twin is believed.
@@ -75,7 +74,7 @@ class TwinCache:
         """
         self.generation = 0
         self._source = source
-        self._shared = SharedTwins(redis, wall_clock) if redis is not None else None
+        self._shared = SharedTwins(ask_redis, wall_clock) if ask_redis is not None else None
         self._clock = clock
         self._life_s = life_s
         self._unknown_s = unknown_s

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from redis.asyncio import Redis
+import hiredis
 from redis.exceptions import RedisError
 
 from relay.queues import keys
@@ -21,7 +21,11 @@ from relay.twins.source import TwinRecord, from_text, to_text
 
 logger = logging.getLogger(__name__)
 
-FAILURES: Final = (RedisError, OSError, RuntimeError)
+Ask = Callable[..., Awaitable[Any]]
+"""Sends one command, given as its words, and awaits the reply, with text as bytes. A worker lends
+its commit connection: a client of the library costs five times as much for each command."""
+
+FAILURES: Final = (RedisError, hiredis.HiredisError, OSError, RuntimeError)
 """What a command ends with when Redis is away. A `RuntimeError` is uvloop's: the transport was
 closed before the write."""
 
@@ -31,20 +35,20 @@ FILL_SCRIPT = (Path(__file__).parent / "lua" / "fill.lua").read_text()
 class SharedTwins:
     """The Redis layer of the twin cache. It never raises: without Redis the source is asked."""
 
-    def __init__(self, client: Redis, wall_clock: Callable[[], float]) -> None:
+    def __init__(self, ask: Ask, wall_clock: Callable[[], float]) -> None:
         """
         Args:
-            client: commands with a time-out; replies as bytes.
+            ask: sends a command.
             wall_clock: unix time in seconds.
         """
-        self._client = client
+        self._ask = ask
         self._wall_clock = wall_clock
 
     async def version(self) -> bytes | None:
         """To be handed to `store`; None when Redis did not answer."""
         try:
             async with asyncio.timeout(SHARED_TIMEOUT_S):
-                version: Any = await self._client.get(keys.TWINS_VERSION)
+                version: Any = await self._ask("GET", keys.TWINS_VERSION)
         except FAILURES as error:
             logger.warning("shared twin cache not readable: %r", error)
             return None
@@ -54,7 +58,7 @@ class SharedTwins:
         """Those of some twins that it has, young enough to be used."""
         try:
             async with asyncio.timeout(SHARED_TIMEOUT_S):
-                entries: Any = await self._client.hmget(keys.TWINS, [str(twin) for twin in ids])
+                entries: Any = await self._ask("HMGET", keys.TWINS, *ids)
         except FAILURES as error:
             logger.warning("shared twin cache not readable: %r", error)
             return {}
@@ -82,6 +86,6 @@ class SharedTwins:
             arguments += (str(twin), to_text(record, now))
         try:
             async with asyncio.timeout(SHARED_TIMEOUT_S):
-                await self._client.eval(FILL_SCRIPT, 2, keys.TWINS, keys.TWINS_VERSION, *arguments)
+                await self._ask("EVAL", FILL_SCRIPT, 2, keys.TWINS, keys.TWINS_VERSION, *arguments)
         except FAILURES as error:
             logger.warning("shared twin cache not writable: %r", error)

@@ -13,6 +13,7 @@ import uvicorn
 from relay.server.frame_protocol import FrameProtocol
 from relay.server.http_protocol import http_protocol
 from relay.server.limits import ServerLimits
+from relay.server.listen import ListenAddress, open_listeners
 from relay.server.small_post import TakePost
 from relay.server.socket import EXTENSION, RelaySocket
 
@@ -123,7 +124,7 @@ async def running(
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
     else:
-        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        (listener,) = open_listeners(ListenAddress("127.0.0.1"), backlog=1024)
     address = listener.getsockname()
     task = asyncio.create_task(server._serve([listener]))
     while not server.started:

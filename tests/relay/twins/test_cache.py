@@ -374,10 +374,10 @@ async def test_a_stale_twin_is_used_while_the_source_is_slow(
 async def test_a_slow_source_does_not_hold_up_what_the_hash_knows(
     clock: StillClock, redis: Redis
 ) -> None:
-    await TwinCache(ScriptedSource(7, 8), redis, clock, wall_clock=clock).look_up(7)
+    await TwinCache(ScriptedSource(7, 8), redis.execute_command, clock, wall_clock=clock).look_up(7)
     source = ScriptedSource(*range(1, 2000))
     source.open.clear()
-    cache = TwinCache(source, redis, clock, wall_clock=clock)
+    cache = TwinCache(source, redis.execute_command, clock, wall_clock=clock)
     unknown = [asyncio.create_task(cache.look_up(twin)) for twin in range(100, 1900)]
     await source.asked.wait()
     assert await cache.look_up(7) == record(7)
@@ -396,7 +396,7 @@ async def test_an_id_that_is_invalidated_on_its_way_to_the_source(
     monkeypatch.setattr(bounds, "MAX_PARALLEL_FETCHES", 1)
     source = ScriptedSource(1, 7)
     source.open.clear()
-    cache = TwinCache(source, redis, clock, wall_clock=clock)
+    cache = TwinCache(source, redis.execute_command, clock, wall_clock=clock)
     blocker = asyncio.create_task(cache.look_up(1))
     await source.asked.wait()
     looks = []
@@ -411,9 +411,9 @@ async def test_an_id_that_is_invalidated_on_its_way_to_the_source(
 
 async def test_a_second_worker_reads_the_shared_hash(clock: StillClock, redis: Redis) -> None:
     first, second = ScriptedSource(7), ScriptedSource()
-    one = TwinCache(first, redis, clock, wall_clock=clock)
+    one = TwinCache(first, redis.execute_command, clock, wall_clock=clock)
     await one.look_up(7)
-    two = TwinCache(second, redis, clock, wall_clock=clock)
+    two = TwinCache(second, redis.execute_command, clock, wall_clock=clock)
     assert await two.look_up(7) == record(7)
     assert second.fetches == []
 
@@ -422,10 +422,10 @@ async def test_an_old_entry_of_the_shared_hash_is_fetched_again(
     clock: StillClock, redis: Redis
 ) -> None:
     source = ScriptedSource(7)
-    await TwinCache(source, redis, clock, wall_clock=clock).look_up(7)
+    await TwinCache(source, redis.execute_command, clock, wall_clock=clock).look_up(7)
     source.twins[7] = record(7, version=2)
     clock.now += bounds.SHARED_LIFE_S + 1
-    two = TwinCache(source, redis, clock, wall_clock=clock)
+    two = TwinCache(source, redis.execute_command, clock, wall_clock=clock)
     assert await two.look_up(7) == record(7, version=2)
 
 
@@ -434,7 +434,7 @@ async def test_a_fetch_from_before_a_change_does_not_enter_the_shared_hash(
 ) -> None:
     source = ScriptedSource(7)
     source.open.clear()
-    cache = TwinCache(source, redis, clock, wall_clock=clock)
+    cache = TwinCache(source, redis.execute_command, clock, wall_clock=clock)
     waiting = asyncio.create_task(cache.look_up(7))
     await source.asked.wait()
     await redis.incr(keys.TWINS_VERSION)
@@ -451,7 +451,7 @@ async def test_a_malformed_entry_is_fetched_again(
 ) -> None:
     for entry in ("", "x", "1 1 00 - here", "1000 1 " + "00" * 32 + " 02 here"):
         await redis.hset(keys.TWINS, "7", entry)
-        cache = TwinCache(ScriptedSource(7), redis, clock, wall_clock=clock)
+        cache = TwinCache(ScriptedSource(7), redis.execute_command, clock, wall_clock=clock)
         assert await cache.look_up(7) == record(7)
     assert "malformed" in caplog.text
 
@@ -460,7 +460,7 @@ async def test_without_redis_the_source_is_asked(
     clock: StillClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Redis.from_url("redis://127.0.0.1:1", protocol=2, retry=None)
-    cache = TwinCache(ScriptedSource(7), client, clock)
+    cache = TwinCache(ScriptedSource(7), client.execute_command, clock)
     assert await cache.look_up(7) == record(7)
     assert "not readable" in caplog.text
     await client.aclose()
@@ -485,7 +485,7 @@ def test_a_connection_to_redis_that_ends_at_once_is_no_failure(
             valkey.url, connection_class=CutConnection, protocol=2, retry=None
         )
         client = Redis(connection_pool=pool)
-        cache = TwinCache(ScriptedSource(7), client, clock)
+        cache = TwinCache(ScriptedSource(7), client.execute_command, clock)
         assert await cache.look_up(7) == record(7)
         await client.aclose()
         await pool.aclose()

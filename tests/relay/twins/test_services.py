@@ -91,7 +91,7 @@ def test_without_redis_the_change_is_kept(no_redis: None, caplog: pytest.LogCapt
 async def test_a_worker_sees_a_change(site_redis: RedisServer, source: RegistrySource) -> None:
     put, remove = sync_to_async(services.put_twin), sync_to_async(services.remove_twins)
     redis = Redis.from_url(site_redis.url, protocol=2)
-    cache = TwinCache(source, redis)
+    cache = TwinCache(source, redis.execute_command)
     assert await cache.look_up(7) is None
     await put(twin(7, "here"))
     cache.invalidate([7])
