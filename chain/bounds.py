@@ -15,6 +15,9 @@ LOOK_UP_S: Final = 12.0
 AWAY_PAUSE_S: Final = 1.0
 """After all nodes failed, look-ups fail at once for this long, instead of each trying them all."""
 
+STILL_S: Final = 60.0
+"""Look-ups have seen no newer block for this long: another node is asked whether it has one."""
+
 STALL_S: Final = 7.0
 """No head for this long: another node is tried. A block comes each 6 s (reference relay)."""
 

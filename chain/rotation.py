@@ -5,6 +5,10 @@ has its turn and the failed one goes to the tail; a node that works stays at the
 makes at most two attempts for each node, all within 12 seconds, and then says that the chain is
 away: that a twin does not exist is only said by a node that answered.
 
+A node that answers may still be stuck at an old block, or far behind the others. Where look-ups
+have seen no newer block for a minute, the next node is asked as well, and is the one to be asked
+from then on if it is further.
+
 A `Rotation` may be used by several threads; their look-ups go one after the other, so ask for many
 twins at once (`twins`) rather than for one many times.
 """
@@ -16,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from chain import bounds
@@ -70,6 +75,8 @@ class Rotation:
         self._failed: set[str] = set()
         self._away = ""
         self._away_until = float("-inf")
+        self._newest = -1  # height of the newest block a look-up was answered from
+        self._newest_at = clock()
 
     @property
     def url(self) -> str:
@@ -85,7 +92,7 @@ class Rotation:
     def twins(self, ids: Iterable[int]) -> Twins:
         """Several twins, read at one block; those that do not exist are missing."""
         wanted = list(ids)
-        return self._ask(lambda node: node.twins(wanted))
+        return self._ask(lambda node: node.twins(wanted), self._compared)
 
     def twin_by_account(self, account: bytes) -> Found | None:
         """The twin of an account, None if it has none."""
@@ -133,14 +140,18 @@ class Rotation:
     def _page(self, start_key: bytes | None) -> Page | None:
         return self._ask(lambda node: node.page(start_key))
 
-    def _ask(self, task: Callable[[Node], _T]) -> _T:
+    def _ask(
+        self,
+        task: Callable[[Node], _T],
+        then: Callable[[Callable[[Node], _T], _T, float], _T] = lambda task, answer, _: answer,
+    ) -> _T:
         deadline = self._clock() + self._look_up_s
         if not self._lock.acquire(timeout=self._look_up_s):
             raise ChainAwayError(f"other look-ups have been waiting for {self._look_up_s:.0f} s")
         try:
             if self._clock() < self._away_until:
                 raise ChainAwayError(self._away)
-            return self._attempts(task, deadline)
+            return then(task, self._attempts(task, deadline), deadline)
         finally:
             self._lock.release()
 
@@ -179,6 +190,32 @@ class Rotation:
         self._away = f"no chain node answered: {'; '.join(reasons.values())}"
         self._away_until = self._clock() + bounds.AWAY_PAUSE_S
         raise ChainAwayError(self._away)
+
+    def _compared(self, task: Callable[[Node], Twins], answer: Twins, deadline: float) -> Twins:
+        """The answer, or that of another node where this one may be stuck and that one is not."""
+        now = self._clock()
+        if answer.head.height > self._newest:
+            self._newest, self._newest_at = answer.head.height, now
+            return answer
+        if len(self._urls) == 1 or now - self._newest_at < bounds.STILL_S:
+            return answer
+        self._newest_at = now
+        asked = self._urls[0]
+        self._drop()
+        self._urls.rotate(-1)
+        other = answer
+        with suppress(ChainAwayError):
+            other = self._attempts(task, deadline)
+        if other.head.height > answer.head.height:
+            self._newest = max(self._newest, other.head.height)
+            logger.warning("chain node left, stuck at block %d: %s", answer.head.height, asked)
+            return other
+        # That one is not further: it goes to the tail, and the one asked before stays.
+        self._drop()
+        self._urls.rotate(-1)
+        self._urls.remove(asked)
+        self._urls.appendleft(asked)
+        return answer
 
     def _drop(self) -> None:
         if self._node is not None:

@@ -177,6 +177,45 @@ def test_a_node_that_comes_back(devchain: Devchain, caplog: pytest.LogCaptureFix
     assert answers.getMessage().startswith("chain node answers again")
 
 
+def test_a_node_that_is_stuck_is_left(
+    devchain: Devchain, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It answers, but from an old block; of two others one is stuck as well."""
+    now = 100.0
+    with ExitStack() as stack:
+        stuck, good = (
+            stack.enter_context(running_devchain(tmp_path / name, [twin(1), twin(50)]))
+            for name in ("stuck", "good")
+        )
+        rotation = Rotation([devchain.url, stuck.url, good.url], clock=lambda: now)
+        devchain.new_blocks(2)
+        assert rotation.twin(50) is None
+        now += bounds.STILL_S
+        devchain.new_blocks(1)
+        assert rotation.twin(50) is None, "it has a new block"
+        now += bounds.STILL_S - 1
+        assert rotation.twin(50) is None
+        assert rotation.url == devchain.url
+        now += 1
+        assert rotation.twin(50) is None, "the next one is no further"
+        assert rotation.url == devchain.url
+        good.new_blocks(9)
+        assert rotation.twin(50) is None, "for a while"
+        now += bounds.STILL_S
+        found = rotation.twin(50)
+        assert found is not None and found.height == 9
+        assert rotation.url == good.url
+        # Where all stand still, the one that is furthest stays.
+        for _ in range(4):
+            now += bounds.STILL_S
+            assert rotation.twin(50) == found
+            assert rotation.url == good.url
+        assert [record.getMessage() for record in caplog.records] == [
+            f"chain node left, stuck at block 3: {devchain.url}"
+        ]
+        rotation.close()
+
+
 def test_pages_go_on_with_another_node(tmp_path: Path) -> None:
     with (
         running_devchain(tmp_path / "a", made_up_twins=1200) as first,
