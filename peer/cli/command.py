@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import importlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from peer.cli.session import Session, add_options
 from peer.errors import PeerError, RemoteError
 from peer.gateway import logs
 
-VERBS: Final = ("ping", "keys", "twin", "upload")
+VERBS: Final = ("call", "serve", "upload", "ping", "keys", "twin")
 INTERRUPTED: Final = 130
 
 EPILOG: Final = """\
@@ -42,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         session = Session(options)
         if session.debug:
             logs.set_up(session.debug, "text")
+        else:
+            # What does not work is told once, by the verb's error.
+            logging.basicConfig(format="rmb: %(message)s", level=logging.ERROR)
         code: int = asyncio.run(options.run(options, session))
         sys.stdout.flush()
     except UsageError as error:

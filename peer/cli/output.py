@@ -6,11 +6,13 @@ Results go to standard output; what is under way and what failed to standard err
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import contextlib
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 BAR_CHARACTERS: Final = 30
@@ -47,8 +49,21 @@ def show_payload(payload: bytes) -> None:
         return
     with contextlib.suppress(ValueError):
         text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    # What another twin sent must not steer this terminal.
-    print("".join(each if each.isprintable() or each in "\n\t" else "?" for each in text))
+    print(printable(text))
+
+
+def printable(text: str) -> str:
+    """What another twin sent, so that it cannot steer this terminal."""
+    return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in text)
+
+
+def payload_fields(payload: bytes) -> dict[str, Any]:
+    """What a twin answered, for programs: `json`, else `text`, else `base64`."""
+    with contextlib.suppress(ValueError):
+        return {"json": json.loads(payload)}
+    with contextlib.suppress(UnicodeDecodeError):
+        return {"text": payload.decode()}
+    return {"base64": base64.b64encode(payload).decode()}
 
 
 def size(count: float) -> str:
@@ -82,6 +97,22 @@ class Progress:
     def waiting(self, what: str) -> None:
         """Say what is waited for, and for how long now."""
         self._draw(f"{what} … {time.monotonic() - self._began:.0f} s")
+
+    @contextlib.asynccontextmanager
+    async def keep_waiting(self, what: str) -> AsyncIterator[None]:
+        """Say it again and again until the context ends."""
+
+        async def redraw() -> None:
+            while True:
+                self.waiting(what)
+                await asyncio.sleep(REDRAW_S)
+
+        task = asyncio.create_task(redraw())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     def part(self, done: int, total: int, what: str = "") -> None:
         """Draw how much of so many bytes is done, at which speed."""

@@ -5,42 +5,69 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import time
 from typing import Any, Final
 
 from peer.arguments import FAILED
+from peer.cli import output
+from peer.cli.inputs import destination, seconds
 from peer.cli.output import Progress
 from peer.cli.session import Session
-from peer.errors import RelayError
+from peer.client import Client
+from peer.errors import CallError, RelayError, RemoteError
 from peer.reach import reach
+from proto.rmb.tags import FAIL_FAST
 
-HELP: Final = "ask each relay for a sign of life"
+VERSION: Final = "rmb.version"
+DEFAULT_TIMEOUT_S: Final = 10.0
+MAX_COUNT: Final = 1_000_000
+
+HELP: Final = "ask the relays, or a twin, for a sign of life"
 EPILOG: Final = """\
 examples:
   rmb ping                           # sign in at each relay and wait for its pong
-  rmb ping --relay ws://localhost:8080 --json
+  rmb ping 102                       # ask twin 102 for its version
+  rmb ping 102 -c 5 --json
 
-It works beside a gateway or client of the same twin: the session it opens is another one.
+It works beside a gateway or client of the same twin: the session it opens is another one. A twin
+that answers with an error is alive too.
 """
 
 
 def add(verbs: Any) -> None:
     """Add the verb to the command line."""
-    verbs.add_parser("ping", help=HELP, epilog=EPILOG)
+    parser: argparse.ArgumentParser = verbs.add_parser("ping", help=HELP, epilog=EPILOG)
+    parser.add_argument(
+        "twin", nargs="?", type=destination, metavar="TWIN", help="id, or id:session; else relays"
+    )
+    parser.add_argument(
+        "-c", "--count", type=_count, default=1, metavar="N", help="how often to ask the twin"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        default=DEFAULT_TIMEOUT_S,
+        metavar="SECONDS",
+        help=f"how long to wait for each answer of a twin (default {DEFAULT_TIMEOUT_S:g})",
+    )
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:
-    """Ping the relays; 1 when one of them does not answer."""
+    """Ping; 1 when one does not answer."""
+    return await (_ping_relays(session) if options.twin is None else _ping_twin(options, session))
+
+
+async def _ping_relays(session: Session) -> int:
     with Progress(session.json) as progress:
-        progress.waiting("looking up the own twin")
-        twin = await session.own_twin()
-        progress.waiting("signing in")
-        tries = [_relay(url, session, twin.id) for url in session.relays]
-        answers = await asyncio.gather(*tries)
+        async with progress.keep_waiting("waiting for the relays"):
+            twin = await session.own_twin()
+            tries = [_relay(url, session, twin.id) for url in session.relays]
+            answers = await asyncio.gather(*tries)
     if session.json:
         print(json.dumps({"twin": twin.id, "relays": answers}))
     else:
         for answer in answers:
-            print(_line(answer))
+            print(_relay_line(answer))
     return FAILED if any("error" in answer for answer in answers) else 0
 
 
@@ -56,8 +83,48 @@ async def _relay(url: str, session: Session, twin: int) -> dict[str, Any]:
     }
 
 
-def _line(answer: dict[str, Any]) -> str:
+def _relay_line(answer: dict[str, Any]) -> str:
     if "error" in answer:
-        return f"{answer['relay']}  FAIL  {answer['error']}"
+        return f"{answer['relay']}  FAIL  {output.printable(answer['error'])}"
     times = f"signed in after {answer['sign_in_ms']:.0f} ms, pong after {answer['pong_ms']:.1f} ms"
     return f"{answer['relay']}  ok  {times}"
+
+
+async def _ping_twin(options: argparse.Namespace, session: Session) -> int:
+    answers = []
+    async with session.client(timeout=options.timeout) as client:
+        for _ in range(options.count):
+            with Progress(session.json) as progress:
+                async with progress.keep_waiting(f"waiting for twin {options.twin}"):
+                    answer = await _twin(client, options)
+            answers.append(answer)
+            if not session.json:
+                print(_twin_line(str(options.twin), answer), flush=True)
+    if session.json:
+        print(json.dumps({"twin": str(options.twin), "answers": answers}))
+    return FAILED if any("error" in answer for answer in answers) else 0
+
+
+async def _twin(client: Client, options: argparse.Namespace) -> dict[str, Any]:
+    began = time.perf_counter()
+    try:
+        reply = await client.call(options.twin, VERSION, tags=FAIL_FAST)
+        told = output.payload_fields(reply.payload)
+        found = {"version": next(iter(told.values()))}
+    except RemoteError as error:
+        found = {"refused": error.message}
+    except CallError as error:
+        found = {"error": str(error)}
+    return {**found, "ms": round((time.perf_counter() - began) * 1e3, 3)}
+
+
+def _twin_line(twin: str, answer: dict[str, Any]) -> str:
+    name, value = next(iter(answer.items()))
+    word = {"version": "ok  version", "refused": "ok  refuses", "error": "FAIL "}[name]
+    return f"{twin}  {word} {output.printable(str(value))}, {answer['ms']:.1f} ms"
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:7]) <= MAX_COUNT):
+        raise argparse.ArgumentTypeError(f"must be from 1 to {MAX_COUNT}")
+    return int(text[:7])

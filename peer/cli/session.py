@@ -26,6 +26,8 @@ from typing import Any, Final
 
 from peer import arguments
 from peer.arguments import UsageError
+from peer.client import Client
+from peer.client.bounds import CONNECT_TIMEOUT_S, TIMEOUT_S
 from peer.errors import PeerError
 from peer.identity import Identity
 from peer.twins import Twin, TwinSource, open_source
@@ -150,6 +152,16 @@ class Session:
                 f"no twin found with given key (account {ss58.encode(identity.account)})"
             )
         return twin
+
+    def client(self, **details: Any) -> Client:
+        """A client of the own twin, to be entered; details as `peer.client.Client` takes them.
+
+        Raises:
+            UsageError: a value it needs is missing or wrong.
+        """
+        timeout_s = min(details.get("timeout", TIMEOUT_S), CONNECT_TIMEOUT_S)
+        place = self.open_twins()
+        return Client(self.identity, self.relays, place, connect_timeout=timeout_s, **details)
 
     def open_twins(self) -> TwinSource:
         """Where twins are looked up; the caller closes it.

@@ -1,0 +1,93 @@
+"""What is typed: whom, how long, and a body on the command line, in a file or on standard input."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from peer.arguments import UsageError
+from peer.client.bounds import MAX_BODY_BYTES
+from peer.modules.api import JSON_SCHEMA
+from proto.rmb.address import Address, parse
+from proto.rmb.bounds import MAX_EXPIRATION_S
+from proto.rmb.errors import AddressError, BoundError
+
+STANDARD_INPUT: Final = "-"
+FILE_MARK: Final = "@"
+
+
+class Body(NamedTuple):
+    """A payload and its content type."""
+
+    payload: bytes
+    schema: str | None
+
+
+def add_body(parser: argparse.ArgumentParser) -> None:
+    """Add the argument and its option."""
+    parser.add_argument(
+        "body", nargs="?", metavar="JSON", help="what is sent; @FILE or - for standard input"
+    )
+    parser.add_argument(
+        "--raw", action="store_true", help="send the body as it is, whether it is JSON or not"
+    )
+
+
+def read_body(text: str | None, raw: bool) -> Body:
+    """The body that an argument means; none is an empty one.
+
+    Raises:
+        UsageError: it cannot be read, is too large, or is no JSON though it should be.
+    """
+    if text is None:
+        return Body(b"", None)
+    payload = _payload(text)
+    if len(payload) > MAX_BODY_BYTES:
+        raise UsageError(f"the body has more than {MAX_BODY_BYTES} bytes: see `rmb upload`")
+    if raw:
+        return Body(payload, None)
+    try:
+        json.loads(payload)
+    except ValueError as error:
+        raise UsageError(
+            f"the body is no JSON ({error}): texts need quotes of their own, as in '\"hello\"'; "
+            "--raw sends anything"
+        ) from None
+    return Body(payload, JSON_SCHEMA)
+
+
+def seconds(text: str) -> float:
+    """How long to wait: a type for argparse."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= MAX_EXPIRATION_S:
+        raise argparse.ArgumentTypeError(f"must be above 0 and at most {MAX_EXPIRATION_S} seconds")
+    return found
+
+
+def _payload(text: str) -> bytes:
+    if text == STANDARD_INPUT:
+        return sys.stdin.buffer.read(MAX_BODY_BYTES + 1)
+    if not text.startswith(FILE_MARK):
+        return text.encode("utf-8", "surrogateescape")
+    path = Path(text.removeprefix(FILE_MARK)).expanduser()
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BODY_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+
+
+def destination(text: str) -> Address:
+    """A twin, or one of its sessions: a type for argparse."""
+    with contextlib.suppress(AddressError, BoundError):
+        found = parse(text)
+        if found.twin:
+            return found
+    raise argparse.ArgumentTypeError("must be the id of a twin, or id:session")

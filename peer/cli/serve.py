@@ -1,0 +1,217 @@
+"""`rmb serve`: answer commands by programs of this host, or by modules in Python."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from peer.arguments import SECRET_VARIABLE, UsageError
+from peer.cli import output
+from peer.cli.session import Session
+from peer.client.bounds import MAX_BODY_BYTES
+from peer.client.serving import ClientHandler
+from peer.modules.api import JSON_SCHEMA, CommandError, Module, Request, Response
+from peer.modules.loading import ModuleError, load
+from peer.modules.version import version_module
+from proto.rmb.bounds import MAX_CONNECTION_BYTES
+from proto.rmb.errors import CODE_OTHER
+
+DEFAULT_JOBS: Final = 8
+MAX_JOBS: Final = 256
+READ_BYTES: Final = 64 * 1024
+
+HELP: Final = "answer commands of other twins"
+EPILOG: Final = """\
+examples:
+  rmb serve echo=cat
+  rmb serve 'words=wc -w' 'shout=tr a-z A-Z' --jobs 4
+  rmb serve --module my_package.calc:module
+
+A program gets the request on its standard input and answers with its standard output; RMB_SOURCE
+and RMB_COMMAND tell it who asks for what. An exit code other than 0 is an error for who asked. It
+has until the request expires. `rmb.version` is answered as well.
+
+A twin is reached by its id in one place at a time: without --sid this takes the place of a gateway
+(rmb-peer) of the same twin. With --sid NAME it is asked as TWIN:NAME. It goes on until it is
+stopped (Ctrl-C), and shows a line for each request.
+"""
+
+
+def add(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser: argparse.ArgumentParser = verbs.add_parser("serve", help=HELP, epilog=EPILOG)
+    parser.add_argument(
+        "programs", nargs="*", metavar="CMD=PROGRAM", help="a command, and what answers it"
+    )
+    parser.add_argument(
+        "--module", action="append", metavar="PACKAGE:NAME", help="a module in Python; repeatable"
+    )
+    parser.add_argument("--sid", metavar="NAME", help="session; default: the one without a name")
+    parser.add_argument(
+        "--jobs",
+        type=_jobs,
+        default=DEFAULT_JOBS,
+        metavar="N",
+        help=f"programs at work at a time (default {DEFAULT_JOBS})",
+    )
+
+
+async def run(options: argparse.Namespace, session: Session) -> int:
+    """Serve until told to stop."""
+    programs = _programs(options.programs)
+    modules = _modules(options.module or ())
+    if not programs and len(modules) == 1:
+        raise UsageError("nothing to serve: give CMD=PROGRAM or --module")
+    if options.sid is not None and len(options.sid.encode()) > MAX_CONNECTION_BYTES:
+        raise UsageError(f"--sid: at most {MAX_CONNECTION_BYTES} bytes")
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if not session.debug:
+        logging.getLogger().setLevel(logging.WARNING)  # relays that come and go
+    jobs = asyncio.Semaphore(options.jobs)
+    handlers: dict[str, ClientHandler] = {
+        command: _Job(arguments, jobs, session.json) for command, arguments in programs.items()
+    }
+    async with session.client(sid=options.sid, handlers=handlers, modules=modules) as client:
+        served = [*programs, *(f"{module.prefix}.*" for module in modules)]
+        where = list(session.relays)
+        if session.json:
+            print(json.dumps({"serving": served, "as": str(client.address), "relays": where}))
+        else:
+            print(f"serving {' '.join(served)} as twin {client.address} at {' '.join(where)}")
+        sys.stdout.flush()
+        await stop.wait()
+    return 0
+
+
+class _Job:
+    """The handler of one command."""
+
+    def __init__(self, arguments: list[str], jobs: asyncio.Semaphore, as_json: bool) -> None:
+        self._arguments = arguments
+        self._jobs = jobs
+        self._as_json = as_json
+
+    async def __call__(self, request: Request) -> Response:
+        began = time.perf_counter()
+        outcome = "cancelled"
+        try:
+            async with self._jobs:
+                answer = await _run(self._arguments, request)
+            outcome = output.size(len(answer))
+            return Response(answer, JSON_SCHEMA if _is_json(answer) else None)
+        except CommandError as error:
+            outcome = error.message
+            raise
+        finally:
+            self._tell(request, outcome, (time.perf_counter() - began) * 1e3)
+
+    def _tell(self, request: Request, outcome: str, took_ms: float) -> None:
+        source, command = str(request.source), request.command
+        if self._as_json:
+            fields = {"source": source, "command": command, "ms": round(took_ms, 3)}
+            print(json.dumps({**fields, "outcome": outcome}), flush=True)
+            return
+        at = time.strftime("%H:%M:%S")
+        asked = output.size(len(request.payload))
+        shown = output.printable(f"{at}  {source}  {command}  {asked} -> {outcome}")
+        print(f"{shown}, {took_ms:.0f} ms", flush=True)
+
+
+async def _run(arguments: list[str], request: Request) -> bytes:
+    """What a program answers to a request.
+
+    Raises:
+        CommandError: it failed, or said too much.
+    """
+    details = {"RMB_SOURCE": str(request.source), "RMB_COMMAND": request.command}
+    inherited = {name: value for name, value in os.environ.items() if name != SECRET_VARIABLE}
+    process = await asyncio.create_subprocess_exec(
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**inherited, **details},
+    )
+    try:
+        _, answer = await asyncio.gather(_write(process, request.payload), _read(process))
+        code = await process.wait()
+    finally:
+        # Also when the request expired meanwhile: nobody waits for the answer any more.
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if code:
+        raise CommandError(CODE_OTHER, f"the program ended with code {code}")
+    return answer
+
+
+async def _write(process: asyncio.subprocess.Process, payload: bytes) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(payload)
+        await process.stdin.drain()
+        process.stdin.close()
+        await process.stdin.wait_closed()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # it need not read what it was sent
+
+
+async def _read(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    answer = bytearray()
+    while part := await process.stdout.read(READ_BYTES):
+        answer += part
+        if len(answer) > MAX_BODY_BYTES:
+            raise CommandError(CODE_OTHER, f"the program said more than {MAX_BODY_BYTES} bytes")
+    return bytes(answer)
+
+
+def _programs(texts: Sequence[str]) -> dict[str, list[str]]:
+    programs: dict[str, list[str]] = {}
+    for text in texts:
+        command, sign, line = text.partition("=")
+        try:
+            arguments = shlex.split(line)
+        except ValueError as error:
+            raise UsageError(f"{text}: {error}") from None
+        if not (command and sign and arguments):
+            raise UsageError(f"{text}: must be CMD=PROGRAM, as in echo=cat")
+        if command in programs:
+            raise UsageError(f"{command}: given twice")
+        if shutil.which(arguments[0]) is None:
+            raise UsageError(f"{text}: there is no program {arguments[0]}")
+        programs[command] = arguments
+    return programs
+
+
+def _modules(names: Sequence[str]) -> list[Module]:
+    try:
+        # Those of installed packages are for the gateway, which is there all the time.
+        return [version_module(), *load(names, installed=())]
+    except ModuleError as error:
+        raise UsageError(str(error)) from None
+
+
+def _is_json(payload: bytes) -> bool:
+    try:
+        json.loads(payload)
+    except ValueError:
+        return False
+    return True
+
+
+def _jobs(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= MAX_JOBS):
+        raise argparse.ArgumentTypeError(f"must be from 1 to {MAX_JOBS}")
+    return int(text[:4])

@@ -1,0 +1,205 @@
+"""`rmb` with a real relay: calls, services, pings, as one types them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.identities import Twin
+from tests.support.peer_process import CLI, Program, run_program, write_secret
+from tests.support.relay_process import RelayProcess
+from tests.support.started import embedded
+from tests.support.world import fresh_twins
+
+Rmb = Callable[..., Any]
+StartService = Callable[..., Program]
+
+
+@pytest.fixture
+def rmb(relay: RelayProcess, tmp_path: Path) -> Rmb:
+    """Runs `rmb` as a twin: `rmb(twin, "call", ...)`."""
+
+    def run(who: Twin, *arguments: str, stdin: bytes | None = None) -> Any:
+        return run_program(
+            CLI, tmp_path, *arguments, stdin=stdin, more=_environment(relay, who, tmp_path)
+        )
+
+    return run
+
+
+@pytest.fixture
+def serve(relay: RelayProcess, tmp_path: Path) -> Iterator[StartService]:
+    """Starts `rmb serve` as a twin."""
+    started: list[Program] = []
+
+    def start(who: Twin, *arguments: str) -> Program:
+        more = _environment(relay, who, tmp_path)
+        started.append(Program(CLI, tmp_path, "serve", *arguments, more=more))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.stop()
+        print(each.log())
+
+
+def _environment(relay: RelayProcess, who: Twin, folder: Path) -> dict[str, str]:
+    return {
+        "RMB_RELAY": relay.url,
+        "RMB_TWINS": f"http://127.0.0.1:{relay.admin_port}",
+        "RMB_SECRET_FILE": str(write_secret(folder, who)),
+    }
+
+
+PYTHON = sys.executable
+FAIL = f"fail={PYTHON} -c 'raise SystemExit(3)'"
+WHO = f'who={PYTHON} -c \'import os; print(os.environ["RMB_SOURCE"], os.environ["RMB_COMMAND"])\''
+DEAF = f"deaf={PYTHON} -c 'print(1)'"
+SLOW = f"slow={PYTHON} -c 'import time; time.sleep(600)'"
+
+
+async def test_a_call_gets_what_a_program_answers(rmb: Rmb, serve: StartService) -> None:
+    asker, server = fresh_twins(2)
+    service = serve(server, "echo=cat", FAIL, WHO, DEAF)
+    await service.says("serving echo fail who deaf rmb.* as twin")
+    done = rmb(asker, "call", str(server.id), "echo", '{"a": "ä"}')
+    assert (done.returncode, done.stdout.decode(), done.stderr) == (0, '{"a": "ä"}', b"")
+    done = rmb(asker, "call", str(server.id), "echo", "-", "--json", stdin=b"[1, 2]")
+    answer = json.loads(done.stdout)
+    assert answer["answer"] == {"json": [1, 2]}
+    assert (answer["source"], answer["schema"]) == (str(server.id), "application/json")
+    assert answer["ms"] > 0
+    done = rmb(asker, "call", str(server.id), "echo", "no json", "--raw", "--json")
+    assert json.loads(done.stdout)["answer"] == {"text": "no json"}
+    done = rmb(asker, "call", str(server.id), "echo", "-", "--raw", stdin=bytes(range(256)))
+    assert done.stdout == bytes(range(256))
+    # A program need not read what it was sent, however much that is.
+    done = rmb(asker, "call", str(server.id), "deaf", "-", "--raw", stdin=bytes(2**20))
+    assert done.stdout == b"1\n"
+    source, command = rmb(asker, "call", str(server.id), "who").stdout.decode().split()
+    assert source.startswith(f"{asker.id}:") and command == "who"
+    done = rmb(asker, "call", str(server.id), "fail")
+    assert done.returncode == 1
+    assert done.stderr.decode() == (
+        f"rmb: twin {server.id} answers: the program ended with code 3 (code 500)\n"
+    )
+    done = rmb(asker, "call", str(server.id), "fail", "--json")
+    assert json.loads(done.stdout)["error"] == {
+        "kind": "RemoteError",
+        "message": "the program ended with code 3",
+        "code": 500,
+        "twin": server.id,
+    }
+    log = service.log()
+    assert f"{asker.id}:" in log and "echo  10 B -> 10 B" in log.replace("11 B", "10 B")
+    assert service.stop() == 0
+
+
+async def test_a_call_from_a_file_and_one_without_an_answer(
+    rmb: Rmb, serve: StartService, tmp_path: Path
+) -> None:
+    asker, server = fresh_twins(2)
+    service = serve(server, "echo=cat", "--json")
+    await service.says('"serving": ["echo", "rmb.*"]')
+    (tmp_path / "body.json").write_text("[3]")
+    done = rmb(asker, "call", str(server.id), "echo", "@body.json")
+    assert done.stdout == b"[3]"
+    done = rmb(asker, "call", str(server.id), "echo", '"x"', "--no-answer")
+    assert done.returncode == 0 and done.stdout.startswith(b"uid  ")
+    await service.says('"outcome": "3 B"')
+
+
+async def test_a_request_that_expires_ends_its_program(rmb: Rmb, serve: StartService) -> None:
+    asker, server = fresh_twins(2)
+    service = serve(server, SLOW, "--jobs", "1")
+    await service.says("serving slow")
+    done = rmb(asker, "call", str(server.id), "slow", "--timeout", "2")
+    assert done.returncode == 1
+    assert b"rmb: " in done.stderr
+    await service.says("slow  0 B -> cancelled")
+
+
+async def test_sessions_have_names(rmb: Rmb, serve: StartService) -> None:
+    asker, server = fresh_twins(2)
+    await serve(server, "echo=cat", "--sid", "one").says(f"as twin {server.id}:one")
+    done = rmb(asker, "call", f"{server.id}:one", "echo", "7", "--json")
+    assert json.loads(done.stdout)["source"] == f"{server.id}:one"
+    done = rmb(asker, "call", str(server.id), "echo", "7", "--tags", "fail-fast")
+    assert done.returncode == 1
+    assert done.stderr == b"rmb: destination offline\n"
+
+
+async def test_pings(rmb: Rmb, serve: StartService, relay: RelayProcess) -> None:
+    asker, server = fresh_twins(2)
+    done = rmb(asker, "ping")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().startswith(f"{relay.url}  ok  signed in after ")
+    found = json.loads(rmb(asker, "ping", "--json").stdout)
+    assert found["twin"] == asker.id
+    assert [each["relay"] for each in found["relays"]] == [relay.url]
+    done = rmb(asker, "ping", str(server.id))
+    assert done.returncode == 1
+    assert f"{server.id}  FAIL  destination offline" in done.stdout.decode()
+    await serve(server, "echo=cat").says("serving")
+    found = json.loads(rmb(asker, "ping", str(server.id), "-c", "3", "--json").stdout)
+    assert [set(each) for each in found["answers"]] == [{"version", "ms"}] * 3
+
+
+def test_a_relay_that_refuses_is_named(rmb: Rmb) -> None:
+    (asker,) = fresh_twins(1)
+    done = rmb(asker, "ping", "--relay", "ws://127.0.0.1:1")
+    assert done.returncode == 1
+    assert done.stdout.decode().startswith("ws://127.0.0.1:1  FAIL  ")
+    done = rmb(asker, "call", "1", "echo", "--relay", "ws://127.0.0.1:1", "--timeout", "1")
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"rmb: ") and done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("call", "seven", "echo"), "must be the id of a twin, or id:session"),
+        (("call", "0", "echo"), "must be the id of a twin, or id:session"),
+        (("call", "7", "echo", "hello"), "the body is no JSON"),
+        (("call", "7", "echo", "@nowhere"), "nowhere: No such file or directory"),
+        (("call", "7", "echo", "--timeout", "0"), "above 0 and at most 1800 seconds"),
+        (("call", "7"), "the following arguments are required: CMD"),
+        (("serve",), "nothing to serve: give CMD=PROGRAM or --module"),
+        (("serve", "echo"), "echo: must be CMD=PROGRAM, as in echo=cat"),
+        (("serve", "echo=cat", "echo=tac"), "echo: given twice"),
+        (("serve", "echo=no-such-program-here x"), "there is no program no-such-program-here"),
+        (("serve", "echo='"), "echo=': No closing quotation"),
+        (("serve", "--module", "json:dumps"), "--module json:dumps: "),
+        (("serve", "echo=cat", "--sid", "x" * 200), "--sid: at most 128 bytes"),
+        (("serve", "echo=cat", "--jobs", "0"), "must be from 1 to 256"),
+        (("ping", "7", "-c", "0"), "must be from 1 to 1000000"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], text: str) -> None:
+    done = run_program(CLI, tmp_path, *arguments, "-m", f"0x{'01' * 32}", "--twins", "x.csv")
+    assert done.returncode == 2
+    assert text in done.stderr.decode() and done.stderr.count(b"\n") == 1
+
+
+async def test_the_first_five_minutes(start: Any) -> None:
+    """What the README shows: demo twins of an embedded relay, by their profiles."""
+    relay = await start(*embedded()).ready()
+    folder = relay.data_dir.parent
+    profiles = {name: f"data/{name}.toml" for name in ("alice", "bob")}
+    assert f"rmb ping -p {profiles['alice']}" in relay.output()
+    done = run_program(CLI, folder, "ping", "-p", profiles["alice"])
+    assert done.returncode == 0, done.stderr
+    service = Program(CLI, folder, "serve", "echo=cat", "-p", profiles["bob"])
+    try:
+        await service.says("serving echo")
+        done = run_program(CLI, folder, "call", "102", "echo", '"hello"', "-p", profiles["alice"])
+        assert (done.stdout, done.stderr) == (b'"hello"', b"")
+        done = run_program(CLI, folder, "twin", "102", "--json", "-p", profiles["alice"])
+        assert json.loads(done.stdout)["relays"] == ["localhost"]
+    finally:
+        service.stop()
