@@ -8,7 +8,7 @@ import psutil
 from websockets.exceptions import InvalidStatus
 
 from tests.support.devchain import Devchain
-from tests.support.identities import Twin
+from tests.support.identities import TEST_DOMAIN, Twin
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import connect
@@ -21,7 +21,13 @@ ALIVE = 101
 
 
 def chain_relay(
-    folder: Path, server: RedisServer, *nodes: Devchain | str, celery: bool = True, **settings: str
+    folder: Path,
+    server: RedisServer,
+    *nodes: Devchain | str,
+    celery: bool = True,
+    domains: tuple[str, ...] = (TEST_DOMAIN,),
+    port: int = 0,
+    **settings: str,
 ) -> RelayProcess:
     """A relay on some nodes, not started; settings with `__` for the dot."""
     dotted = {name.replace("__", "."): value for name, value in settings.items()}
@@ -30,6 +36,8 @@ def chain_relay(
         None,
         server,
         twins="tfchain",
+        domains=domains,
+        port=port,
         settings={
             "substrate.urls": " ".join(
                 node if isinstance(node, str) else node.url for node in nodes
