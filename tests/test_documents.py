@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from peer.gateway import options as gateway_options
+from peer.gateway.app import COUNTERS, GAUGES
 from relay.server import cli
 
 ROOT = Path(__file__).parent.parent
@@ -32,14 +35,27 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert not dead
 
 
-def test_every_option_is_documented() -> None:
-    page = (ROOT / "docs/operate/options.md").read_text()
+@pytest.mark.parametrize(
+    ("page", "parser"),
+    [
+        ("docs/operate/options.md", cli.build_parser("rmb-relay")),
+        ("docs/operate/peer.md", gateway_options.build_parser()),
+    ],
+    ids=["rmb-relay", "rmb-peer"],
+)
+def test_every_option_is_documented(page: str, parser: argparse.ArgumentParser) -> None:
+    text = (ROOT / page).read_text()
     options = {
         name
-        for action in cli.build_parser("rmb-relay")._actions
+        for action in parser._actions
         for name in action.option_strings
         if name not in ("-h", "--help")
     }
-    assert not [name for name in options if f"`{name}" not in page]
-    described = set(re.findall(r"`(--?[a-z][a-z_-]*)", page))
+    assert not [name for name in options if f"`{name}" not in text]
+    described = set(re.findall(r"`(--?[a-z][a-z_-]*)", text))
     assert described <= options
+
+
+def test_every_figure_of_the_gateway_is_documented() -> None:
+    page = (ROOT / "docs/operate/peer.md").read_text()
+    assert not [name for name in (*COUNTERS, *GAUGES) if f"`{name}`" not in page]
