@@ -34,9 +34,8 @@ from peer.unconfirmed import Unconfirmed
 from proto.identity import tokens
 from proto.identity.errors import AgreementError
 from proto.rmb import stamp
-from proto.rmb import types_pb2 as pb
-from proto.rmb.address import Address, to_message
-from proto.rmb.bounds import MAX_EXPIRATION_S, PING_EXPIRATION_S
+from proto.rmb.address import Address
+from proto.rmb.bounds import MAX_EXPIRATION_S
 from proto.rmb.errors import CipherError, NoPublicKeyError
 from proto.rmb.sealing import Sealer, new_uid
 
@@ -203,16 +202,22 @@ class Session:
         tags: str | None,
         left_s: float,
     ) -> None:
-        envelope = self._sealer.new(uid, destination, content.schema)
-        envelope.request.command = command
-        if tags is not None:
-            envelope.tags = tags
         now = time.time()
         # Whole seconds on the wire: one more, so that an answer is not refused as expired while
         # it is still waited for.
         expiration_s = min(math.ceil(left_s) + 1, MAX_EXPIRATION_S)
         try:
-            data = self._sealer.seal(envelope, content.payload, receiver, int(now), expiration_s)
+            data = self._sealer.request(
+                uid,
+                destination,
+                command,
+                content.payload,
+                receiver,
+                int(now),
+                expiration_s,
+                tags=tags,
+                schema=content.schema,
+            )
         except AgreementError as error:
             raise CallError(f"twin {destination.twin} publishes no usable key: {error}") from None
         self.unconfirmed.send(data, now + left_s, token)
@@ -224,18 +229,14 @@ class Session:
         if receiver is None or self.unconfirmed.full:
             left_s = request.deadline - time.time()
             receiver = await self._ready_by(self._loop.time() + left_s, request.source.twin)
-        schema = outcome.schema if isinstance(outcome, Response) else None
-        envelope = self._sealer.new(request.uid, request.source, schema)
-        payload = None
+        uid, source, now = request.uid, request.source, int(time.time())
+        life_s = stamp.response_expiration()
         if isinstance(outcome, Response):
-            envelope.response.SetInParent()
-            payload = outcome.payload
+            payload, schema = outcome
+            data = self._sealer.response(uid, source, payload, receiver, now, life_s, schema=schema)
         else:
-            envelope.error.code = outcome.code
-            envelope.error.message = outcome.message
-        now = int(time.time())
-        expiration_s = stamp.response_expiration()
-        data = self._sealer.seal(envelope, payload, receiver, now, expiration_s)
+            code, message = outcome.code, outcome.message
+            data = self._sealer.error(uid, source, code, message, receiver, now, life_s)
         self.unconfirmed.send(data, request.deadline, next(self._answers))
 
     # For the inbox: see `receiving.Owner`.
@@ -320,12 +321,7 @@ class Session:
         self.unconfirmed.changed(link)
 
     def _make_ping(self) -> tuple[str, bytes]:
-        uid = new_uid(os.urandom)
-        ping = pb.Envelope(uid=uid, timestamp=int(time.time()), expiration=PING_EXPIRATION_S)
-        ping.source.CopyFrom(to_message(self.own))
-        ping.destination.SetInParent()  # twin 0, as the TypeScript client does
-        ping.ping.SetInParent()
-        return uid, ping.SerializeToString()
+        return self._sealer.ping(int(time.time()))
 
     def _settled(self, token: Hashable) -> None:
         """A relay has it."""

@@ -14,28 +14,48 @@ from proto.rmb.bounds import NONCE_BYTES, TAG_BYTES
 from proto.rmb.errors import CipherError
 
 
-def encrypt(shared: bytes, plaintext: bytes, nonce: bytes) -> bytes:
-    """Returns the cipher payload.
+class Box:
+    """What two twins share: seals and opens payloads.
 
     Args:
         shared: 32 bytes, the same for both twins.
-        plaintext: may be empty; the cipher is 28 bytes then.
-        nonce: 12 random bytes, never used again with this secret.
     """
-    if len(nonce) != NONCE_BYTES:
-        raise ValueError(f"nonce has {len(nonce)} bytes, must have {NONCE_BYTES}")
-    return nonce + AESGCM(shared).encrypt(nonce, plaintext, None)
+
+    __slots__ = ("_aead",)
+
+    def __init__(self, shared: bytes) -> None:
+        self._aead = AESGCM(shared)  # kept: making it takes longer than sealing a short payload
+
+    def seal(self, plaintext: bytes, nonce: bytes) -> bytes:
+        """Returns the cipher payload.
+
+        Args:
+            plaintext: may be empty; the cipher is 28 bytes then.
+            nonce: 12 random bytes, never used again with this secret.
+        """
+        if len(nonce) != NONCE_BYTES:
+            raise ValueError(f"nonce has {len(nonce)} bytes, must have {NONCE_BYTES}")
+        return nonce + self._aead.encrypt(nonce, plaintext, None)
+
+    def open(self, cipher: bytes) -> bytes:
+        """Returns the plaintext of a cipher payload.
+
+        Raises:
+            CipherError: too short, changed, or sealed under another secret.
+        """
+        if len(cipher) < NONCE_BYTES + TAG_BYTES:
+            raise CipherError
+        try:
+            return self._aead.decrypt(cipher[:NONCE_BYTES], cipher[NONCE_BYTES:], None)
+        except InvalidTag:
+            raise CipherError from None
+
+
+def encrypt(shared: bytes, plaintext: bytes, nonce: bytes) -> bytes:
+    """Seals one payload: see `Box`."""
+    return Box(shared).seal(plaintext, nonce)
 
 
 def decrypt(shared: bytes, cipher: bytes) -> bytes:
-    """Returns the plaintext of a cipher payload.
-
-    Raises:
-        CipherError: too short, changed, or sealed under another secret.
-    """
-    if len(cipher) < NONCE_BYTES + TAG_BYTES:
-        raise CipherError
-    try:
-        return AESGCM(shared).decrypt(cipher[:NONCE_BYTES], cipher[NONCE_BYTES:], None)
-    except InvalidTag:
-        raise CipherError from None
+    """Opens one payload: see `Box`."""
+    return Box(shared).open(cipher)

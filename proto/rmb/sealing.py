@@ -9,10 +9,11 @@ from typing import NamedTuple, Protocol
 from proto.identity.agreement import EncryptionKey
 from proto.identity.errors import AgreementError
 from proto.identity.signing import SigningKey
-from proto.rmb import challenge, e2e
+from proto.rmb import challenge, writing
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import SessionKey, to_message
 from proto.rmb.bounds import MAX_SHARED_SECRETS, NONCE_BYTES, PING_EXPIRATION_S
+from proto.rmb.e2e import Box
 from proto.rmb.errors import CipherError, NoPublicKeyError
 
 
@@ -65,9 +66,11 @@ class Sealer:
         self._key = key
         self._random = random
         # Agreeing costs a point multiplication, and a twin talks to the same few again and again.
-        self._agree: Callable[[bytes], bytes] | None = None
+        self._box: Callable[[bytes], Box] | None = None
         if encryption is not None:
-            self._agree = lru_cache(MAX_SHARED_SECRETS)(encryption.shared_secret)
+            shared_secret = encryption.shared_secret
+            self._box = lru_cache(MAX_SHARED_SECRETS)(lambda pk: Box(shared_secret(pk)))
+        self._source = writing.source(own)
 
     def new(self, uid: str, destination: SessionKey, schema: str | None = None) -> pb.Envelope:
         """Returns an envelope with its addresses, still to be completed and sealed."""
@@ -97,15 +100,88 @@ class Sealer:
         Raises:
             AgreementError: the receiver's public key is none.
         """
-        if receiver is not None and receiver.pk is not None and self._agree is not None:
-            shared = self._agree(receiver.pk)
-            envelope.cipher = e2e.encrypt(shared, payload or b"", self._random(NONCE_BYTES))
-        elif payload is not None:
-            envelope.plain = payload
+        body = self._body(payload, receiver)
+        if body is not None and body.sealed:
+            envelope.cipher = body.data
+        elif body is not None:
+            envelope.plain = body.data
         envelope.timestamp = now
         envelope.expiration = expiration_s
         challenge.sign(envelope, self._key)
         return envelope.SerializeToString()
+
+    def request(
+        self,
+        uid: str,
+        destination: SessionKey,
+        command: str,
+        payload: bytes | None,
+        receiver: PublicKeys | None,
+        now: int,
+        expiration_s: int,
+        *,
+        tags: str | None = None,
+        schema: str | None = None,
+    ) -> bytes:
+        """Makes a request.
+
+        Args:
+            uid: its answers have the same.
+            destination: the session that is asked.
+            command: what for.
+            payload: encrypted when the receiver has a public key, even when there is none; plain
+                or left out otherwise.
+            receiver: the destination's twin; None for one that is not known.
+            now: unix seconds.
+            expiration_s: time to live.
+            tags: such as `fail-fast`.
+            schema: content type of the payload.
+
+        Raises:
+            AgreementError: the receiver's public key is none.
+        """
+        kind = writing.request(command)
+        return self._message(
+            uid, destination, kind, payload, receiver, now, expiration_s, tags, schema
+        )
+
+    def response(
+        self,
+        uid: str,
+        destination: SessionKey,
+        payload: bytes | None,
+        receiver: PublicKeys | None,
+        now: int,
+        expiration_s: int,
+        *,
+        schema: str | None = None,
+    ) -> bytes:
+        """Makes a good answer; arguments as for `request`.
+
+        Raises:
+            AgreementError: the receiver's public key is none.
+        """
+        return self._message(
+            uid, destination, writing.RESPONSE, payload, receiver, now, expiration_s, None, schema
+        )
+
+    def error(
+        self,
+        uid: str,
+        destination: SessionKey,
+        code: int,
+        message: str,
+        receiver: PublicKeys | None,
+        now: int,
+        expiration_s: int,
+    ) -> bytes:
+        """Makes an answer that says what went wrong; arguments as for `request`.
+
+        Raises:
+            AgreementError: the receiver's public key is none.
+        """
+        kind = writing.error(code, message)
+        return self._message(uid, destination, kind, None, receiver, now, expiration_s, None, None)
 
     def ping(self, now: int) -> tuple[str, bytes]:
         """Makes a ping, unsigned as the TypeScript client does; returns its uid and the message."""
@@ -127,10 +203,41 @@ class Sealer:
             return envelope.plain
         if sender.pk is None:
             raise NoPublicKeyError
-        if self._agree is None:
+        if self._box is None:
             raise CipherError
         try:
-            shared = self._agree(sender.pk)
+            box = self._box(sender.pk)
         except AgreementError:
             raise CipherError from None
-        return e2e.decrypt(shared, envelope.cipher)
+        return box.open(envelope.cipher)
+
+    def _message(
+        self,
+        uid: str,
+        destination: SessionKey,
+        kind: writing.Written,
+        payload: bytes | None,
+        receiver: PublicKeys | None,
+        now: int,
+        expiration_s: int,
+        tags: str | None,
+        schema: str | None,
+    ) -> bytes:
+        envelope = writing.Envelope(
+            uid,
+            self._source,
+            writing.destination(destination),
+            kind,
+            now,
+            expiration_s,
+            self._body(payload, receiver),
+            tags,
+            schema,
+        )
+        return envelope.signed(self._key.sign(envelope.challenge))
+
+    def _body(self, payload: bytes | None, receiver: PublicKeys | None) -> writing.Body | None:
+        if receiver is not None and receiver.pk is not None and self._box is not None:
+            box = self._box(receiver.pk)
+            return writing.Body(box.seal(payload or b"", self._random(NONCE_BYTES)), True)
+        return writing.Body(payload, False) if payload is not None else None
