@@ -25,6 +25,11 @@ class KeyType(Enum):
     ED25519 = 0x65
 
 
+# An enum's value takes longer to get than many things around it.
+_SR25519: Final = KeyType.SR25519.value
+_ED25519: Final = KeyType.ED25519.value
+
+
 class SigningKey:
     """A secret key that signs.
 
@@ -33,11 +38,12 @@ class SigningKey:
         account: its 32-byte public key.
     """
 
-    __slots__ = ("_secret", "account", "key_type")
+    __slots__ = ("_prefix", "_secret", "account", "key_type")
 
     def __init__(self, key_type: KeyType, account: bytes, secret: bytes) -> None:
         self.key_type = key_type
         self.account = account
+        self._prefix = bytes([key_type.value])
         self._secret = secret  # the 64-byte expanded key of sr25519, the seed of ed25519
 
     @classmethod
@@ -81,7 +87,7 @@ class SigningKey:
             signature: bytes = sr25519.sign((self.account, self._secret), message)
         else:
             signature = ed25519_zebra.ed_sign(self._secret, message)
-        return bytes([self.key_type.value]) + signature
+        return self._prefix + signature
 
     def __repr__(self) -> str:
         return f"<SigningKey {self.key_type.name} {self.account.hex()}>"
@@ -100,10 +106,10 @@ def verify(account: bytes, message: bytes, signature: bytes) -> None:
     if len(account) != ACCOUNT_BYTES:
         raise SignatureError(f"invalid account length, expected: {ACCOUNT_BYTES}")
     scheme = signature[0]
-    if scheme == KeyType.SR25519.value:
+    if scheme == _SR25519:
         if not _sr25519_fits(account, message, signature[1:]):
             raise SignatureError("sr25519 signature verification failed")
-    elif scheme == KeyType.ED25519.value:
+    elif scheme == _ED25519:
         if not _ed25519_fits(account, message, signature[1:]):
             raise SignatureError("ed25519 signature verification failed")
     else:

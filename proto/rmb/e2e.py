@@ -37,7 +37,7 @@ class Box:
             raise ValueError(f"nonce has {len(nonce)} bytes, must have {NONCE_BYTES}")
         return nonce + self._aead.encrypt(nonce, plaintext, None)
 
-    def open(self, cipher: bytes) -> bytes:
+    def unseal(self, cipher: bytes) -> bytes:
         """Returns the plaintext of a cipher payload.
 
         Raises:
@@ -58,4 +58,4 @@ def encrypt(shared: bytes, plaintext: bytes, nonce: bytes) -> bytes:
 
 def decrypt(shared: bytes, cipher: bytes) -> bytes:
     """Opens one payload: see `Box`."""
-    return Box(shared).open(cipher)
+    return Box(shared).unseal(cipher)

@@ -209,7 +209,7 @@ class Sealer:
             box = self._box(sender.pk)
         except AgreementError:
             raise CipherError from None
-        return box.open(envelope.cipher)
+        return box.unseal(envelope.cipher)
 
     def _message(
         self,
