@@ -23,6 +23,11 @@ MAX_ADDRESSES: Final = 8
 
 # Well-known prefix of translation to IPv4 (RFC 6052); the address is in the last four bytes.
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+# All IPv6 addresses that were given to anybody. Beside them only what has an IPv4 address inside
+# leads anywhere, also in ways of the local network's own.
+_GIVEN: Final = ipaddress.IPv6Network("2000::/3")
+# Special addresses that the library of the oldest Python takes for global ones.
+_SPECIAL: Final = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 LookUp = Callable[..., list[tuple[Any, ...]]]
@@ -36,8 +41,10 @@ def is_public(address: Address) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(inner)
-        if address.teredo is not None or address.is_site_local:
+        if address.teredo is not None or address not in _GIVEN:
             return False
+    if any(address in network for network in _SPECIAL):
+        return False
     return address.is_global and not address.is_multicast and not address.is_unspecified
 
 

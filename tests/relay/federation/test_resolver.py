@@ -38,6 +38,14 @@ PRIVATE = [
     "2002:7f00::/24",  # 6to4 of 127.0.0.0/8
     "64:ff9b::7f00:0/104",  # NAT64 of 127.0.0.0/8
     "2001:0::/32",  # Teredo
+    "64:ff9b:1::/48",  # NAT64 with a prefix of the network's own
+    "::127.0.0.0/104",  # IPv4-compatible
+    "::ffff:0:127.0.0.0/104",  # IPv4-translated
+    "192.0.0.0/24",
+    "192.88.99.0/24",
+    "3fff::/20",
+    "5f00::/16",
+    "4000::/3",  # not given to anybody
 ]
 
 
