@@ -17,6 +17,11 @@ MAX_REASON_BYTES: Final = MAX_CONTROL_BYTES - 2
 """UTF-8 reason of a close frame: what the two bytes of the code leave."""
 
 
+MAX_CALL_FRAMES: Final = 1024
+"""Messages, or control frames, that a reader gives at a time: a read of the smallest frames there
+are is work for half a second, and others have their turn meanwhile."""
+
+
 class PartialBudget:
     """Memory that all readers of one process may hold in incomplete messages.
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from proto.websocket.bounds import (
+    MAX_CALL_FRAMES,
     MAX_CONTROL_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_REASON_BYTES,
@@ -54,6 +55,7 @@ class FrameReader:
 
     Attributes:
         events: pings, a close, refused input, in order; the caller empties it.
+        more: there may be more in what is held; call `receive_data` with nothing for it.
     """
 
     __slots__ = (
@@ -65,6 +67,7 @@ class FrameReader:
         "_limit_bytes",
         "_needed_bytes",
         "events",
+        "more",
     )
 
     def __init__(
@@ -78,15 +81,18 @@ class FrameReader:
         self._fragments: bytearray | None = None  # payload of an incomplete message
         self._ended = False
         self.events: list[ReaderEvent] = []
+        self.more = False
 
     def receive_data(self, data: bytes) -> list[bytes]:
         """Read frames out of the next bytes.
 
         Returns:
-            The binary messages that are complete now, in order. Look at `events` afterwards: they
-            came in between or, for a close or a refusal, after the messages.
+            The binary messages that are complete now, in order, up to `MAX_CALL_FRAMES`. Look at
+            `events` afterwards: they came in between or, for a close or a refusal, after the
+            messages. Look at `more` then.
         """
         messages: list[bytes] = []
+        self.more = False
         if self._ended:
             return messages
         source: bytes | bytearray = data
@@ -110,6 +116,9 @@ class FrameReader:
                         break
                     position = following
                     plain = FINAL_BINARY if self._fragments is None else NOTHING
+                    if len(self.events) >= MAX_CALL_FRAMES:
+                        self._stop_for_now()
+                        break
                     continue
                 start = position + 6
                 if size == LENGTH_16 and end - position >= 8:
@@ -134,6 +143,9 @@ class FrameReader:
                 else:
                     messages.append(_unmask_view(source, start, following))
                 position = following
+                if len(messages) >= MAX_CALL_FRAMES:
+                    self._stop_for_now()
+                    break
             if position < end and not self._ended:
                 self._hold(source, position, end)
             if self._charged_bytes or self._held is not None or self._fragments is not None:
@@ -146,11 +158,17 @@ class FrameReader:
     def close(self) -> None:
         """Read no more; let go of what is held."""
         self._ended = True
+        self.more = False
         self._held = None
         self._fragments = None
         if self._budget is not None:
             self._budget.give(self._charged_bytes)
         self._charged_bytes = 0
+
+    def _stop_for_now(self) -> None:
+        """The rest is for the next call."""
+        self.more = True
+        self._needed_bytes = 0
 
     def _hold(self, source: bytes | bytearray, position: int, end: int) -> None:
         """Keep an incomplete frame; what its first two bytes tell is judged already."""

@@ -234,7 +234,9 @@ class FrameProtocol(asyncio.Protocol):
     def resume_reading(self) -> None:
         if self._reading_paused:
             self._reading_paused = False
-            if not self._early:
+            if self._has_more():
+                self._loop.call_soon(self._read_on)
+            elif not self._early:
                 self._transport.resume_reading()
 
     def close(self, code: int, reason: str) -> None:
@@ -253,22 +255,23 @@ class FrameProtocol(asyncio.Protocol):
     # --- asyncio.Protocol ------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if len(data) >= FULL_READ_BYTES:
-            self._transport.pause_reading()
-            self._loop.call_soon(self._read_on)
         receiver = self._receiver
         if receiver is None:
             self._data_unwanted(data)
-            return
-        self.last_received = self._loop.time()
-        reader = self._reader
-        messages = reader.receive_data(data)  # type: ignore[union-attr]
-        if messages:
-            receiver.messages_received(messages)
-        if reader.events:  # type: ignore[union-attr]
-            self._handle_events()
+        else:
+            self.last_received = self._loop.time()
+            reader = self._reader
+            messages = reader.receive_data(data)  # type: ignore[union-attr]
+            if messages:
+                receiver.messages_received(messages)
+            if reader.events:  # type: ignore[union-attr]
+                self._handle_events()
+        if len(data) >= FULL_READ_BYTES or self._has_more():
+            self._let_others_in()
 
     def eof_received(self) -> None:
+        while self._receiver is not None and self._has_more():
+            self.data_received(b"")
         self._look()
         if self._state is State.OPEN:
             self._stop_receiving()
@@ -308,9 +311,20 @@ class FrameProtocol(asyncio.Protocol):
 
     # --- inner workings --------------------------------------------------------------------------
 
+    def _let_others_in(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+
+    def _has_more(self) -> bool:
+        return self._reader is not None and self._reader.more
+
     def _read_on(self) -> None:
         """Others had their turn."""
-        if not (self._reading_paused or self._early or self._transport.is_closing()):
+        if self._has_more() and not self._reading_paused:
+            self.data_received(b"")
+        waits = self._reading_paused or self._has_more() or self._early
+        if not waits and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def _write(self, data: bytes) -> None:
@@ -439,8 +453,7 @@ class FrameProtocol(asyncio.Protocol):
             # Only the peer's close frame is of interest now. A reader that refused input reads on
             # nothing: its peer is given the time to see why.
             self._reader.receive_data(data)
-            if self._reader.events:
-                self._handle_events()
+            self._handle_events()
         elif self._state in (State.CONNECTING, State.OPEN):
             self._keep_early(data)
 

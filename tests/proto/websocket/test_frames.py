@@ -8,7 +8,7 @@ import time
 import pytest
 from websockets.frames import Frame, Opcode
 
-from proto.websocket.bounds import MAX_REASON_BYTES, PartialBudget
+from proto.websocket.bounds import MAX_CALL_FRAMES, MAX_REASON_BYTES, PartialBudget
 from proto.websocket.events import CloseReceived, InputRefused, PingReceived
 from proto.websocket.frames import (
     FrameReader,
@@ -154,3 +154,25 @@ def test_a_large_message_in_small_reads_takes_linear_time() -> None:
 
     # Quadratic would be a factor of 256, linear is 16; in between, for a noisy machine.
     assert best(8 * 1024 * 1024) < 120 * max(best(512 * 1024), 1e-4)
+
+
+@pytest.mark.parametrize("opcode", [Opcode.BINARY, Opcode.PING])
+def test_so_many_frames_at_a_time(opcode: Opcode) -> None:
+    """The rest waits until it is asked for, bytes that came meanwhile behind it."""
+    reader = FrameReader()
+    wire = FrameSpec(opcode.value, b"").serialize()
+    count = 2 * MAX_CALL_FRAMES + 3
+    got = []
+
+    def take(data: bytes) -> None:
+        messages = reader.receive_data(data)
+        got.append(len(messages) + len(reader.events))
+        reader.events = []
+
+    take(wire * count + wire[:3])
+    assert reader.more
+    take(wire[3:] + wire)
+    assert reader.more
+    take(b"")
+    assert not reader.more
+    assert got == [MAX_CALL_FRAMES, MAX_CALL_FRAMES, 5]

@@ -13,11 +13,19 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from proto.websocket.bounds import MAX_CALL_FRAMES
 from proto.websocket.frames import close_payload
 from relay.server.limits import ServerLimits
 from relay.server.socket import EXTENSION
 from tests.proto.websocket.oracle import FrameSpec
-from tests.relay.server.running import HANDSHAKE, EchoApp, Running, raw_websocket, running
+from tests.relay.server.running import (
+    HANDSHAKE,
+    EchoApp,
+    Recorded,
+    Running,
+    raw_websocket,
+    running,
+)
 
 Run = Callable[[Any], None]
 
@@ -394,6 +402,61 @@ def test_who_sends_much_is_read_once_a_turn(run: Run) -> None:
             assert len(turns_of_reads) > 2
             assert len(set(turns_of_reads)) == len(turns_of_reads)
             writer.transport.abort()
+            await recorded.ended.wait()
+
+    run(main())
+
+
+def test_a_read_of_many_small_frames_is_taken_in_portions(run: Run) -> None:
+    """Others have their turn in between; a receiver that wants a pause gets it."""
+    count = 5 * MAX_CALL_FRAMES + 7
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with running(EchoApp(echo=False)) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            turn = 0
+            turns: list[int] = []
+            paused = asyncio.Event()
+
+            def next_turn() -> None:
+                nonlocal turn
+                turn += 1
+                loop.call_soon(next_turn)
+
+            def received(messages: list[bytes]) -> None:
+                turns.append(turn)
+                Recorded.messages_received(recorded, messages)
+                if len(turns) == 2:
+                    recorded.socket.pause_reading()
+                    loop.call_later(0.01, paused.set)
+
+            recorded.messages_received = received  # type: ignore[method-assign]
+            next_turn()
+            closing = frame(b"\x03\xe8", opcode=8)
+            recorded.socket.data_received(frame(b"") * count)  # type: ignore[attr-defined]
+            writer.write(closing)
+            await paused.wait()
+            assert recorded.reads == [MAX_CALL_FRAMES] * 2
+            recorded.socket.resume_reading()
+            assert await read_close(reader) == (1000, "")
+            assert recorded.reads == [MAX_CALL_FRAMES] * 5 + [7]
+            assert len(set(turns)) == len(turns)
+            writer.close()
+            await recorded.ended.wait()
+
+    run(main())
+
+
+def test_what_waits_of_a_read_is_taken_before_the_end(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            _, writer, recorded = await raw_websocket(server)
+            count = 3 * MAX_CALL_FRAMES
+            recorded.socket.data_received(frame(b"") * count)  # type: ignore[attr-defined]
+            recorded.socket.eof_received()  # type: ignore[attr-defined]
+            assert len(recorded.messages) == count
+            writer.close()
             await recorded.ended.wait()
 
     run(main())
