@@ -232,10 +232,11 @@ class Inbox:
     # The envelope.
 
     def _open(self, envelope: pb.Envelope, twin: Twin | None, *, fresh: bool) -> None:
-        kind = envelope.WhichOneof("message")
+        kind = envelope.WhichOneof("message") or ""
+        uid = envelope.uid
         waiting = None
         if kind != "request":
-            waiting = self._owner.waiting_for(envelope.uid) if kind in _ANSWERS else None
+            waiting = self._owner.waiting_for(uid) if kind in _ANSWERS else None
             if waiting is None:
                 self.counters["unmatched"] += 1
                 return
@@ -256,32 +257,23 @@ class Inbox:
             return
         source = from_message(envelope.source)
         deadline = stamp.deadline(envelope.timestamp, envelope.expiration)
-        signature = envelope.signature
-        if self._repeats.seen(source, kind or "", envelope.uid, signature, deadline, now):
+        if self._repeats.seen(source, kind, uid, envelope.signature, deadline, now):
             self.counters["repeated"] += 1
         elif waiting is None:
             self.counters["requests"] += 1
-            schema = envelope.schema if envelope.HasField("schema") else None
-            tags = envelope.tags if envelope.HasField("tags") else None
+            schema = envelope.schema or None
+            tags = envelope.tags or None
             command = envelope.request.command
-            self._owner.requested(
-                Request(envelope.uid, source, command, payload, schema, tags, deadline)
-            )
+            self._owner.requested(Request(uid, source, command, payload, schema, tags, deadline))
+        elif source.twin not in waiting.twins:
+            text = f"an answer came from twin {source}, which was not asked"
+            self._owner.answered(uid, waiting, source, UnverifiedError(text))
+        elif kind == "error":
+            failure = RemoteError(envelope.error.code, envelope.error.message, source)
+            self._owner.answered(uid, waiting, source, failure)
         else:
-            self._answered(envelope, waiting, source, payload)
-
-    def _answered(
-        self, envelope: pb.Envelope, waiting: Waiting, source: Address, payload: bytes
-    ) -> None:
-        found: Outcome
-        if source.twin not in waiting.twins:
-            found = UnverifiedError(f"an answer came from twin {source}, which was not asked")
-        elif envelope.HasField("error"):
-            found = RemoteError(envelope.error.code, envelope.error.message, source)
-        else:
-            schema = envelope.schema if envelope.HasField("schema") else None
-            found = Reply(payload, schema, source)
-        self._owner.answered(envelope.uid, waiting, source, found)
+            reply = Reply(payload, envelope.schema or None, source)
+            self._owner.answered(uid, waiting, source, reply)
 
     def _refuse(
         self,
