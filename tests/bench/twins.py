@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from proto.identity import tokens
+from proto.identity.agreement import EncryptionKey
 from proto.identity.signing import KeyType, SigningKey
 
 FIRST_TWIN = 1_000
@@ -20,11 +21,15 @@ TOKEN_TTL_S = 7_200
 DOMAIN = "localhost"
 
 
+def seed(twin: int) -> bytes:
+    """TEST KEY: the secret of a twin."""
+    return hashlib.sha256(b"rmb bench test key %d" % twin).digest()
+
+
 @cache
 def signing_key(twin: int) -> SigningKey:
     """The test key of a twin."""
-    seed = hashlib.sha256(b"rmb bench test key %d" % twin).digest()
-    return SigningKey.from_mini_secret(seed, KeyType.SR25519)
+    return SigningKey.from_mini_secret(seed(twin), KeyType.SR25519)
 
 
 def token(twin: int) -> str:
@@ -32,10 +37,17 @@ def token(twin: int) -> str:
     return tokens.issue(signing_key(twin), twin, None, int(time.time()), TOKEN_TTL_S)
 
 
-def write_csv(path: Path, homes: Mapping[int, str]) -> None:
-    """Write twins and the relay each lives on, in the form `rmb_twin import` reads."""
+def write_csv(path: Path, homes: Mapping[int, str], *, pk: bool = False) -> None:
+    """Write twins and the relay each lives on, in the form `rmb_twin import` reads.
+
+    Args:
+        path: where.
+        homes: twin to relay.
+        pk: with encryption keys, for programs that encrypt.
+    """
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("id", "account", "pk", "relays"))
         for twin, relay in homes.items():
-            writer.writerow((twin, "0x" + signing_key(twin).account.hex(), "", relay))
+            public = f"0x{EncryptionKey(seed(twin)).public.hex()}" if pk else ""
+            writer.writerow((twin, "0x" + signing_key(twin).account.hex(), public, relay))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tests.bench.bench import Bench
 from tests.bench.figures import Row
-from tests.bench.rows import chain, federation, processes, queues, sessions, throughput
+from tests.bench.rows import chain, client, federation, processes, queues, sessions, throughput
 
 ROWS: dict[str, Callable[[Bench], Row]] = {
     "pairs": throughput.pairs,
@@ -28,4 +28,5 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "relays-alone": federation.crossing_alone,
     "partner-away": federation.partner_away,
     "look-ups": chain.look_ups,
+    "client-calls": client.client_calls,
 }

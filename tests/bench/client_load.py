@@ -1,0 +1,96 @@
+"""A program that uses `peer.client`, steered as `load.py`: `python -m tests.bench.client_load`.
+
+One of them serves a command that answers with what it got, the other calls it, so many calls at a
+time. The answer must be the body of its call: nothing may be lost, doubled or mixed up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from time import perf_counter_ns
+from typing import Any
+
+import uvloop
+
+from peer.client import CallError, Client, Request
+from tests.bench import load
+
+COMMAND = "bench.echo"
+TIMEOUT_S = 30.0
+
+
+class ClientGenerator:
+    """The calls a bench can make; see `load.py` for the form."""
+
+    def __init__(self) -> None:
+        self._client: Client | None = None
+        self._callers: list[asyncio.Task[None]] = []
+        self._running = False
+        self._latencies_us: list[int] = []
+        self._account = {"sent": 0, "received": 0, "lost": 0, "strays": 0}
+
+    async def open(self, secret: str, url: str, twins: str, sid: str | None) -> None:
+        """Sign in."""
+        self._client = Client(secret, [url], twins, sid=sid, timeout=TIMEOUT_S)
+        await self._client.__aenter__()
+
+    async def serve(self) -> None:
+        """Answer calls with their bodies."""
+
+        async def echo(request: Request) -> bytes:
+            return request.payload
+
+        assert self._client is not None
+        self._client.serve({COMMAND: echo})
+
+    async def start(self, twin: int, outstanding: int, size_bytes: int) -> None:
+        """Call a twin, so many times at once, until `stop`."""
+        self._running = True
+        self._callers = [
+            asyncio.create_task(self._call(twin, os.urandom(size_bytes)))
+            for _ in range(outstanding)
+        ]
+
+    async def mark(self) -> dict[str, Any]:
+        """Figures since the last mark."""
+        latencies, self._latencies_us = self._latencies_us, []
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "at_ns": perf_counter_ns(),
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "latencies_us": latencies,
+        }
+
+    async def stop(self) -> dict[str, int]:
+        """Call no more, wait for what is under way, and give the account."""
+        self._running = False
+        await asyncio.gather(*self._callers)
+        return self._account
+
+    async def close(self) -> dict[str, int]:
+        """Sign out; returns what the client counted."""
+        assert self._client is not None
+        counters = dict(self._client.counters)
+        await self._client.__aexit__(None, None, None)
+        return counters
+
+    async def _call(self, twin: int, body: bytes) -> None:
+        client, account = self._client, self._account
+        assert client is not None
+        while self._running:
+            account["sent"] += 1
+            began = perf_counter_ns()
+            try:
+                reply = await client.call(twin, COMMAND, body)
+            except CallError:
+                account["lost"] += 1
+                continue
+            self._latencies_us.append((perf_counter_ns() - began) // 1000)
+            account["received"] += 1
+            account["strays"] += reply.payload != body
+
+
+if __name__ == "__main__":
+    uvloop.run(load.serve(ClientGenerator()))

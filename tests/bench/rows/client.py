@@ -1,0 +1,134 @@
+"""Round trips between two programs that use `peer.client`, beside messages through B.
+
+Each program signs, encrypts, verifies and decrypts; the relay, its Redis and both programs share
+the two server cores.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench import layout
+from tests.bench import twins as bench_twins
+from tests.bench.bench import Bench, as_json, described, faults, rate_ratio, remarks
+from tests.bench.figures import Figure, Row
+from tests.bench.generators import GeneratorProcess
+from tests.bench.measure import (
+    WARM_UP_S,
+    Latency,
+    Sample,
+    cpu_of,
+    disk_waits,
+    median,
+    side_by_side,
+    throughput,
+)
+from tests.bench.rows.throughput import FIRST_ROW
+from tests.bench.targets import Target
+
+CALLER, SERVER = bench_twins.FIRST_TWIN + 5_000, bench_twins.FIRST_TWIN + 5_001
+OUTSTANDING = 100
+BODY_BYTES = 256
+
+
+@dataclass
+class Pair:
+    """Two programs at one relay."""
+
+    relay: Target
+    caller: GeneratorProcess
+    server: GeneratorProcess
+
+    def measure(self, seconds: float) -> Sample:
+        """Measure once."""
+        self.caller.call("start", twin=SERVER, outstanding=OUTSTANDING, size_bytes=BODY_BYTES)
+        time.sleep(WARM_UP_S)
+        first, server_first = self.caller.call("mark"), self.server.call("mark")
+        relay_first, busy_first = cpu_of(self.relay), layout.busy_s()
+        waits_first = disk_waits(self.relay)
+        time.sleep(seconds)
+        last, server_last = self.caller.call("mark"), self.server.call("mark")
+        relay_used = {
+            name: used_s - relay_first[name] for name, used_s in cpu_of(self.relay).items()
+        }
+        busy_s = layout.busy_s() - busy_first
+        waits = disk_waits(self.relay) - waits_first
+        wall_s = (last["at_ns"] - first["at_ns"]) / 1e9
+        programs_s = last["cpu_s"] - first["cpu_s"] + server_last["cpu_s"] - server_first["cpu_s"]
+        count = len(last["latencies_us"])
+        account = {"duplicates": 0, "out_of_order": 0, **self.caller.call("stop")}
+        return Sample(
+            target="ours",
+            messages_per_s=count / wall_s,
+            messages_per_cpu_s=count / (programs_s + sum(relay_used.values())),
+            latency=Latency.of(Counter(last["latencies_us"])),
+            lanes={},
+            server_busy=relay_used["server"] / wall_s,
+            redis_busy=relay_used["redis"] / wall_s,
+            generator_busy=programs_s / wall_s / 2,
+            worker_rss_mib=0.0,
+            account=account,
+            disturbed=max(0.0, busy_s - programs_s - sum(relay_used.values())) / wall_s,
+            disk_waits=waits,
+        )
+
+
+@contextmanager
+def _pair(relay: Target) -> Iterator[Pair]:
+    with layout.on_cores(layout.layout().server):
+        caller, server = (GeneratorProcess(None, "tests.bench.client_load") for _ in range(2))
+    try:
+        with tempfile.TemporaryDirectory(prefix="rmbb-") as folder:
+            sheet = Path(folder) / "twins.csv"
+            homes = dict.fromkeys((CALLER, SERVER), bench_twins.DOMAIN)
+            bench_twins.write_csv(sheet, homes, pk=True)
+            for program, twin, sid in ((server, SERVER, None), (caller, CALLER, "bench")):
+                secret = f"0x{bench_twins.seed(twin).hex()}"
+                program.call("open", secret=secret, url=relay.url, twins=str(sheet), sid=sid)
+            server.call("serve")
+            yield Pair(relay, caller, server)
+            for program in (caller, server):
+                program.call("close")
+    finally:
+        caller.close()
+        server.close()
+
+
+def client_calls(bench: Bench) -> Row:
+    """`Client.call` to `Client.serve` through the relay."""
+    twins = sorted({*FIRST_ROW.twins, CALLER, SERVER})
+    with (
+        bench.relay(twins) as relay,
+        bench.yardstick() as base,
+        _pair(relay) as pair,
+        bench.generators() as generators,
+    ):
+
+        def once(target: Pair | Target) -> Sample:
+            if isinstance(target, Pair):
+                return target.measure(bench.seconds)
+            return throughput(target, generators, FIRST_ROW, bench.seconds)
+
+        mine, theirs = side_by_side([pair, base], bench.runs, once, bench.most_rounds)
+    busy = median(mine, lambda sample: 2 * sample.generator_busy)
+    figures = [
+        Figure("rate", rate_ratio(mine, theirs), "B", must=0.12),
+        faults(mine),
+        Figure("programs: cores used by both", busy),
+        *described("ours", mine),
+        *described("B", theirs),
+    ]
+    return Row(
+        "client-calls",
+        f"calls and answers, {OUTSTANDING} outstanding, {BODY_BYTES} B, encrypted and signed, all "
+        "on two cores",
+        figures,
+        as_json(ours=mine, B=theirs),
+        remarks(mine, theirs),
+    )
