@@ -121,7 +121,11 @@ class Gateway:
         self._own = own
         self._modules = modules
         by_prefix = Modules.of(*modules)
-        self._sealer = Sealer(own, identity.key, identity.encryption, os.urandom)
+        # Others can't open what is sealed with a key they do not know of: plain text, then.
+        encryption = identity.encryption if twin.pk == identity.pk else None
+        if encryption is None:
+            log.warning("twin %d has not published this key: nothing is encrypted", twin.id)
+        self._sealer = Sealer(own, identity.key, encryption, os.urandom)
         self._numbers = itertools.count()
         self.links = links(self._received, self._link_changed)
         self._commits = Commits(redis_url, self._redis_has_room)

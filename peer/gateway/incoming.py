@@ -184,27 +184,24 @@ class Incoming:
         twin_id = envelope.source.twin
         twin = self._twins.peek(twin_id)
         if twin is None and twin_id:
-            try:
-                opening.check_expiry(envelope, now)  # what nobody waits for needs no look-up
-            except EnvelopeError as error:
-                self._reject(envelope, error, None, now)
-                return
             self._spawn(self._open_later(envelope))
         else:
             self._take(envelope, twin, now)
 
     async def _open_later(self, envelope: pb.Envelope) -> None:
         deadline = stamp.deadline(envelope.timestamp, envelope.expiration)
-        while time.time() < deadline:
+        while True:
             try:
+                # Of what is expired the sender is told too, so its key is needed.
                 twin = await self._twins.get(envelope.source.twin)
+                break
             except TwinsAwayError as error:
+                if time.time() >= deadline:
+                    self._counters["dropped:twins_away"] += 1
+                    return
                 log.warning("twins can't be looked up: %s", error)
                 await asyncio.sleep(_LOOK_UP_PAUSE_S)
-                continue
-            self._take(envelope, twin, int(time.time()))
-            return
-        self._counters["dropped:twins_away"] += 1
+        self._take(envelope, twin, int(time.time()))
 
     def _take(
         self, envelope: pb.Envelope, twin: Twin | None, now: int, refreshed: bool = False

@@ -27,8 +27,9 @@ from peer.identity import Identity
 from peer.links import Links
 from peer.modules.api import Module
 from peer.modules.files import Uploads
-from peer.twins import Twin, TwinCache, open_source
+from peer.twins import TwinCache, open_source
 from proto.identity import tokens
+from proto.identity.agreement import EncryptionKey
 from proto.identity.signing import KeyType
 from proto.limits.backoff import Backoff
 from tests.support import identities
@@ -72,9 +73,13 @@ async def run(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     known = identities.Twin(options.twin, key_type=KeyType(options.key_type))
-    identity = Identity(known.signing_key, known.encryption_key)
+    encryption = known.encryption_key
+    if options.encryption:
+        encryption = EncryptionKey(bytes.fromhex(options.encryption))
+    identity = Identity(known.signing_key, encryption)
     cache = TwinCache(open_source(options.twins, options.substrate))
-    own = Twin(options.twin, identity.account, identity.pk, ())
+    own = await cache.get(options.twin)
+    assert own is not None
 
     def token() -> str:
         return tokens.issue(identity.key, own.id, None, int(time.time()))
@@ -91,8 +96,9 @@ async def run(options: argparse.Namespace) -> None:
     )
     try:
         await gateway.run(stop)
-    finally:
+        # What a test wants to see of it: the last line of the log.
         print(dict(gateway.counters), gateway.gauges(), flush=True)
+    finally:
         await cache.aclose()
 
 
@@ -100,6 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--twin", type=int, required=True)
     parser.add_argument("--key-type", type=int, default=KeyType.SR25519.value)
+    parser.add_argument("--encryption", help="hex of another key than the twin's own")
     parser.add_argument("--twins")
     parser.add_argument("--substrate", action="append", default=[])
     parser.add_argument("--relay", action="append", required=True)
