@@ -1,0 +1,134 @@
+"""Gateways that are killed at every step: what a system list gave them arrives, and once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+
+import pytest
+
+from tests.peer.gateway.conftest import StartGateway
+from tests.support.gateway_process import GatewayProcess, Program, Service, payload_of
+from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import eventually
+
+MESSAGES = 20
+SENDING = [
+    "peer.gateway.outgoing:Outgoing._record_and_send",
+    "peer.gateway.commits:Commits._write",
+    "peer.gateway.commits:Commits._look_written",
+    "peer.gateway.commits:Commits._answered",
+    "peer.unconfirmed:Unconfirmed.send",
+    "peer.link:_Connection._flush",
+    "peer.gateway.outgoing:Outgoing.settled",
+]
+AT_ONCE = ["peer.unconfirmed:Unconfirmed.pong", "peer.gateway.outgoing:Outgoing._remove"]
+"""One pong settles all messages, and they are removed in one step."""
+NUMBERED = [*(f"{step}:{when}:2" for step in SENDING for when in ("before", "after"))]
+NUMBERED += [f"{step}:{when}:1" for step in AT_ONCE for when in ("before", "after")]
+
+
+def entries(redis: RedisServer, queue: str) -> list[bytes]:
+    found: list[bytes] = redis.run("LRANGE", queue, 0, -1)
+    return found
+
+
+async def until_settled(gateway: GatewayProcess) -> None:
+    """Nothing is in hand any more."""
+    await eventually(lambda: not gateway.redis.run("EXISTS", "msgbus.processing"), 20)
+
+
+@pytest.mark.parametrize(
+    "fault", ["peer.gateway.outgoing:Outgoing.take_request:before:2", *NUMBERED]
+)
+async def test_requests_survive(start_gateway: StartGateway, fault: str) -> None:
+    there = start_gateway()
+    await there.connected()
+    here = start_gateway(fault)
+    program = Program(here.redis)
+    for number in range(MESSAGES):
+        program.ask("kill.test", [there.twin], b"%d" % number, exp=120)
+    await here.died()
+    here.start()
+    await eventually(lambda: len(entries(there.redis, "msgbus.kill.test")) >= MESSAGES, 30)
+    await until_settled(here)
+    taken = [json.loads(each) for each in entries(there.redis, "msgbus.kill.test")]
+    assert Counter(int(payload_of(each)) for each in taken) == Counter(range(MESSAGES))
+    assert len({each["ref"] for each in taken}) == MESSAGES
+
+
+@pytest.mark.parametrize(
+    "fault", ["peer.gateway.outgoing:Outgoing.take_response:before:2", *NUMBERED]
+)
+async def test_answers_survive(start_gateway: StartGateway, fault: str) -> None:
+    here, there = start_gateway(), start_gateway()
+    await here.connected()
+    await there.connected()
+    program = Program(here.redis)
+    rets = [program.ask("kill.test", [there.twin], exp=120) for _ in range(MESSAGES)]
+    await eventually(lambda: len(entries(there.redis, "msgbus.kill.test")) == MESSAGES, 20)
+    await until_settled(here)
+    there.stop()
+    there.start(fault)
+    service = Service(there.redis, "kill.test")
+    async with service:
+        await there.died()
+        there.start()
+        answers = [await program.answer(ret, 30) for ret in rets]
+        await until_settled(there)
+    assert all(answer["err"] is None for answer in answers)
+    assert not any(entries(here.redis, ret) for ret in rets)
+
+
+async def test_a_request_to_several_twins_is_sent_on(start_gateway: StartGateway) -> None:
+    others = [start_gateway() for _ in range(3)]
+    for each in others:
+        await each.connected()
+    # Killed between the first and the second of the three envelopes of one request.
+    here = start_gateway("peer.unconfirmed:Unconfirmed.send:before:2")
+    Program(here.redis).ask("kill.test", [each.twin for each in others], exp=120)
+    await here.died()
+    here.start()
+    uids = set()
+    for each in others:
+        await eventually(lambda one=each: entries(one.redis, "msgbus.kill.test"), 20)
+        (entry,) = entries(each.redis, "msgbus.kill.test")
+        uids.add(json.loads(entry)["ref"])
+    assert len(uids) == 1
+    await until_settled(here)
+
+
+async def test_answers_find_their_way_after_a_restart(start_gateway: StartGateway) -> None:
+    here, there = start_gateway(), start_gateway()
+    await here.connected()
+    await there.connected()
+    program = Program(here.redis)
+    ret = program.ask("kill.test", [there.twin], ref="mine", exp=120)
+    await eventually(lambda: entries(there.redis, "msgbus.kill.test"))
+    await until_settled(here)
+    here.kill()
+    async with Service(there.redis, "kill.test"):
+        await until_settled(there)
+        here.start()
+        answer = await program.answer(ret, 20)
+    assert answer["ref"] == "mine"
+
+
+@pytest.mark.parametrize(
+    "step", ["peer.gateway.outgoing:Outgoing.take_request", "peer.link:_Connection._flush"]
+)
+async def test_what_expired_meanwhile_is_answered(start_gateway: StartGateway, step: str) -> None:
+    there = start_gateway()
+    here = start_gateway(f"{step}:before:1")
+    program = Program(here.redis)
+    began_s = time.time()
+    ret = program.ask("kill.test", [there.twin], ref="late", exp=6)
+    await here.died()
+    assert here.redis.run("HLEN", "msgbus.processing") == 1
+    # Its second life begins when the request is over.
+    await eventually(lambda: time.time() > began_s + 7)
+    here.start()
+    answer = await program.answer(ret)
+    assert (answer["ref"], answer["err"]["code"]) == ("late", 102)
+    await until_settled(here)

@@ -1,0 +1,124 @@
+"""Relays and Redis that go away: gateways wait, take the other relay, resume, and lose nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.peer.gateway.conftest import StartGateway
+from tests.support.gateway_process import Program, Service, payload_of
+from tests.support.redis_servers import RedisServer, start_valkey
+from tests.support.relay_process import RelayProcess, eventually
+
+MESSAGES = 300
+
+
+def served(redis: RedisServer) -> list[dict[str, object]]:
+    return [json.loads(each) for each in redis.run("LRANGE", "msgbus.out.age", 0, -1)]
+
+
+async def test_a_relay_that_is_killed_loses_nothing(
+    start_gateway: StartGateway, relay: RelayProcess, data_template: Path, tmp_path: Path
+) -> None:
+    """The receiver is at both relays, which share a Redis; the sender changes over."""
+    redis = start_valkey(tmp_path, append_fsync="always")
+    first = RelayProcess(tmp_path / "first", data_template, redis).start()
+    second = RelayProcess(tmp_path / "second", data_template, redis).start()
+    try:
+        relays = (first.url, second.url)
+        here = start_gateway(relays=relays)
+        there = start_gateway(relays=(second.url,))
+        await here.connected(2)
+        await there.connected()
+        program = Program(here.redis)
+        for number in range(MESSAGES):
+            program.ask("out.age", [there.twin], b"%d" % number, exp=120)
+            if number == MESSAGES // 2:
+                first.kill()
+        await eventually(lambda: len(served(there.redis)) >= MESSAGES, 60)
+        await eventually(lambda: not here.redis.run("EXISTS", "msgbus.processing"), 30)
+        numbers = Counter(int(payload_of(each)) for each in served(there.redis))
+        assert numbers == Counter(range(MESSAGES))
+    finally:
+        second.stop()
+        if first in RelayProcess.running:
+            first.stop()
+        redis.remove()
+
+
+async def test_a_relay_that_is_away_is_waited_for(
+    start_gateway: StartGateway, data_template: Path, tmp_path: Path
+) -> None:
+    redis = start_valkey(tmp_path, append_fsync="always")
+    only = RelayProcess(tmp_path / "relay", data_template, redis).start()
+    try:
+        here, there = start_gateway(relays=(only.url,)), start_gateway(relays=(only.url,))
+        await here.connected()
+        await there.connected()
+        program = Program(here.redis)
+        only.kill()
+        rets = [program.ask("out.age", [there.twin], exp=120) for _ in range(20)]
+        gone = program.ask("out.age", [there.twin], exp=2, ref="gone")
+        answer = await program.answer(gone)
+        assert answer["err"]["code"] == 102
+        assert answer["src"] == str(there.twin)
+        async with Service(there.redis, "out.age"):
+            only.start()
+            answers = [await program.answer(ret, 60) for ret in rets]
+        assert all(each["err"] is None for each in answers)
+    finally:
+        only.stop()
+        redis.remove()
+
+
+@pytest.mark.parametrize("side", ["sender", "receiver"])
+async def test_redis_that_is_killed_loses_and_doubles_nothing(
+    start_gateway: StartGateway, side: str
+) -> None:
+    here, there = start_gateway(), start_gateway()
+    await here.connected()
+    await there.connected()
+    program = Program(here.redis)
+    for number in range(MESSAGES):
+        program.ask("out.age", [there.twin], b"%d" % number, exp=120)
+        if number == MESSAGES // 2:
+            redis = here.redis if side == "sender" else there.redis
+            redis.kill()
+            redis.start()
+    await eventually(lambda: len(served(there.redis)) >= MESSAGES, 60)
+    await eventually(lambda: not here.redis.run("EXISTS", "msgbus.processing"), 60)
+    numbers = Counter(int(payload_of(each)) for each in served(there.redis))
+    assert numbers == Counter(range(MESSAGES))
+
+
+async def test_a_gateway_starts_before_its_redis(start_gateway: StartGateway) -> None:
+    here = start_gateway()
+    await here.connected()
+    here.stop()
+    here.redis.stop()
+    here.start()
+    await eventually(lambda: "no connection to redis" in here.log())
+    here.redis.start()
+    async with Service(here.redis, "out.age"):
+        answer = await Program(here.redis).call("out.age", here.twin, b"x")
+    assert payload_of(answer) == b"x"
+
+
+async def test_what_redis_can_not_take_now_is_kept(start_gateway: StartGateway) -> None:
+    here, there = start_gateway(), start_gateway()
+    await here.connected()
+    await there.connected()
+    program = Program(here.redis)
+    ret = program.ask("out.age", [there.twin], exp=120)
+    await eventually(lambda: served(there.redis))
+    (request,) = served(there.redis)
+    await eventually(lambda: not here.redis.run("EXISTS", "msgbus.processing"), 20)
+    here.redis.run("CONFIG", "SET", "maxmemory", "1")  # every write is refused from now on
+    answer = {"ref": request["ref"], "dst": request["src"], "dat": "eA=="}
+    there.redis.run("LPUSH", "msgbus.system.reply", json.dumps(answer))
+    await eventually(lambda: "redis refused a write" in here.log())
+    here.redis.run("CONFIG", "SET", "maxmemory", "0")
+    assert payload_of(await program.answer(ret)) == b"x"
