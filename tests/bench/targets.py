@@ -127,12 +127,12 @@ def yardstick(cores: frozenset[int]) -> Iterator[Target]:
     ]
     with tempfile.TemporaryDirectory(prefix="rmbb-") as folder:
         log = Path(folder) / "yardstick.log"
-        process = _start(command, cores, log, {})
+        process = start(command, cores, log, {})
         try:
             _wait_ready(process, port, "/", log)
             yield Target("B", f"ws://127.0.0.1:{port}", process, log)
         finally:
-            _stop(process)
+            stop(process)
 
 
 @contextmanager
@@ -188,13 +188,13 @@ def relay(
         if options.profile_folder is not None:
             environment |= _profiled(options.profile_folder)
         log = folder / "relay.log"
-        process = _start(command, cores, log, environment)
+        process = start(command, cores, log, environment)
         try:
             target = Target("ours", f"ws://127.0.0.1:{port}", process, log, redis)
             _wait_ready(process, port, "/" if options.command else "/ready", log)
             yield target
         finally:
-            _stop(process)
+            stop(process)
     finally:
         redis.remove()
         shutil.rmtree(folder, ignore_errors=True)
@@ -231,9 +231,10 @@ def _profiled(folder: Path) -> dict[str, str]:
     }
 
 
-def _start(
+def start(
     command: Sequence[str], cores: frozenset[int], log: Path, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
+    """Start a program on some cores, from the project's folder."""
     with on_cores(cores), log.open("ab") as out:
         return subprocess.Popen(
             command,
@@ -265,7 +266,7 @@ def _wait_ready(process: subprocess.Popen[bytes], port: int, path: str, log: Pat
     raise TargetError(f"the program to be measured is not ready ({path}: {status}):\n{text}")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     """Ask for an end, then insist, children included."""
     children = (
         psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []

@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 from tests.bench.bench import Bench
 from tests.bench.figures import Row
-from tests.bench.rows import chain, client, federation, processes, queues, sessions, throughput
+from tests.bench.rows import (
+    chain,
+    client,
+    federation,
+    processes,
+    queues,
+    sessions,
+    throughput,
+    uploads,
+)
 
 ROWS: dict[str, Callable[[Bench], Row]] = {
     "pairs": throughput.pairs,
@@ -29,4 +38,5 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "partner-away": federation.partner_away,
     "look-ups": chain.look_ups,
     "client-calls": client.client_calls,
+    "upload": uploads.upload,
 }
