@@ -79,7 +79,8 @@ class Link:
         url: of the relay, ws:// or wss://.
         token: makes a token; called for each attempt.
         on_message: called with each binary message.
-        on_change: called after the connection was made and after it was lost.
+        on_change: called after the connection was made and after it was lost, and when it takes
+            messages again after it was full.
         backoff: the waits between attempts.
         ping_after_s: silence after which the relay is asked whether it is there.
         give_up_after_s: silence after which the connection is taken as lost.
@@ -195,7 +196,7 @@ class Link:
 
     async def _connect(self) -> _Connection:
         connection = _Connection(
-            self._on_message, self._wake, self._ping_after_s, self._give_up_after_s
+            self._on_message, self._takes_again, self._ping_after_s, self._give_up_after_s
         )
         async with asyncio.timeout(CONNECT_S):
             await ws_connect(
@@ -229,6 +230,11 @@ class Link:
     def _changed(self) -> None:
         if self._on_change is not None:
             self._on_change(self)
+
+    def _takes_again(self) -> None:
+        self._wake()
+        if self._connection is not None:
+            self._changed()
 
     def _wake(self) -> None:
         for waiter in self._waiting:

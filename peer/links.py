@@ -34,7 +34,8 @@ class Links:
         urls: of the relays, the preferred one first.
         token: makes a token; called for each attempt to connect.
         on_message: called with each binary message of any of them.
-        on_change: called with a link after it was connected and after it was lost.
+        on_change: called with a link after it was connected and after it was lost, and when it
+            takes messages again after it was full.
         backoff: the waits between attempts to connect.
         clock: unix seconds.
 

@@ -100,8 +100,8 @@ class Unconfirmed:
     """Sends over the links of a peer, and keeps what it sends until a relay has it.
 
     Args:
-        lanes: the links; `changed` is to be called when one connects or ends, `pong` with the uid
-            of each pong.
+        lanes: the links; `changed` is to be called when one connects, ends, or takes messages
+            again, `pong` with the uid of each pong.
         make_ping: returns a new ping's uid and bytes.
         on_settled: called with the token of a message that needs no more care.
         on_expired: called with that of one that no link took in time.
@@ -183,7 +183,7 @@ class Unconfirmed:
         return False
 
     def changed(self, link: Lane) -> None:
-        """Takes note that a link was connected, or ended."""
+        """Takes note that a link was connected, has ended, or takes messages again."""
         sent = self._sent.get(link)
         if sent is not None and (not link.connected or sent.session != link.sessions):
             del self._sent[link]
@@ -193,6 +193,8 @@ class Unconfirmed:
             self.resent += len(lost)
             ordered = sorted((*lost, *self._waiting), key=lambda message: message.number)
             self._waiting = deque(ordered)
+        elif sent is not None:
+            self._ping_if_due(link, sent)
         self._send_waiting()
 
     async def flush(self) -> None:
@@ -226,11 +228,15 @@ class Unconfirmed:
         sent.bytes_since += len(message.data)
         message.position, message.lane = sent.position, sent
         sent.messages[sent.position] = message
+        self._ping_if_due(link, sent)
+        return True
+
+    def _ping_if_due(self, link: Lane, sent: _Sent) -> None:
+        """After a large message the link may take nothing, and `changed` tries once more."""
         if not sent.ping and (
             sent.position - sent.pinged >= BARRIER_MESSAGES or sent.bytes_since >= BARRIER_BYTES
         ):
             self._ping(link, sent)
-        return True
 
     def _ping(self, link: Lane, sent: _Sent) -> None:
         uid, data = self._make_ping()

@@ -66,7 +66,8 @@ def gateway(
             *("--relay", relay.url.replace("127.0.0.1", "localhost"), "--twins", str(twins)),
             *options,
         ]
-        process = targets.start(command, cores, log, {"RMB_SECRET": f"0x{bench_twins.seed(twin).hex()}"})
+        secret = f"0x{bench_twins.seed(twin).hex()}"
+        process = targets.start(command, cores, log, {"RMB_SECRET": secret})
         try:
             _wait_connected(process, log)
             yield GatewayTarget(twin, process, redis, log)
