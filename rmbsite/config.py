@@ -53,7 +53,11 @@ class RelayConfig:
         500, "With user_per_worker only their product counts: the capacity.", minimum=1
     )
     user_per_worker: int = option(1000, "See workers.", minimum=1)
-    handshake_timeout_s: float = option(10.0, "Time a client has to sign in.", minimum=0.1)
+    handshake_timeout_s: float = option(
+        10.0,
+        "Time a client has to sign in, or to end a request that was answered before its body came.",
+        minimum=0.1,
+    )
     idle_timeout_s: float = option(
         120.0, "A session that sent nothing for so long is closed; 0 is never.", minimum=0
     )

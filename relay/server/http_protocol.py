@@ -49,6 +49,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self._websocket = False
         self._refusal: tuple[int, str, str] | None = None
         self._post: list[bytes] | None = None  # parts of a body that may be here as a whole
+        self._unwanted = False  # the body that still comes: its request was answered
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -118,11 +119,21 @@ class RelayHttpProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._unwanted:
+            self._unwanted = False
+            self.limits.handshakes.remove(self)
         parts = self._post
         if parts is not None:
             self._offer_post(parts)
         elif not self._websocket:
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # A body that goes on has a time too, or a few bytes now and then would keep it for ever.
+        if self.cycle is not None and self.cycle.more_body:
+            self._unwanted = True
+            self.limits.handshakes.add(self, self.transport.abort, self.loop)
 
     # --- small requests --------------------------------------------------------------------------
 

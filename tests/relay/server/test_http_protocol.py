@@ -122,6 +122,29 @@ def test_a_large_body_is_not_a_large_head(run: Run) -> None:
     run(main())
 
 
+def test_a_body_that_nobody_wants_ends_in_time(run: Run) -> None:
+    """The request is answered already; bytes now and then must not keep the connection."""
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n"
+
+    async def main() -> None:
+        limits = ServerLimits(handshake_timeout_s=0.3)
+        async with running(limits=limits) as server:
+            reader, writer = await server.open()
+            for _ in range(2):
+                writer.write(head)
+                await reader.readuntil(b"hello\r\n0\r\n\r\n")
+                writer.write(bytes(5000))  # in time
+            writer.write(head)
+            await reader.readuntil(b"hello\r\n0\r\n\r\n")
+            ended = asyncio.create_task(reader.read())
+            while not (await asyncio.wait({ended}, timeout=0.02))[0]:
+                writer.write(b"b")
+                assert len(limits.handshakes) <= 1
+            assert len(limits.handshakes) == 0
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     ("head", "status"),
     [
