@@ -19,6 +19,7 @@
 
 from peer.client.bodies import Reply
 from peer.client.client import Client
+from peer.client.sync import SyncClient
 from peer.errors import (
     CallError,
     ConnectError,
@@ -53,6 +54,7 @@ __all__ = [
     "Request",
     "Response",
     "SecretError",
+    "SyncClient",
     "Twin",
     "TwinNotFoundError",
     "TwinSource",

@@ -12,6 +12,9 @@ TIMEOUT_S: Final = 60.0
 CONNECT_TIMEOUT_S: Final = 10.0
 """How long the first relay may take to let a new client in."""
 
+CLOSE_TIMEOUT_S: Final = 5.0
+"""How long a client that is closed waits for a relay to take what was sent."""
+
 MAX_CALLS: Final = 10_000
 """Calls under way; one more waits until another one is through."""
 

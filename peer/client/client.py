@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from peer.client.bodies import Reply
-from peer.client.bounds import CONNECT_TIMEOUT_S, TIMEOUT_S
+from peer.client.bounds import CLOSE_TIMEOUT_S, CONNECT_TIMEOUT_S, TIMEOUT_S
 from peer.client.modules import ClientContext
 from peer.client.serving import ClientHandler
 from peer.client.session import Session
@@ -138,10 +138,13 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Sign out. Without an error what was sent before gets some seconds to reach a relay."""
         session, self._session = self._session, None
         if session is None:
             return
         try:
+            if error is None:
+                await session.drain(CLOSE_TIMEOUT_S)
             for module in self._modules.by_prefix.values():
                 await module.on_stop()
         finally:

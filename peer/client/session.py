@@ -10,6 +10,7 @@ when the connection breaks, so that a call survives the loss of a relay until it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import math
@@ -190,6 +191,12 @@ class Session:
         except TimeoutError:
             self.unconfirmed.settle(uid)
             raise ExpiredError(f"no relay has confirmed it: {self.why_not()}") from None
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until a relay has what was sent, for so long at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self.unconfirmed.flush()
 
     def _request(
         self,

@@ -16,7 +16,7 @@ from proto.rmb import types_pb2 as pb
 from proto.rmb.address import SessionKey, to_message
 
 KEPT_TEXTS: Final = 1024
-"""Commands and addresses kept in written form, some 200 bytes each."""
+"""Commands, addresses and numbers kept in written form, some 200 bytes each."""
 
 _UID: Final = b"\x0a"
 _TAGS: Final = b"\x12"
@@ -31,8 +31,6 @@ _SCHEMA: Final = b"\x52"
 _ERROR: Final = b"\x62"
 _PLAIN: Final = b"\x6a"
 _CIPHER: Final = b"\x72"
-
-_SHORT: Final = tuple(bytes((number,)) for number in range(0x80))
 
 
 class Written(NamedTuple):
@@ -147,9 +145,8 @@ def _address(tag: bytes, key: SessionKey) -> Written:
     return Written(tag + _varint(len(message)) + message, text)
 
 
+@lru_cache(KEPT_TEXTS)  # lengths, and the second it is
 def _varint(number: int) -> bytes:
-    if number < 0x80:
-        return _SHORT[number]
     octets = bytearray()
     while number >= 0x80:
         octets.append(number & 0x7F | 0x80)
