@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from peer.cli import output
 from peer.cli.session import Session
-from peer.client import Client
 from peer.modules.files import Uploads
 from peer.modules.files_sender import Progress, Step, Uploaded
 from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, STALL_S, WINDOW_CHUNKS
@@ -67,8 +66,7 @@ async def run(options: argparse.Namespace, session: Session) -> int:
             bar.part(found.done_bytes, found.size_bytes, what)
 
         bar.waiting("signing in")
-        client = Client(session.identity, session.relays, session.open_twins(), modules=[uploads])
-        async with client:
+        async with session.client(modules=[uploads]):
             done = await uploads.send(
                 options.twin,
                 options.file,
