@@ -106,7 +106,7 @@ async def _relay(url: str, identity: Identity, twin: Twin) -> Finding:
 
 
 async def _redis(url: str) -> Finding:
-    client = Redis.from_url(url, socket_timeout=REDIS_TIMEOUT_S, retry=None)
+    client = Redis.from_url(url, socket_timeout=REDIS_TIMEOUT_S, retry=None, protocol=2)
     try:
         server = await client.info("server")
         memory = await client.info("memory")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from peer.arguments import FAILED, USAGE_ERROR, UsageError
@@ -19,17 +19,22 @@ logger = logging.getLogger("rmb-peer")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the gateway, or what else the options say; returns the exit code."""
+    tell: Callable[[str], None] = _print
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
-        logs.set_up(options.debug, options.log_format)
+        # The other actions have results, which what happens on the way would only blur.
+        quiet = options.action is not Action.RUN
+        logs.set_up(options.debug, options.log_format, logging.ERROR if quiet else logging.INFO)
+        if options.log_format == "json":
+            tell = logger.error
         for warning in options.warnings:
             logger.warning(warning)
         return _run(_action(options))
     except UsageError as error:
-        print(f"rmb-peer: {error}", file=sys.stderr)
+        tell(str(error))
         return USAGE_ERROR
     except PeerError as error:
-        print(f"rmb-peer: {error}", file=sys.stderr)
+        tell(str(error))
         return FAILED
     except KeyboardInterrupt:
         return FAILED
@@ -37,6 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader, such as `head`, has seen enough. What is left in the buffer goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+
+
+def _print(text: str) -> None:
+    print(f"rmb-peer: {text}", file=sys.stderr)
 
 
 def _action(options: Options) -> Coroutine[Any, Any, int]:

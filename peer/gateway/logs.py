@@ -39,12 +39,13 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def set_up(debug: int, log_format: str) -> None:
+def set_up(debug: int, log_format: str, level: int = logging.INFO) -> None:
     """Write log lines to standard error from now on.
 
     Args:
-        debug: 0 information and above, 1 debugging as well, 2 of the libraries too.
+        debug: 0 `level` and above, 1 debugging as well, 2 of the libraries too.
         log_format: `text` or `json`.
+        level: the least that is written.
     """
     handler = logging.StreamHandler()
     if log_format == "json":
@@ -55,7 +56,7 @@ def set_up(debug: int, log_format: str) -> None:
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.DEBUG if debug else logging.INFO)
+    root.setLevel(logging.DEBUG if debug else level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING if debug < 2 else logging.INFO)
     logging.captureWarnings(True)

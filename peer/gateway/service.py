@@ -32,6 +32,9 @@ _T = TypeVar("_T")
 STOP_S: Final = 15.0
 """How long the gateway may take to end. What is in hand is in Redis anyhow."""
 
+STOP_AWAY_S: Final = 1.0
+"""The same while Redis is away: there is nothing to be waited for."""
+
 
 async def run(options: Options) -> int:
     """Start, and serve until the process is told to stop; returns the exit code.
@@ -100,9 +103,10 @@ async def _serve(gateway: Gateway, stop: asyncio.Event) -> None:
     running, stopping = asyncio.create_task(gateway.run(stop)), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        _, late = await asyncio.wait({running}, timeout=STOP_S)
+        limit_s = STOP_S if gateway.gauges()["redis_connected"] else STOP_AWAY_S
+        _, late = await asyncio.wait({running}, timeout=limit_s)
         if late:
-            logger.warning("not everything could be ended within %.0f s", STOP_S)
+            logger.warning("not everything could be ended within %.0f s", limit_s)
         else:
             running.result()
     finally:

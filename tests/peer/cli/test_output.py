@@ -1,0 +1,72 @@
+"""Lines that are drawn again and again, and payloads for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from peer.cli import output
+from peer.cli.output import Progress
+
+Captured = pytest.CaptureFixture[str]
+
+
+def become_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard error, as it is captured, is a terminal, and each drawing is shown."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(output, "REDRAW_S", 0.0)
+
+
+def test_a_bar_shows_share_size_and_speed(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    become_terminal(monkeypatch)
+    with Progress() as progress:
+        progress.part(512 * 1024, 2 * 1024 * 1024, "sending")
+    drawn = capsys.readouterr().err
+    assert "sending ███████░░░░░░░░░░░░░░░░░░░░░░░  25%  512.0 KiB of 2.0 MiB, " in drawn
+    assert drawn.endswith("\r\x1b[K"), "the line is gone at the end"
+
+
+def test_an_empty_file_is_done_at_once(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    become_terminal(monkeypatch)
+    with Progress() as progress:
+        progress.part(0, 0)
+    assert "100%" in capsys.readouterr().err
+
+
+async def test_waiting_is_told_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    become_terminal(monkeypatch)
+    drawn = ""
+    with Progress() as progress:
+        async with progress.keep_waiting("waiting for twin 7"):
+            async with asyncio.timeout(10):
+                while drawn.count("waiting for twin 7 … ") < 3:
+                    await asyncio.sleep(0)
+                    drawn += capsys.readouterr().err
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_nothing_is_drawn_elsewhere(as_json: bool, capsys: Captured) -> None:
+    with Progress(as_json) as progress:
+        progress.part(1, 2)
+        progress.waiting("x")
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("payload", "fields"),
+    [
+        (b'{"a": 1}', {"json": {"a": 1}}),
+        (b"null", {"json": None}),
+        (b"hello", {"text": "hello"}),
+        (b"", {"text": ""}),
+        (b"\xff", {"base64": "/w=="}),
+    ],
+)
+def test_a_payload_for_programs(payload: bytes, fields: dict[str, object]) -> None:
+    assert output.payload_fields(payload) == fields
