@@ -63,18 +63,20 @@ class Commits:
         self._number = 0
         self._filling = _Batch()
         self._late: list[Then] = []  # add what they gathered just before a batch is closed
+        self._gathered_bytes = 0  # of what they gathered
         self._unanswered: _Batch | None = None
         self._was_full = False
         self._scheduled = False
+        self._retry: asyncio.TimerHandle | None = None  # of a batch that was refused
         self._idle = asyncio.Event()
         self._idle.set()
 
     @property
     def full(self) -> bool:
         """Whether so much waits that nothing more should be taken in."""
-        waiting = self._filling.size_bytes + (
-            self._unanswered.size_bytes if self._unanswered is not None else 0
-        )
+        waiting = self._gathered_bytes + self._filling.size_bytes
+        if self._unanswered is not None:
+            waiting += self._unanswered.size_bytes
         self._was_full = self._was_full or waiting > PIPE_BYTES
         return waiting > PIPE_BYTES
 
@@ -111,11 +113,14 @@ class Commits:
     def gather(self, late: Then) -> None:
         """Has `late` called just before the next batch is closed, to `add` what it gathered.
 
-        What it adds is in the same batch as all that was added before, and its size is not known
-        to `full` until then.
+        What it adds is in the same batch as all that was added before.
         """
         self._late.append(late)
         self._schedule()
+
+    def gathered(self, size_bytes: int) -> None:
+        """Takes note that so much more waits to be added."""
+        self._gathered_bytes += size_bytes
 
     async def applied(self, payload: bytes) -> None:
         """Has one command written, and returns when it is applied."""
@@ -138,7 +143,7 @@ class Commits:
         if self._unanswered is not None:
             self._scheduled = False
             return  # its answer writes the next
-        late, self._late = self._late, []
+        late, self._late, self._gathered_bytes = self._late, [], 0
         for each in late:
             each()
         self._scheduled = False
@@ -172,16 +177,16 @@ class Commits:
             self.refused += 1
             if self.refused == 1 or not self.refused % 100:
                 log.error("redis refused a write, it is tried again: %s", reply)
-            asyncio.get_running_loop().call_later(REFUSED_RETRY_S, self._again, self._number)
+            self._retry = asyncio.get_running_loop().call_later(REFUSED_RETRY_S, self._again)
             return
         for each in reply:
             if isinstance(each, hiredis.ReplyError):
                 log.error("redis could not do a write: %s", each)
         self._settle()
 
-    def _again(self, number: int) -> None:
-        """Writes a refused batch again, unless a new connection did so meanwhile."""
-        if self._unanswered is not None and self._number == number and self.pipe.usable:
+    def _again(self) -> None:
+        """Writes a refused batch again; without a connection the next one does."""
+        if self.pipe.usable:
             self._write()
 
     def _settle(self) -> None:
@@ -199,6 +204,8 @@ class Commits:
         """On a new connection: was the batch that was unanswered applied?"""
         if self._unanswered is None:
             return
+        if self._retry is not None:
+            self._retry.cancel()
         found = await self.pipe.call("GET", COMMITTED)
         loop = asyncio.get_running_loop()
         if found == f"{self._boot} {self._number}".encode():

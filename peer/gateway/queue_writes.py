@@ -23,7 +23,6 @@ class QueueWrites:
         self._answers: dict[bytes, list[bytes]] = {}
         self._seen: list[bytes] = []
         self._gathered = False
-        self.size_bytes = 0  # of what is gathered
 
     def request(self, name: str, body: bytes) -> None:
         """Gives a request to whoever serves the command."""
@@ -42,13 +41,13 @@ class QueueWrites:
         self._gather(len(signature))
 
     def _gather(self, size_bytes: int) -> None:
-        self.size_bytes += size_bytes
+        self._commits.gathered(size_bytes)
         if not self._gathered:
             self._gathered = True
             self._commits.gather(self._write)
 
     def _write(self) -> None:
-        self._gathered, self.size_bytes = False, 0
+        self._gathered = False
         requests, self._requests = self._requests, {}
         answers, self._answers = self._answers, {}
         seen, self._seen = self._seen, []

@@ -1,0 +1,66 @@
+"""What the gateway writes to Redis: bounded while it waits, applied once, in whole batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from peer.gateway import commits
+from peer.gateway.bounds import PIPE_BYTES
+from peer.gateway.commits import Commits
+from peer.gateway.pipe import command
+from peer.gateway.queue_writes import QueueWrites
+from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import eventually
+
+ENTRY = bytes(1024 * 1024)
+
+
+@pytest.fixture
+async def writing(valkey: RedisServer) -> AsyncIterator[Commits]:
+    """The writing half, connected."""
+    found = Commits(valkey.url)
+    found.start()
+    await found.pipe.wait_usable()
+    yield found
+    await found.aclose(5.0)
+
+
+async def test_entries_that_wait_for_redis_are_counted(valkey: RedisServer) -> None:
+    """Above the bound nothing more is taken from relays: it would be in memory only."""
+    room = asyncio.Event()
+    writing = Commits(valkey.url, room.set)  # not connected yet
+    writes = QueueWrites(writing)
+    count = PIPE_BYTES // len(ENTRY) + 1
+    for number in range(count):
+        assert number > count - 3 or not writing.full
+        writes.answer("ret", ENTRY)
+        await asyncio.sleep(0)  # a turn of the loop closes the first batch
+    assert writing.full
+    writing.start()
+    await asyncio.wait_for(room.wait(), 30)
+    await eventually(lambda: valkey.run("LLEN", "ret") == count)
+    assert not writing.full
+    await writing.aclose(5.0)
+
+
+async def test_a_refused_batch_is_not_written_twice_when_the_connection_is_lost(
+    valkey: RedisServer, writing: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "REFUSED_RETRY_S", 0.3)
+    valkey.run("CONFIG", "SET", "maxmemory", "1")
+    try:
+        writing.add(command("LPUSH", "once", "x"))
+        await eventually(lambda: writing.refused)
+        valkey.run("CLIENT", "PAUSE", 1500, "WRITE")  # the new connection's write is not answered
+    finally:
+        valkey.run("CONFIG", "SET", "maxmemory", "0")
+    connections = writing.pipe.connections
+    writing.pipe.drop()
+    await eventually(lambda: writing.pipe.connections > connections)
+    writing.add(command("LPUSH", "next", "y"))
+    await eventually(lambda: valkey.run("LLEN", "next") == 1)
+    assert valkey.run("LLEN", "once") == 1
+    assert valkey.run("LLEN", "next") == 1
