@@ -33,6 +33,7 @@ from proto.chain.twin import Twin
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+_Read = TypeVar("_Read", Twins, Page | None)
 
 
 class Found(NamedTuple):
@@ -46,6 +47,9 @@ class Rotation:
     """Some nodes of one chain, asked in turn.
 
     Every look-up raises `ChainAwayError` when no node answered.
+
+    Attributes:
+        floor: twins read at a block below it count as the failure of a node that is behind.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Rotation:
         Raises:
             ValueError: an address that is none.
         """
+        self.floor = 0
         self._urls = deque(check_urls(urls))
         self._look_up_s = look_up_s
         self._attempt_s = attempt_s
@@ -92,7 +97,7 @@ class Rotation:
     def twins(self, ids: Iterable[int]) -> Twins:
         """Several twins, read at one block; those that do not exist are missing."""
         wanted = list(ids)
-        return self._ask(lambda node: node.twins(wanted), self._compared)
+        return self._ask(lambda node: self._recent(node.twins(wanted)), self._compared)
 
     def twin_by_account(self, account: bytes) -> Found | None:
         """The twin of an account, None if it has none."""
@@ -138,7 +143,7 @@ class Rotation:
             self._drop()
 
     def _page(self, start_key: bytes | None) -> Page | None:
-        return self._ask(lambda node: node.page(start_key))
+        return self._ask(lambda node: self._recent(node.page(start_key)))
 
     def _ask(
         self,
@@ -190,6 +195,11 @@ class Rotation:
         self._away = f"no chain node answered: {'; '.join(reasons.values())}"
         self._away_until = self._clock() + bounds.AWAY_PAUSE_S
         raise ChainAwayError(self._away)
+
+    def _recent(self, answer: _Read) -> _Read:
+        if answer is not None and answer.head.height < self.floor:
+            raise NodeError(f"it is at block {answer.head.height}, behind block {self.floor}")
+        return answer
 
     def _compared(self, task: Callable[[Node], Twins], answer: Twins, deadline: float) -> Twins:
         """The answer, or that of another node where this one may be stuck and that one is not."""

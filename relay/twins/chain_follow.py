@@ -74,6 +74,7 @@ class MirrorSink:
         self._reverted.clear()
         mirror.mark_stale(height)
         with self._redis.pipeline(transaction=True) as pipe:
+            pipe.hset(keys.CHAIN, "flushed", height)
             pipe.hincrby(keys.CHAIN_IMPORT, "wanted", 1)
             pipe.hincrby(keys.CHAIN, "flushes", 1)
             pipe.execute()

@@ -1,8 +1,9 @@
 """The import of all twins of the chain into the mirror, in pages, resumable.
 
 After each page its last key is kept in Redis, so a killed import goes on where it was. When the
-follower had to flush meanwhile, what is imported already may be old, and it begins again. At the
-end, what the mirror still calls stale from before its beginning is on the chain no more.
+follower had to flush meanwhile, what is imported already may be old, and it begins again. A node
+that is behind the flush is not asked: what was missed is missing there as well. At the end, what
+the mirror still calls stale from before its beginning is on the chain no more.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def import_twins(told: Told = lambda _: None) -> bool:
 
 def _import(redis: Redis, rotation: Rotation, lease: Lease, told: Told) -> bool:
     state = _state(redis)
+    rotation.floor = chain_state.read(redis).following.flushed
     if not (state.running and state.number == state.wanted):
         state = _begin(redis, rotation, state.wanted)
     while True:
@@ -90,6 +92,7 @@ def _import(redis: Redis, rotation: Rotation, lease: Lease, told: Told) -> bool:
         told(state)
         if state.number != state.wanted:
             logger.info("the import of twins begins again: changes may have been missed")
+            rotation.floor = chain_state.read(redis).following.flushed
             state = _begin(redis, rotation, state.wanted)
     dropped = mirror.drop_unseen(state.height) if state.height else 0
     _note(redis, {"state": "done", "ended": f"{time.time():.3f}", "error": ""})

@@ -32,6 +32,7 @@ class Following(NamedTuple):
 
     Attributes:
         tip: the last block everything is told of; None before the first.
+        flushed: the block before which changes may have been missed; 0 before the first.
         url: the node it is connected to; empty while there is none.
         head_height: the newest block known.
         head_at: unix time it was announced; 0 before the first.
@@ -42,6 +43,7 @@ class Following(NamedTuple):
     """
 
     tip: Head | None
+    flushed: int
     url: str
     head_height: int
     head_at: float
@@ -160,6 +162,7 @@ def _state(chain: Any, followed: int, imported: Any, importing: int) -> ChainSta
     tip = _tip(raw)
     following = Following(
         tip=tip,
+        flushed=_whole(raw.get("flushed")),
         url=raw.get("url", ""),
         # Reported once a second, so the tip may be ahead of it.
         head_height=max(_whole(raw.get("head_height")), tip.height if tip else 0),

@@ -216,6 +216,18 @@ def test_a_node_that_is_stuck_is_left(
         rotation.close()
 
 
+def test_a_node_that_is_behind_is_passed_over(devchain: Devchain, tmp_path: Path) -> None:
+    with running_devchain(tmp_path / "other", [twin(1), twin(50)]) as other:
+        rotation = Rotation([devchain.url, other.url])
+        rotation.floor = other.new_blocks(3)
+        assert sorted(each.id for page in rotation.pages() for each in page.twins) == [1, 50]
+        assert rotation.url == other.url
+        rotation.floor += 1
+        with pytest.raises(ChainAwayError, match="at block 3, behind block 4"):
+            rotation.twin(50)
+        rotation.close()
+
+
 def test_pages_go_on_with_another_node(tmp_path: Path) -> None:
     with (
         running_devchain(tmp_path / "a", made_up_twins=1200) as first,

@@ -44,9 +44,10 @@ async def test_a_relay_that_fails_gets_three_passes_and_then_a_pause(
         entry = out.put(twin, "waits")
         await eventually(lambda: out.partner(other.domain).get("failures") == "3")
         first, second, third = times
-        assert 0.1 <= second - first < 0.4 and 0.2 <= third - second < 0.6
+        # How much later a busy machine may be; the pause after them is longer than that.
+        assert 0.1 <= second - first < 2 and 0.2 <= third - second < 2
         state = out.partner(other.domain)
-        assert 3.0 <= float(state["retry_at"]) - third < 4.7
+        assert 3.0 <= float(state["retry_at"]) - third < 6
         assert float(state["last_failure"]) >= third - 0.001
         assert out.client.zcard(keys.failures(other.domain)) == 3
         tries = [json.loads(t) for t in out.client.lrange(keys.tries(1, entry), 0, -1)]

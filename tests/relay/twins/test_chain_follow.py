@@ -265,7 +265,7 @@ def test_a_node_that_stops_is_left(
 
 
 def test_silence_is_a_complaint() -> None:
-    following = chain_state.Following(None, "ws://node", 5, 1000.0, "", True, "", {})
+    following = chain_state.Following(None, 0, "ws://node", 5, 1000.0, "", True, "", {})
     assert following.complaint(1030) == ""
     assert following.complaint(1031) == "no new block for 31 s"
     assert following.lag_blocks == 0

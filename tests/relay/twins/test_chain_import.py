@@ -84,6 +84,17 @@ def test_a_flush_meanwhile_begins_it_again(large: Devchain) -> None:
     assert Twin.objects.filter(stale_since__isnull=True).count() == TWINS
 
 
+def test_a_node_behind_the_flush_is_not_believed(large: Devchain) -> None:
+    """A twin may have changed between its block and the flush, and nobody would hear of it."""
+    client().hset(keys.CHAIN, "flushed", large.new_blocks() + 2)
+    assert not chain_import.import_twins()
+    assert "behind block" in state().error and state().needed
+    assert Twin.objects.count() == 0
+    large.new_blocks(2)
+    assert chain_import.import_twins()
+    assert Twin.objects.count() == TWINS
+
+
 def test_twins_of_another_chain_are_dropped(large: Devchain) -> None:
     mirror.keep_read([ChainTwin(90_000, bytes(32), b"gone.example")], 0)
     mirror.mark_stale(0)
