@@ -28,7 +28,7 @@ from peer import arguments
 from peer.arguments import UsageError
 from peer.client import Client
 from peer.client.bounds import CONNECT_TIMEOUT_S, TIMEOUT_S
-from peer.errors import PeerError
+from peer.errors import PeerError, TwinsAwayError
 from peer.identity import Identity
 from peer.twins import Twin, TwinSource, open_source
 from proto.identity import ss58
@@ -167,8 +167,7 @@ class Session:
         """Where twins are looked up; the caller closes it.
 
         Raises:
-            UsageError: the place is none.
-            TwinsAwayError: the file cannot be read.
+            UsageError: there is nothing there.
         """
         spec = self._text("twins", "")
         if spec and spec == self._profile.get("twins") and "://" not in spec:
@@ -176,7 +175,7 @@ class Session:
         nodes = self._list("substrate", "substrate", arguments.DEFAULT_SUBSTRATE)
         try:
             return open_source(spec or None, () if spec else arguments.substrate_urls(nodes))
-        except ValueError as error:
+        except (ValueError, TwinsAwayError) as error:
             raise UsageError(f"--twins: {error}") from None
 
     def _text(self, name: str, default: str) -> str:

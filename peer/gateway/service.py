@@ -73,7 +73,9 @@ async def _own_twin(options: Options, identity: Identity, source: TwinSource) ->
     elif wrong:
         for difference in wrong:
             logger.warning("twin %d lists %s", twin.id, difference)
-    logger.info("twin: %d, account %s", twin.id, ss58.encode(twin.account))
+    account = ss58.encode(twin.account)
+    fields = {"twin": twin.id, "account": account, "relays": sorted(twin.relays)}
+    logger.info("twin: %d, account %s", twin.id, account, extra=fields)
     return twin
 
 

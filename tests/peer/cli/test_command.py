@@ -93,6 +93,7 @@ def test_a_twin_for_people(csv_file: str, capsys: Captured) -> None:
         (["twin", "0x00"], 2, "an account has 0x and 64 digits"),
         (["twin"], 2, "no secret: give --secret-file or --mnemonic"),
         (["twin", "-m", f"0x{'01' * 32}"], 1, "no twin found with given key (account 5"),
+        (["twin", "7", "--twins", "nowhere.csv"], 2, "--twins: twins file nowhere.csv: No such"),
         (["keys", "--out", "x"], 2, "--out goes with --new"),
         (["pong"], 2, "must be one of"),
         ([], 2, "required: VERB"),
@@ -102,7 +103,8 @@ def test_a_twin_for_people(csv_file: str, capsys: Captured) -> None:
 def test_what_does_not_work_is_one_line(
     csv_file: str, capsys: Captured, arguments: list[str], code: int, text: str
 ) -> None:
-    assert main([*arguments, "--twins", csv_file] if arguments else []) == code
+    place = [] if not arguments or "--twins" in arguments else ["--twins", csv_file]
+    assert main([*arguments, *place]) == code
     told = capsys.readouterr()
     assert text in told.err and told.err.startswith("rmb: ") and told.err.count("\n") == 1
     assert not told.out

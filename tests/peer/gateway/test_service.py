@@ -88,7 +88,9 @@ async def test_a_start_corrects_the_twin_on_the_chain_and_serves(
     assert isinstance(json.loads(payload_of(answer)), str)
     assert (peer.stop(), other.stop()) == (0, 0)
     lines = [json.loads(line) for line in other.log().splitlines()]
-    assert {line["message"] for line in lines} >= {"stopped"}
+    assert lines[-1]["message"] == "stopped"
+    (told,) = [line for line in lines if line["message"].startswith("twin: ")]
+    assert (told["twin"], told["relays"]) == (two.id, ["localhost"])
     assert chain.call("dev_counts")["requests"]  # the node was never the worse for it
 
 
