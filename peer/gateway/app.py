@@ -58,6 +58,9 @@ SECOND_LOOK_S: Final = 2.0
 ROOM_POLL_S: Final = 0.05
 """Between looks for room while a former process' messages are taken up."""
 
+CONFIRM_S: Final = 1.0
+"""How long relays may take at the end to confirm what was sent; the next start sends the rest."""
+
 STOP_S: Final = 5.0
 """How long writes may take at the end."""
 
@@ -227,6 +230,9 @@ class Gateway:
             await module.on_stop()
         await self._handlers.aclose()
         await self._outgoing.aclose()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONFIRM_S):
+                await self._unconfirmed.flush()
         await self.links.aclose()
         self._unconfirmed.close()
         await self._incoming.aclose()

@@ -60,12 +60,18 @@ class Calls:
         now = int(time.time())
         expiration_s = min(max(int(timeout_s + 0.999), _MIN_EXPIRATION_S), MAX_EXPIRATION_S)
         uid = new_uid(os.urandom)
-        envelope = self._sealer.new(uid, destination, schema)
-        envelope.request.command = command
-        if tags is not None:
-            envelope.tags = tags
         try:
-            data = self._sealer.seal(envelope, payload, found, now, expiration_s)
+            data = self._sealer.request(
+                uid,
+                destination,
+                command,
+                payload,
+                found,
+                now,
+                expiration_s,
+                tags=tags,
+                schema=schema,
+            )
         except AgreementError as error:
             raise CallError(f"twin {destination.twin}: {error}") from None
         if len(data) > MAX_MESSAGE_BYTES:

@@ -22,12 +22,12 @@ from typing import Any, Final
 
 import hiredis
 
+from peer.gateway import keys
 from peer.gateway.bounds import PIPE_BYTES
 from peer.gateway.pipe import LinkLost, Pipe, command
 
 log = logging.getLogger(__name__)
 
-COMMITTED: Final = b"msgbus.committed"
 REFUSED_RETRY_S: Final = 0.5
 _MULTI: Final = command("MULTI")
 _EXEC: Final = command("EXEC")
@@ -158,7 +158,7 @@ class Commits:
     def _write(self) -> None:
         batch = self._unanswered
         assert batch is not None
-        mark = command("SET", COMMITTED, f"{self._boot} {self._number}")
+        mark = command("SET", keys.COMMITTED, f"{self._boot} {self._number}")
         payload = b"".join((_MULTI, *batch.commands, mark, _EXEC))
         # MULTI, each command and the mark are answered before EXEC is.
         self.pipe.submit(payload, self._answered, len(batch.commands) + 2)
@@ -206,7 +206,7 @@ class Commits:
             return
         if self._retry is not None:
             self._retry.cancel()
-        found = await self.pipe.call("GET", COMMITTED)
+        found = await self.pipe.call("GET", keys.COMMITTED)
         loop = asyncio.get_running_loop()
         if found == f"{self._boot} {self._number}".encode():
             loop.call_soon(self._settle)

@@ -102,16 +102,16 @@ class Handlers:
         if twin is None:
             return  # it was there a moment ago
         now, expiration_s = int(time.time()), stamp.response_expiration()
-        payload: bytes | None = None
-        if isinstance(found, CommandError):
-            envelope = self._sealer.new(request.uid, request.source)
-            envelope.error.code, envelope.error.message = found.code, found.message
-        else:
-            envelope = self._sealer.new(request.uid, request.source, found.schema)
-            envelope.response.SetInParent()
-            payload = found.payload
+        uid, source = request.uid, request.source
         try:
-            data = self._sealer.seal(envelope, payload, twin, now, expiration_s)
+            if isinstance(found, CommandError):
+                data = self._sealer.error(
+                    uid, source, found.code, found.message, twin, now, expiration_s
+                )
+            else:
+                data = self._sealer.response(
+                    uid, source, found.payload, twin, now, expiration_s, schema=found.schema
+                )
         except AgreementError as error:
             log.warning("answer for twin %d can't be sealed: %s", twin.id, error)
             return

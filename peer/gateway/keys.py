@@ -6,6 +6,7 @@ msgbus.<command>          list; services take requests
 <ret>                     list; a program takes answers, under the name it chose
 msgbus.backlog.<uid>      protobuf Backlog with a time to live; whom to give the answers
 msgbus.processing         hash; what was taken from a system list and is not settled
+msgbus.committed          text; number of the last batch of writes that was applied
 msgbus.dead               list; what could not be read, newest first
 msgbus.seen               list; signatures of the newest incoming messages
 msgbus.module.<prefix>    hash; what a module keeps
@@ -18,11 +19,12 @@ from typing import Final
 LOCAL: Final = b"msgbus.system.local"
 REPLY: Final = b"msgbus.system.reply"
 PROCESSING: Final = b"msgbus.processing"
+COMMITTED: Final = b"msgbus.committed"
 DEAD: Final = b"msgbus.dead"
 SEEN: Final = b"msgbus.seen"
 
 _PREFIX: Final = "msgbus."
-_OWN: Final = frozenset({"system", "backlog", "processing", "dead", "seen", "module"})
+_OWN: Final = frozenset({"system", "backlog", "processing", "committed", "dead", "seen", "module"})
 
 
 def command(name: str) -> bytes:

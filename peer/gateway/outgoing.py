@@ -238,7 +238,7 @@ class Outgoing:
         waiting = Waiting(request.ret, request.reference, deadline) if request.ret else None
         sealed: list[tuple[SessionKey, bytes]] = []
         for twin_id, twin in receivers.items():
-            found = self._seal_request(uid, request, (twin_id, None), twin, now, deadline - now)
+            found = self._seal_request(uid, request, twin_id, twin, now, deadline - now)
             if isinstance(found, bytes):
                 sealed.append(((twin_id, None), found))
             else:
@@ -254,55 +254,64 @@ class Outgoing:
         self,
         uid: str,
         request: OutgoingRequest,
-        destination: SessionKey,
+        twin_id: int,
         twin: Twin | None,
         now: int,
         expiration_s: int,
     ) -> bytes | Failure:
         if twin is None:
-            unknown = UnknownTwinError(destination[0])
+            unknown = UnknownTwinError(twin_id)
             return Failure(unknown.code, str(unknown))
-        envelope = self._sealer.new(uid, destination, request.schema)
-        envelope.request.command = request.command
-        if request.tags is not None:
-            envelope.tags = request.tags
-        return self._seal(envelope, request.payload, twin, now, expiration_s)
-
-    def _seal(
-        self, envelope: pb.Envelope, payload: bytes | None, twin: Twin, now: int, expiration_s: int
-    ) -> bytes | Failure:
         try:
-            data = self._sealer.seal(envelope, payload, twin, now, expiration_s)
+            data = self._sealer.request(
+                uid,
+                (twin_id, None),
+                request.command,
+                request.payload,
+                twin,
+                now,
+                expiration_s,
+                tags=request.tags,
+                schema=request.schema,
+            )
         except AgreementError:
-            return Failure(CODE_OTHER, f"twin {twin.id} has a public key that is none")
-        if len(data) > MAX_MESSAGE_BYTES:
-            too_large = f"message has {len(data)} bytes, at most {MAX_MESSAGE_BYTES} can be sent"
-            return Failure(CODE_OTHER, too_large)
-        return data
+            return Failure(CODE_OTHER, f"twin {twin_id} has a public key that is none")
+        return _checked(data)
 
     def _send_response(
         self, field: str, response: OutgoingResponse, deadline: int, twin: Twin
     ) -> None:
-        now = int(time.time())
-        expiration_s = deadline - now
-        failure = response.failure
-        sealed: bytes | Failure = failure or Failure(CODE_OTHER, "")
-        if failure is None:
-            envelope = self._sealer.new(response.uid, response.destination, response.schema)
-            envelope.response.SetInParent()
-            sealed = self._seal(envelope, response.payload, twin, now, expiration_s)
-        if isinstance(sealed, Failure):
-            envelope = self._sealer.new(response.uid, response.destination, response.schema)
-            envelope.error.code, envelope.error.message = sealed
-            sealed = self._seal(envelope, None, twin, now, expiration_s)
-        if isinstance(sealed, Failure):
+        try:
+            sealed = self._seal_response(response, twin, deadline - int(time.time()))
+        except AgreementError:
             self._counters["refused:unsendable"] += 1
-            log.warning("answer %.60s can't be sent: %s", response.uid, sealed.message)
+            log.warning(
+                "answer %.60s: twin %d has a public key that is none", response.uid, twin.id
+            )
             self._settle(field)
             return
-        self._counters["responses_sent" if failure is None else "errors_sent"] += 1
+        self._counters["responses_sent" if response.failure is None else "errors_sent"] += 1
         messages = [(response.destination, sealed)]
         self._record_and_send(field, response.uid, deadline, None, messages)
+
+    def _seal_response(self, response: OutgoingResponse, twin: Twin, expiration_s: int) -> bytes:
+        now, failure = int(time.time()), response.failure
+        uid, destination = response.uid, response.destination
+        if failure is None:
+            data = self._sealer.response(
+                uid,
+                destination,
+                response.payload,
+                twin,
+                now,
+                expiration_s,
+                schema=response.schema,
+            )
+            found = _checked(data)
+            if isinstance(found, bytes):
+                return found
+            failure = found
+        return self._sealer.error(uid, destination, *failure, twin, now, expiration_s)
 
     def _record_and_send(
         self,
@@ -437,3 +446,11 @@ class Outgoing:
             self._on_room()
 
         self._commits.add(command("HDEL", keys.PROCESSING, *fields), removed)
+
+
+def _checked(data: bytes) -> bytes | Failure:
+    """A message, if a relay takes one of its size."""
+    if len(data) <= MAX_MESSAGE_BYTES:
+        return data
+    too_large = f"message has {len(data)} bytes, at most {MAX_MESSAGE_BYTES} can be sent"
+    return Failure(CODE_OTHER, too_large)
