@@ -10,6 +10,7 @@ from tests.bench.rows import (
     chain,
     client,
     federation,
+    gateways,
     processes,
     queues,
     sessions,
@@ -38,5 +39,7 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "partner-away": federation.partner_away,
     "look-ups": chain.look_ups,
     "client-calls": client.client_calls,
+    "gateway-single": gateways.single,
+    "gateway-100": gateways.hundred,
     "upload": uploads.upload,
 }
