@@ -132,7 +132,7 @@ class Gateway:
         self._numbers = itertools.count()
         self.links = links(self._received, self._link_changed)
         self._commits = Commits(redis_url, self._redis_has_room)
-        writes = QueueWrites(self._commits)
+        self._writes = writes = QueueWrites(self._commits)
         backlogs = Backlogs(self._commits)
         self._unconfirmed = Unconfirmed(
             self.links, self._make_ping, self._settled, self._expired, self._balance
@@ -205,9 +205,7 @@ class Gateway:
         self._incoming.restore(await self._signatures())
         for module in self._modules:
             store = ModuleStore(self._commits, module.prefix)
-            await module.on_start(
-                ModuleContext(self._own.twin, store, self._calls, self._incoming.deliver)
-            )
+            await module.on_start(ModuleContext(self._own.twin, store, self._calls, self._writes))
         self.links.start()
         # What a former process left goes out before anything newer does.
         await self._sweep()

@@ -122,15 +122,16 @@ class Commits:
         """Takes note that so much more waits to be added."""
         self._gathered_bytes += size_bytes
 
-    async def applied(self, payload: bytes) -> None:
-        """Has one command written, and returns when it is applied."""
+    async def applied(self) -> None:
+        """Returns when all that was added or gathered so far is applied."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def then() -> None:
             if not future.done():
                 future.set_result(None)
 
-        self.add(payload, then)
+        self._filling.then.append(then)
+        self._schedule()
         await future
 
     def _schedule(self) -> None:
@@ -148,6 +149,7 @@ class Commits:
             each()
         self._scheduled = False
         if not self._filling.commands:
+            _run(self._filling.then)
             self._idle.set()
             return
         self._unanswered, self._filling = self._filling, _Batch()

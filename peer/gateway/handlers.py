@@ -164,11 +164,13 @@ class ModuleStore:
 
     async def put(self, name: str, value: bytes) -> None:
         """Keep a value under a name."""
-        await self._commits.applied(command("HSET", self._key, name, value))
+        self._commits.add(command("HSET", self._key, name, value))
+        await self._commits.applied()
 
     async def remove(self, name: str) -> None:
         """Forget a value."""
-        await self._commits.applied(command("HDEL", self._key, name))
+        self._commits.add(command("HDEL", self._key, name))
+        await self._commits.applied()
 
     async def all(self) -> dict[str, bytes]:
         """Everything that is kept."""
@@ -185,12 +187,12 @@ class ModuleContext:
         twin: int,
         store: ModuleStore,
         calls: Calls,
-        deliver: Callable[[Request, int, int], None],
+        writes: QueueWrites,
     ) -> None:
         self.twin = twin
         self.store = store
         self._calls = calls
-        self._deliver = deliver
+        self._writes = writes
 
     async def call(
         self,
@@ -206,9 +208,12 @@ class ModuleContext:
         return await self._calls.call(twin, command, payload, timeout_s, schema, tags)
 
     async def deliver(self, request: Request) -> None:
-        """Pass a request to the list of its command."""
+        """Pass a request to the list of its command; returns when Redis has it."""
+        if not keys.is_servable(request.command):
+            raise ValueError(f"no service can have the command {request.command[:80]!r}")
         now = int(time.time())
-        self._deliver(request, now, max(request.deadline - now, 1))
+        self._writes.request(request, now, max(request.deadline - now, 1))
+        await self._writes.applied()
 
 
 async def _refuse_busy() -> Answer:

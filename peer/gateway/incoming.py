@@ -25,7 +25,6 @@ from peer.gateway.bodies import Failure
 from peer.gateway.bounds import (
     INBOX_BYTES,
     INBOX_MESSAGES,
-    MAX_COMMAND_BYTES,
     MAX_WAITING,
     REFRESH_S,
     SLICE_S,
@@ -294,27 +293,13 @@ class Incoming:
     ) -> None:
         name = envelope.request.command
         # The list's name comes from outside: nobody writes into our own.
-        if not name or len(name.encode()) > MAX_COMMAND_BYTES or keys.is_reserved(name):
+        if not keys.is_servable(name):
             raise UnusableError(f"unknown command: {name[:80]}")
         tags = envelope.tags if envelope.HasField("tags") else None
         self._counters["requests_received"] += 1
         request = Request(envelope.uid, source, name, payload, schema, tags, deadline)
         if not self._serve(request):
-            self.deliver(request, envelope.timestamp, envelope.expiration)
-
-    def deliver(self, request: Request, timestamp: int, expiration_s: int) -> None:
-        """Gives a request to whoever takes from its list."""
-        body = bodies.incoming_request(
-            request.uid,
-            request.source,
-            request.command,
-            request.payload,
-            request.schema,
-            request.tags,
-            timestamp,
-            expiration_s,
-        )
-        self._writes.request(request.command, body)
+            self._writes.request(request, envelope.timestamp, envelope.expiration)
 
     def _take_from_relay(self, envelope: pb.Envelope, now: int) -> None:
         if envelope.HasField("pong"):

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from peer.gateway.bounds import MAX_COMMAND_BYTES
+
 LOCAL: Final = b"msgbus.system.local"
 REPLY: Final = b"msgbus.system.reply"
 PROCESSING: Final = b"msgbus.processing"
@@ -32,12 +34,12 @@ def command(name: str) -> bytes:
     return (_PREFIX + name).encode()
 
 
-def is_reserved(name: str) -> bool:
-    """Whether the list of a command would be one of the gateway's own keys.
+def is_servable(name: str) -> bool:
+    """Whether there can be a list of a command: it has a name, and is no key of the gateway's own.
 
     Another twin chooses the command: `system.local` would let it write requests in our name.
     """
-    return name.partition(".")[0] in _OWN
+    return 0 < len(name.encode()) <= MAX_COMMAND_BYTES and name.partition(".")[0] not in _OWN
 
 
 def backlog(uid: str) -> bytes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from peer.gateway import keys
+from peer.gateway import bodies, keys
 from peer.gateway.bounds import MAX_QUEUE_ENTRIES, QUEUE_TTL_S, SEEN_ENTRIES
 from peer.gateway.commits import Commits
 from peer.gateway.pipe import command
+from peer.modules.api import Request
 
 
 class QueueWrites:
@@ -24,9 +25,19 @@ class QueueWrites:
         self._seen: list[bytes] = []
         self._gathered = False
 
-    def request(self, name: str, body: bytes) -> None:
-        """Gives a request to whoever serves the command."""
-        self._requests.setdefault(keys.command(name), []).append(body)
+    def request(self, request: Request, timestamp: int, expiration_s: int) -> None:
+        """Gives a request to whoever serves its command."""
+        body = bodies.incoming_request(
+            request.uid,
+            request.source,
+            request.command,
+            request.payload,
+            request.schema,
+            request.tags,
+            timestamp,
+            expiration_s,
+        )
+        self._requests.setdefault(keys.command(request.command), []).append(body)
         self._gather(len(body))
 
     def answer(self, ret: str, body: bytes) -> None:
@@ -39,6 +50,10 @@ class QueueWrites:
         """Keeps the signature of a message whose entry is in the same batch."""
         self._seen.append(signature)
         self._gather(len(signature))
+
+    async def applied(self) -> None:
+        """Returns when Redis has all that was given so far."""
+        await self._commits.applied()
 
     def _gather(self, size_bytes: int) -> None:
         self._commits.gathered(size_bytes)

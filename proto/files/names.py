@@ -24,8 +24,10 @@ _DEVICES: Final = frozenset(
 )
 """Names that open a device on Windows, whatever their suffix."""
 
-_OWN_COMMANDS: Final = ("rmb.", "file.", "system.", "backlog.", "module.")
-"""Commands, and names of queues, of the peer itself."""
+_OWN_PREFIXES: Final = frozenset(
+    ("rmb", "file", "system", "backlog", "module", "processing", "committed", "dead", "seen")
+)
+"""First parts of commands, and of Redis keys behind `msgbus.`, of the peer itself."""
 
 
 def check_name(name: str) -> None:
@@ -41,7 +43,7 @@ def check_command(command: str) -> None:
         problem = f"has {len(command)} characters, 1 to {MAX_COMMAND_BYTES} are allowed"
     elif not all("!" <= character <= "~" for character in command):
         problem = "must be printable ASCII without spaces"
-    elif command.startswith(_OWN_COMMANDS):
+    elif command.partition(".")[0] in _OWN_PREFIXES:
         problem = "is one of the peer's own"
     else:
         return

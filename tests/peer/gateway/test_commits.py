@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
+import uuid
 from collections.abc import AsyncIterator
 
 import pytest
 
 from peer.gateway import commits
 from peer.gateway.bounds import PIPE_BYTES
+from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
+from peer.gateway.handlers import ModuleContext, ModuleStore
 from peer.gateway.pipe import command
 from peer.gateway.queue_writes import QueueWrites
+from peer.modules.api import Request
+from proto.files.errors import RefusedError
+from proto.files.names import check_command
+from proto.rmb.address import Address
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import eventually
 
@@ -64,3 +72,47 @@ async def test_a_refused_batch_is_not_written_twice_when_the_connection_is_lost(
     await eventually(lambda: valkey.run("LLEN", "next") == 1)
     assert valkey.run("LLEN", "once") == 1
     assert valkey.run("LLEN", "next") == 1
+
+
+async def test_a_delivered_request_is_in_redis_when_its_module_goes_on(
+    valkey: RedisServer, writing: Commits
+) -> None:
+    """Only then may an upload be taken down as announced: a kill comes at any moment."""
+    context = module_context(writing)
+    valkey.run("CLIENT", "PAUSE", 60_000, "WRITE")
+    delivered = asyncio.create_task(context.deliver(a_request("reports.new")))
+    await asyncio.sleep(0.1)
+    assert not delivered.done()
+    valkey.run("CLIENT", "UNPAUSE")
+    await asyncio.wait_for(delivered, 10)
+    assert valkey.run("LLEN", "msgbus.reports.new") == 1
+    await asyncio.wait_for(writing.applied(), 10)  # nothing waits: at once
+
+
+@pytest.mark.parametrize(
+    "name", ["processing", "committed", "seen", "dead", "system.local", "module.x", "backlog.1", ""]
+)
+async def test_no_module_delivers_into_the_keys_of_the_gateway(
+    valkey: RedisServer, writing: Commits, name: str
+) -> None:
+    """What another twin names for the arrival of its upload comes here."""
+    valkey.run("HSET", "msgbus.processing", "field", "value")
+    with pytest.raises(ValueError, match="no service"):
+        await module_context(writing).deliver(a_request(name))
+    if name:
+        with pytest.raises(RefusedError, match="peer's own"):
+            check_command(name)
+    await writing.applied()
+    assert valkey.run("KEYS", "msgbus.*") == [b"msgbus.processing"]
+    assert valkey.run("TTL", "msgbus.processing") == -1
+
+
+def module_context(writing: Commits) -> ModuleContext:
+    """Of a module that calls nobody."""
+    store = ModuleStore(writing, "test")
+    return ModuleContext(1, store, Calls(None, None, None), QueueWrites(writing))  # type: ignore[arg-type]
+
+
+def a_request(name: str) -> Request:
+    deadline = int(time.time()) + 60
+    return Request(str(uuid.uuid4()), Address(7), name, b"", None, None, deadline)
