@@ -127,22 +127,19 @@ class HttpClient:
         """
         connection: HttpConnection | None = None
         try:
-            async with asyncio.timeout(timeout_s):
-                pool = self._pools.get(domain) or self._new_pool(domain)
-                connection = _take(pool, self._loop.time() - KEEP_ALIVE_S)
-                if connection is None:
+            pool = self._pools.get(domain) or self._new_pool(domain)
+            connection = _take(pool, self._loop.time() - KEEP_ALIVE_S)
+            if connection is None:
+                began = self._loop.time()
+                async with asyncio.timeout(timeout_s):
                     connection = await self._connect(pool.place)
-                head = _head(domain, path, headers, len(body))
-                waiter = connection.request(head, body, answer_bytes)
-                answer = await waiter
+                timeout_s -= self._loop.time() - began
+            head = _head(domain, path, headers, len(body))
+            answer = await connection.request(head, body, answer_bytes, timeout_s)
         except TimeoutError as error:
             if connection is None:
                 raise Unanswered("no connection in time", sent=False, timed_out=True) from error
-            early = connection.early
-            connection.close()
-            if early is None:
-                raise Unanswered("no answer in time", sent=True, timed_out=True) from error
-            return _reply(early)
+            raise Unanswered("no answer in time", sent=True, timed_out=True) from error
         except (DomainError, OSError, BadAnswer) as error:
             sent = connection is not None
             text = "no answer" if sent else "no connection"

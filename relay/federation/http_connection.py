@@ -53,6 +53,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._waiter: asyncio.Future[Answer] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._wanted = 0
         self._head_bytes = 0  # received before the head was over
         self._header_bytes = 0  # of names and values
@@ -63,7 +64,9 @@ class HttpConnection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._body_bytes = 0
 
-    def request(self, head: bytes, body: bytes, wanted: int) -> asyncio.Future[Answer]:
+    def request(
+        self, head: bytes, body: bytes, wanted: int, timeout_s: float
+    ) -> asyncio.Future[Answer]:
         """Writes a request.
 
         Args:
@@ -71,9 +74,10 @@ class HttpConnection(asyncio.Protocol):
             body: of the request.
             wanted: bytes of the answer's body that are needed; 0 for none, and then the answer
                 counts when its head is there.
+            timeout_s: for the answer.
 
         Returns:
-            The answer to come; `BadAnswer` or `ConnectionError` instead.
+            The answer to come; `BadAnswer`, `ConnectionError` or `TimeoutError` instead.
         """
         assert self._transport is not None and self._waiter is None
         self._wanted = wanted
@@ -83,6 +87,8 @@ class HttpConnection(asyncio.Protocol):
         self._body = []
         self._parser = httptools.HttpResponseParser(self)
         self._waiter = self._loop.create_future()
+        # Of its own, as the general `asyncio.timeout` costs as much as writing the request.
+        self._timer = self._loop.call_later(timeout_s, self._time_out)
         if len(body) < MAX_HEAD_BYTES:
             self._transport.write(head + body)
         else:
@@ -97,6 +103,8 @@ class HttpConnection(asyncio.Protocol):
     def close(self) -> None:
         """Ends it at once."""
         self.open = False
+        if self._timer is not None:
+            self._timer.cancel()
         if self._patience is not None:
             self._patience.cancel()
         if self._transport is not None:
@@ -169,11 +177,14 @@ class HttpConnection(asyncio.Protocol):
         return status
 
     @property
-    def early(self) -> Answer | None:
+    def _early(self) -> Answer | None:
         """The head of an answer whose body nobody needs and which is not over."""
         if self._in_body and not self._wanted:
             return Answer(self._status, self._headers, b"")
         return None
+
+    def _time_out(self) -> None:
+        self._fail(TimeoutError())
 
     def _lose_patience(self) -> None:
         self._fail(BadAnswer("the body does not end"))
@@ -182,6 +193,9 @@ class HttpConnection(asyncio.Protocol):
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             body = b"".join(self._body)[: self._wanted + 1]
@@ -190,7 +204,7 @@ class HttpConnection(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
-            early = self.early
+            early = self._early
             if early is not None:
                 waiter.set_result(early)
             else:

@@ -1,9 +1,9 @@
 """Settling: the outcome of a message is known, and its entry leaves the outbox.
 
-What was accepted is gathered for a turn of the event loop and removed by one script. Every other
-end of a message (dead letter, notice to its sender, its twin moved here) is one script of its own.
-Both change nothing when they are run again, so what was not answered when the connection to Redis
-broke is simply sent again.
+What was accepted is gathered for a turn of the event loop, and while the script before is
+unanswered, and removed by one script. Every other end of a message (dead letter, notice to its
+sender, its twin moved here) is one script of its own. Both change nothing when they are run again,
+so what was not answered when the connection to Redis broke is simply sent again.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ class Settler:
         self._done: list[tuple[int, Entry]] = []
         self._waiting: Counter[int] = Counter()  # entries by shard, not known to be settled
         self._unanswered: list[_Script] = []
+        self._settling = 0  # scripts for what was accepted, without an answer
         self._settled = asyncio.Event()
 
     def done(self, shard: int, entry: Entry) -> None:
         """A message was accepted."""
         entry.over = True
-        if not self._done:
+        if not self._done and not self._settling:
             self._loop.call_soon(self._flush)
         self._done.append((shard, entry))
         self._waiting[shard] += 1
@@ -95,7 +96,7 @@ class Settler:
             2 * self._retention_s,
         )
         self._waiting[shard] += 1
-        self._send(_Script(command, Counter({shard: 1})))
+        self._send(_Script(command, Counter({shard: 1}), False))
 
     def note_try(self, shard: int, entries: list[Entry], document: str) -> None:
         """Keeps a failed try of some messages, for the pages."""
@@ -149,7 +150,8 @@ class Settler:
             arguments += (stream, held, outbox.source_of(origin), len(entries))
             for entry in entries:
                 arguments += (entry.id, outbox.pack(1, entry.size_bytes))
-        self._send(_Script(scripts.call("settle", list(index), *arguments), counts))
+        self._settling += 1
+        self._send(_Script(scripts.call("settle", list(index), *arguments), counts, True))
         if tried:
             self._pipe.submit(resp.command("DEL", *tried), _ignore)
 
@@ -165,13 +167,24 @@ class Settler:
             return
         self._waiting.subtract(script.counts)
         self._settled.set()
+        if script.accepted:
+            self._settling -= 1
+            if self._done and not self._settling:
+                self._flush()
 
 
 class _Script(NamedTuple):
-    """One run of a script, and how many messages of which shard it settles."""
+    """One run of a script.
+
+    Attributes:
+        command: as bytes.
+        counts: how many messages of which shard it settles.
+        accepted: they were accepted.
+    """
 
     command: bytes
     counts: Counter[int]
+    accepted: bool
 
 
 def _ignore(reply: Any) -> None:
