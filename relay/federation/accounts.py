@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from relay.federation.outbox import TOTAL, OutboxBounds, pack
+from relay.federation.outbox import TOTAL, OutboxBounds, account_part, pack
 from relay.queues import keys, resp
 
 LOOK_S: Final = 0.1
@@ -26,10 +26,10 @@ Ask = Callable[[bytes, Callable[[Any], None]], None]
 class Account:
     """One list of relays, and who has used up their part of it."""
 
-    __slots__ = ("_bounds", "_look_at", "full", "full_sources", "key", "text")
+    __slots__ = ("_bounds", "_look_at", "full", "full_sources", "key", "part")
 
     def __init__(self, text: str, bounds: OutboxBounds) -> None:
-        self.text = text
+        self.part = account_part(text)
         self.key = keys.held(text)
         self.full = False
         self.full_sources: set[int] = set()  # a handful: each holds a quarter

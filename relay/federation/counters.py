@@ -8,7 +8,6 @@ up, the upper bound for the histogram of latencies, which holds each message in 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -42,19 +41,21 @@ def field(name: str, label: str) -> str:
 class Tally:
     """What the drainers of one process have counted and not yet stored."""
 
-    __slots__ = ("_counts",)
+    __slots__ = ("_buckets", "_counts", "_sum_s")
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
+        self._buckets = [0] * len(LATENCY_LABELS)
+        self._sum_s = 0.0
 
     def delivered(self, relay: str, latencies_s: Sequence[float]) -> None:
         """A relay took messages that came to the outbox so long ago, one for each time."""
         self._add(field(SUCCESS, relay), len(latencies_s))
-        buckets = Counter(bisect_left(LATENCY_BOUNDS_S, latency_s) for latency_s in latencies_s)
-        for bucket, messages in buckets.items():
-            self._add(field(LATENCY, LATENCY_LABELS[bucket]), messages)
-        total_ms = round(sum(max(0.0, latency_s) for latency_s in latencies_s) * 1000)
-        self._add(field(LATENCY, LATENCY_SUM_MS), total_ms)
+        buckets = self._buckets
+        for latency_s in latencies_s:
+            buckets[bisect_left(LATENCY_BOUNDS_S, latency_s)] += 1
+            if latency_s > 0:
+                self._sum_s += latency_s
 
     def failed(self, relay: str) -> None:
         """A relay refused a message, or did not answer."""
@@ -62,6 +63,13 @@ class Tally:
 
     def take(self) -> dict[str, int]:
         """Everything since the last call, to be added by `HINCRBY`."""
+        for label, messages in zip(LATENCY_LABELS, self._buckets, strict=True):
+            if messages:
+                self._add(field(LATENCY, label), messages)
+        if any(self._buckets):
+            self._add(field(LATENCY, LATENCY_SUM_MS), round(self._sum_s * 1000))
+        self._buckets = [0] * len(LATENCY_LABELS)
+        self._sum_s = 0.0
         counts, self._counts = self._counts, {}
         return counts
 

@@ -274,9 +274,12 @@ class Inbound:
         await self._intake.take(arrivals)
         statuses = []
         for arrival in arrivals:
-            assert arrival.answer is not None
-            self._count(arrival.answer, arrival)
-            statuses.append(arrival.answer.status)
+            answer = arrival.answer
+            assert answer is not None
+            if answer is not TAKEN:
+                self._count(answer, arrival)
+            statuses.append(answer.status)
+        self._answers[TAKEN.status, None] += statuses.count(TAKEN.status)
         return 200, [_BYTES, _OFFER], batch.encode_answer(statuses)
 
     # --- answers ------------------------------------------------------------------------------

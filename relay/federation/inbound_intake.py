@@ -6,13 +6,14 @@
     check     the destination belongs here, the source has signed   `verification`
     store     limits, then the group commit, as for a message of a session here
 
-All waiting for facts comes before *store*, which decides about the messages of a request in their
-order: what a session of another relay sends arrives in the order it came in. What was handed to
+*store* decides about the messages of a request in their order: what a session of another relay
+sends arrives in the order it came in. What was handed to
 the group commit is answered when the commit is decided, however long that takes: a refusal
 meanwhile would have the message sent, and stored, twice.
 
 A batch of 512 would hold up the loop for some 20 ms: each step goes by slices, between which others
-have their turn, and signatures of one slice are checked while the next one is looked at. Messages
+have their turn. Signatures of one slice are checked while the next one is looked at, and what was
+found right of one is stored and delivered while the next one is checked. Messages
 of the single form that arrive in one turn of the loop share all steps as one request would, those
 at least that wait for nothing but their check and the commit.
 """
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -192,9 +194,8 @@ class Intake:
                     await asyncio.sleep(0)
             await self._find_repeats(_open(arrivals))
             records = await self._records(_open(arrivals))
-            await self._check(slices, records)
-            await self._ask_presence(_open(arrivals))
-            await self._store(slices, in_order)
+            checks = await self._check(slices, records)
+            await self._store(slices, checks, in_order)
         finally:
             self.memory.under_way.difference_update(begun)
             self.under_way -= 1
@@ -269,24 +270,23 @@ class Intake:
         finally:
             self._looking_up -= 1
 
-    async def _check(self, slices: Slices, records: Records) -> None:
-        verifying: list[asyncio.Task[None]] = []
+    async def _check(self, slices: Slices, records: Records) -> list[asyncio.Task[None] | None]:
+        """Judges all but the signatures, whose checks it begins, one for each slice."""
+        checks: list[asyncio.Task[None] | None] = []
         for part in slices:
             for arrival in part:
                 if arrival.answer is None:
                     self._place(arrival, records)
-            last = part is slices[-1]
             unproved = [each for each in _open(part) if not each.partner.trusted]
-            if unproved:
-                verification = self._verify(unproved, records)
-                if last:
-                    await verification
-                else:
-                    verifying.append(self._worker.loop.create_task(verification))
-            if not last:
+            check = None
+            if unproved and len(slices) == 1:
+                await self._verify(unproved, records)
+            elif unproved:
+                check = self._worker.loop.create_task(self._verify(unproved, records))
+            checks.append(check)
+            if part is not slices[-1]:
                 await asyncio.sleep(0)
-        if verifying:
-            await asyncio.gather(*verifying)
+        return checks
 
     def _place(self, arrival: Arrival, records: Records) -> None:
         """Does the destination belong here, and may the source send here?"""
@@ -376,23 +376,31 @@ class Intake:
 
     # --- storing ------------------------------------------------------------------------------
 
-    async def _store(self, slices: Slices, in_order: bool) -> None:
+    async def _store(
+        self, slices: Slices, checks: list[asyncio.Task[None] | None], in_order: bool
+    ) -> None:
         now_s = self._worker.wall_s()
         held_back: set[int] = set()  # destination twins with a message that comes again later
         commits = _Commits()
         stored: list[Arrival] = []
-        for part in slices:
-            if part is not slices[0]:
-                await asyncio.sleep(0)
-                for arrival in stored:
-                    if arrival.answer is not None:  # storage was full, meanwhile
-                        held_back.add(arrival.destination[0])
+        for part, check in zip(slices, checks, strict=True):
+            if check is not None:
+                await check
+            await self._ask_presence(_open(part))
+            for arrival in stored:
+                if arrival.answer is not None:  # storage was full, meanwhile
+                    held_back.add(arrival.destination[0])
             stored += self._store_slice(part, held_back if in_order else None, commits, now_s)
+            if part is not slices[-1]:
+                await asyncio.sleep(0)
         await commits.decided()
+        heard: Counter[tuple[Partner, tuple[str, ...]]] = Counter()
         for arrival in stored:
             if arrival.answer is None:
                 arrival.answer = TAKEN
-                self._partners.heard(arrival.partner, arrival.relays)
+                heard[arrival.partner, arrival.relays] += 1
+        for (partner, relays), count in heard.items():
+            self._partners.heard(partner, relays, count)
 
     def _store_slice(
         self,

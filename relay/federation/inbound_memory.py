@@ -33,10 +33,8 @@ Mark = tuple[str, bytes]
 
 def mark(relay_id: str, delivery_id: bytes, envelope: bytes) -> Mark:
     """What is remembered of one delivery."""
-    digest = hashlib.blake2b(delivery_id, digest_size=HASH_BYTES)
-    digest.update(b"/")
-    digest.update(envelope[:MARKED_BYTES])
-    return relay_id, digest.digest()
+    marked = b"%b/%b" % (delivery_id, envelope[:MARKED_BYTES])
+    return relay_id, hashlib.blake2b(marked, digest_size=HASH_BYTES).digest()
 
 
 class Memory:

@@ -99,15 +99,21 @@ class InboundPartners:
         flags = self._worker.upkeep.control.relays
         if not flags:
             return False
-        others = [relay for relay in relays if relay not in self._worker.domains]
-        return bool(others) and all(BLOCKED in flags.get(relay, frozenset()) for relay in others)
+        served_elsewhere = False
+        for relay in relays:
+            if relay not in self._worker.domains:
+                if BLOCKED not in flags.get(relay, ()):
+                    return False
+                served_elsewhere = True
+        return served_elsewhere
 
-    def heard(self, partner: Partner, relays: tuple[str, ...]) -> None:
-        """A message was accepted.
+    def heard(self, partner: Partner, relays: tuple[str, ...], messages: int) -> None:
+        """Messages were accepted.
 
         Args:
-            partner: who brought it.
-            relays: those of its source twin, which vouches for one of them; empty: unknown.
+            partner: who brought them.
+            relays: those of their source twin, which vouches for one of them; empty: unknown.
+            messages: how many.
         """
         domain = partner.domain
         if not (partner.trusted and domain) and domain not in relays:
@@ -116,7 +122,7 @@ class InboundPartners:
                 return
             domain = others[0]
         if domain in self._received or len(self._received) < MAX_HEARD:
-            self._received[domain] += 1
+            self._received[domain] += messages
 
     async def _write_heard(self) -> None:
         while True:

@@ -27,9 +27,13 @@ def command(*arguments: Argument) -> bytes:
     return packed
 
 
-def xadd_prefix(stream: bytes) -> bytes:
-    """``XADD <stream> * _`` without its last argument: append `bulk` parts of the payload."""
-    return b"*5\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$1\r\n*\r\n$1\r\n_\r\n" % (len(stream), stream)
+def xadd_prefix(stream: bytes, fields: int = 1) -> bytes:
+    """``XADD <stream> * _`` of an entry with so many fields, up to the payload's length line."""
+    return b"*%d\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$1\r\n*\r\n$1\r\n_\r\n" % (
+        3 + 2 * fields,
+        len(stream),
+        stream,
+    )
 
 
 def xdel(stream: bytes, ids: list[bytes]) -> bytes:

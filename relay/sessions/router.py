@@ -16,7 +16,7 @@ from proto.rmb.reasons import MessageReason
 from proto.rmb.routing import Facts, Route, Step, Twin, route
 from proto.rmb.types_pb2 import Envelope
 from relay.federation.accounts import Account, Accounts, Charge
-from relay.federation.outbox import account_of
+from relay.federation.outbox import account_of, put_command
 from relay.queues import keys, resp
 from relay.queues.batch import SIZE_LOOK_S
 from relay.queues.destination import Destination
@@ -174,9 +174,7 @@ class Router:
         if sender is not None:
             commit.close_full()
         size_bytes = len(payload)
-        command = resp.command(
-            "XADD", keys.outbox(twin), "*", "_", payload, "from", origin, "for", account.text
-        )
+        command = put_command(twin, payload, origin, account.part)
         batch = commit.add_outgoing(command, stored, size_bytes)
         if batch.charge is None:
             batch.charge = Charge(self.start_drainer)

@@ -7,7 +7,12 @@
 -- source twin, n, then n times the id of an entry and its packed count.
 -- Replies how many entries were there. The first write is an XDEL, which is never refused: a script
 -- may go on writing then, also when Redis is out of memory.
-local at, removed = 1, 0
+local at, removed, totals = 1, 0, {}
+local function take_off(held, field, packed)
+  if redis.call('HINCRBY', held, field, string.format('%.0f', -packed)) <= 0 then
+    redis.call('HDEL', held, field)
+  end
+end
 while ARGV[at] do
   local stream, held = KEYS[tonumber(ARGV[at])], KEYS[tonumber(ARGV[at + 1])]
   local source, count = ARGV[at + 2], tonumber(ARGV[at + 3])
@@ -21,10 +26,9 @@ while ARGV[at] do
     at = at + 2
   end
   if packed > 0 then
-    for _, field in ipairs({'total', source}) do
-      local left = redis.call('HINCRBY', held, field, string.format('%.0f', -packed))
-      if left <= 0 then redis.call('HDEL', held, field) end
-    end
+    take_off(held, source, packed)
+    totals[held] = (totals[held] or 0) + packed
   end
 end
+for held, packed in pairs(totals) do take_off(held, 'total', packed) end
 return removed

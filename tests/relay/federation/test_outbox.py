@@ -5,7 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.federation.outbox import Held, OutboxBounds, account_of, pack, source_of, unpack
+from relay.federation.outbox import (
+    ACCOUNT,
+    ENVELOPE,
+    ORIGIN,
+    Held,
+    OutboxBounds,
+    account_of,
+    account_part,
+    pack,
+    put_command,
+    source_of,
+    unpack,
+)
+from relay.queues import keys, resp
 
 COUNTS = st.tuples(st.integers(0, 2**22), st.integers(0, 2**36))
 
@@ -48,3 +61,13 @@ def test_a_source_is_full_at_a_quarter() -> None:
 def test_the_source_of_an_entry_is_the_twin_of_its_sender() -> None:
     assert source_of("7") == source_of("7:") == source_of("7:a:b") == "7"
     assert source_of("") == "0"
+
+
+@given(st.integers(0, 2**32), st.binary(max_size=4000), st.text(max_size=20))
+def test_the_command_of_an_entry_is_as_a_general_encoder_writes_it(
+    twin: int, payload: bytes, origin: str
+) -> None:
+    account = "a.example_b.example"
+    fields = (ENVELOPE, payload, ORIGIN, origin, ACCOUNT, account)
+    command = resp.command("XADD", keys.outbox(twin), "*", *fields)
+    assert put_command(twin, payload, origin, account_part(account)) == command
