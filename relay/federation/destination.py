@@ -30,8 +30,11 @@ log = logging.getLogger(__name__)
 
 BATCHES: Final = 2
 """Requests of the batch form at a time: one is handled there while the next one is on its way."""
-SINGLES: Final = 32
+SINGLES: Final = 64
 """Requests of the single form at a time."""
+TOGETHER_S: Final = 0.001
+"""Requests of the single form go out together, once in so long a time where there are many: both
+sides then read, check, commit and settle several in one step each."""
 LANE_MESSAGES: Final = 64
 """Of one lane in one batch, so that a busy twin leaves room for the others."""
 LOADING: Final = 8
@@ -63,6 +66,7 @@ class Destination:
         self._posts = 0
         self._loading = 0
         self._scheduled = False
+        self._pumped_at = 0.0  # loop time
 
     @property
     def idle(self) -> bool:
@@ -77,13 +81,18 @@ class Destination:
         self._schedule()
 
     def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
+        if self._scheduled:
+            return
+        self._scheduled = True
+        if self.partner.batch or self._sender.loop.time() - self._pumped_at >= TOGETHER_S:
             self._sender.pump_soon(self)
+        else:
+            self._sender.loop.call_later(TOGETHER_S, self.pump)
 
     def pump(self) -> None:
         """Makes requests of what is ready, as many as may go at a time."""
         self._scheduled = False
+        self._pumped_at = self._sender.loop.time()
         partner = self.partner
         while self._ready:
             if partner.retry_at() > self._sender.clock():
