@@ -31,7 +31,10 @@ class SmallPost:
         headers: names in lower case.
         address: of the client.
         body: all of it.
+        more_body: nothing of it is still to come.
     """
+
+    more_body = False
 
     __slots__ = (
         "_protocol",
