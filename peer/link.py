@@ -207,6 +207,8 @@ class Link:
                 max_frame_size=MAX_MESSAGE_BYTES,
                 max_redirects=0,  # a token is for the relay that was named
             )
+        if not connection.began:  # picows returns all the same when it is cut off before
+            raise ConnectionError("the connection was closed before it was open")
         if self._paused:
             connection.pause_reading()
         self._connection = connection
@@ -316,6 +318,10 @@ class _Connection(WSListener):
         self._on_writable()
 
     # Called by the link.
+
+    @property
+    def began(self) -> bool:
+        return self._websocket is not None
 
     def try_send(self, data: bytes) -> bool:
         if self.full:

@@ -21,6 +21,12 @@ MAX_CALLS: Final = 10_000
 MAX_BODY_BYTES: Final = MAX_MESSAGE_BYTES - 64 * 1024
 """A body is in one message, with its addresses, command and signature around it."""
 
+MAX_KEPT_ANSWERS: Final = 1_000
+"""Answers kept for requests that come again: those of a connection that broke shortly before."""
+
+MAX_KEPT_BYTES: Final = 16 * 1024 * 1024
+"""The same in bytes."""
+
 MAX_RUNNING: Final = 1_000
 """Handlers at work; the requests after them wait."""
 

@@ -63,6 +63,9 @@ class Owner(Protocol):
     def requested(self, request: Request) -> None:
         """Called with a request."""
 
+    def repeated(self, source: Address, uid: str) -> None:
+        """Called with a request that was here before."""
+
     def answered(self, uid: str, waiting: Waiting, source: Address | None, found: Outcome) -> None:
         """Called with an answer somebody waits for; without a source a relay made it."""
 
@@ -259,6 +262,8 @@ class Inbox:
         deadline = stamp.deadline(envelope.timestamp, envelope.expiration)
         if self._repeats.seen(source, kind, uid, envelope.signature, deadline, now):
             self.counters["repeated"] += 1
+            if waiting is None:
+                self._owner.repeated(source, uid)
         elif waiting is None:
             self.counters["requests"] += 1
             schema = envelope.schema or None

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
+from peer.client.answered import Answered
 from peer.client.bodies import Reply, encode
 from peer.client.bounds import MAX_CALLS
 from peer.client.calls import Asked, Call, Calls, Outcome, Waiting
@@ -79,7 +80,8 @@ class Session:
             self.links, self._make_ping, self._settled, self._unsent, self._has_room
         )
         self._room: deque[asyncio.Future[None]] = deque()
-        self._answers = itertools.count()  # tokens of what nobody asks for again
+        self._answered = Answered()
+        self._tokens = itertools.count()  # tokens of what nobody asks for again
         self._closed = False
 
     def start(self) -> None:
@@ -113,24 +115,31 @@ class Session:
         """Ask one session and wait for its first answer."""
         content = encode(body, schema)
         until = self._loop.time() + timeout_s
-        try:
-            return await self._call(destination, command, content, tags, until)
-        except RemoteError as error:
-            if error.code not in _STALE_KEY_CODES:
-                raise
-            # It was not carried out, so it may be asked again, if there is a new key.
-            before = self.twins.peek(destination.twin)
-            self.twins.forget(destination.twin)
-            if await self._twin(destination.twin) == before:
-                raise
-        return await self._call(destination, command, content, tags, until)
-
-    async def _call(
-        self, destination: Address, command: str, content: Response, tags: str | None, until: float
-    ) -> Reply:
         receiver = self.twins.peek(destination.twin)
         if receiver is None or not self._roomy():
             receiver = await self._ready_by(until, destination.twin)
+        try:
+            return await self._call(destination, receiver, command, content, tags, until)
+        except RemoteError as error:
+            if error.code not in _STALE_KEY_CODES:
+                raise
+            # It was not carried out, so it may be asked again, if the twin has a new key.
+            if self.twins.peek(destination.twin) == receiver:
+                self.twins.forget(destination.twin)
+            renewed = await self._twin(destination.twin)
+            if renewed.pk == receiver.pk:
+                raise
+        return await self._call(destination, renewed, command, content, tags, until)
+
+    async def _call(
+        self,
+        destination: Address,
+        receiver: Twin,
+        command: str,
+        content: Response,
+        tags: str | None,
+        until: float,
+    ) -> Reply:
         uid = new_uid(os.urandom)
         call = Call(destination.twin, self._loop)
         left_s = until - self._loop.time()
@@ -244,7 +253,8 @@ class Session:
         else:
             code, message = outcome.code, outcome.message
             data = self._sealer.error(uid, source, code, message, receiver, now, life_s)
-        self.unconfirmed.send(data, request.deadline, next(self._answers))
+        self._answered.keep(source, uid, data)
+        self.unconfirmed.send(data, request.deadline, next(self._tokens))
 
     # For the inbox: see `receiving.Owner`.
 
@@ -258,6 +268,12 @@ class Session:
     def requested(self, request: Request) -> None:
         self.service.take(request)
 
+    def repeated(self, source: Address, uid: str) -> None:
+        answer = self._answered.get(source, uid)
+        if answer is not None and not self.unconfirmed.full:
+            deadline = time.time() + stamp.response_expiration()
+            self.unconfirmed.send(answer, deadline, next(self._tokens))
+
     def answered(self, uid: str, waiting: Waiting, source: Address | None, found: Outcome) -> None:
         if source is not None and isinstance(waiting, Asked):
             self.unconfirmed.settle((uid, source))
@@ -268,7 +284,7 @@ class Session:
             self.unconfirmed.settle(uid)
 
     def reject(self, answer: bytes, deadline: int) -> None:
-        self.unconfirmed.send(answer, deadline, next(self._answers))
+        self.unconfirmed.send(answer, deadline, next(self._tokens))
 
     # Room for more.
 
