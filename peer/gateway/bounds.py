@@ -60,7 +60,7 @@ INBOX_MESSAGES: Final = 4096
 INBOX_BYTES: Final = 64 * 1024 * 1024
 """The same in bytes."""
 
-SLICE_S: Final = 0.005
+SLICE_S: Final = 0.002
 """Incoming messages are verified for so long, then the loop does everything else once."""
 
 PIPE_BYTES: Final = 32 * 1024 * 1024
