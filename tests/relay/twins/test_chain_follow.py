@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
+from chain.client import Head
+from proto.chain.twin import Twin as ChainTwin
 from relay.ops import background
 from relay.ops import lease as lease_module
+from relay.ops.lease import Lease
 from relay.ops.redis_client import client
 from relay.queues import keys
 from relay.twins import chain_follow, chain_import, chain_state, mirror
@@ -262,6 +265,22 @@ def test_a_node_that_stops_is_left(
         until(lambda: tip() >= height)
         assert relays() == "later.example"
     assert state().following.counts["reconnects"] >= 1
+
+
+def test_who_lost_the_lease_stores_nothing(site_redis: RedisServer) -> None:
+    """It may have stood still for long, and the one who follows now is further."""
+    lease = Lease(client(), keys.CHAIN_LEASE)
+    assert lease.take()
+    sink = chain_follow.MirrorSink(client(), lease)
+    sink.twin_changed(ChainTwin(7, bytes(32), b"old.example"), 5)
+    client().set(keys.CHAIN_LEASE, "somebody else")
+    assert not lease.renew()
+    with pytest.raises(chain_follow.LeaseLostError):
+        sink.at(Head(5, bytes(32)))
+    with pytest.raises(chain_follow.LeaseLostError):
+        sink.flush(6)
+    assert not Twin.objects.exists()
+    assert tip() == 0 and not state().imported.needed
 
 
 def test_silence_is_a_complaint() -> None:
