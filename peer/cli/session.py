@@ -55,7 +55,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     add("-p", "--profile", metavar="FILE", help="TOML file with the values below (RMB_PROFILE)")
     add("-m", "--mnemonic", metavar="SECRET", help="secret; other users may see it (RMB_SECRET)")
-    add("--secret-file", metavar="FILE", help="file whose first line it is (RMB_SECRET_FILE)")
+    add(
+        "--secret-file",
+        metavar="FILE",
+        help="file that holds it and nothing else (RMB_SECRET_FILE)",
+    )
     add("-k", "--key-type", metavar="TYPE", help="sr25519 (default) or ed25519 (RMB_KEY_TYPE)")
     add(
         "--relay",

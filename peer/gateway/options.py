@@ -144,7 +144,7 @@ def _add_identity(group: argparse._ArgumentGroup) -> None:
         metavar="SECRET",
         help="12 or 24 words, or 0x and 64 digits; other users may see it: better --secret-file",
     )
-    add("--secret-file", metavar="FILE", help="a file whose first line is the secret")
+    add("--secret-file", metavar="FILE", help="a file that holds the secret and nothing else")
     add("--mnemonics", metavar="SECRET", help="deprecated: --mnemonic")
     add("--seed", metavar="SECRET", help="deprecated: --mnemonic")
     add("-k", "--key-type", default="sr25519", metavar="TYPE", help="sr25519 (default) or ed25519")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ from tests.support.gateway_process import Service, payload_of
 from tests.support.identities import Twin, twin
 from tests.support.peer_process import GATEWAY, Program, run_program, write_secret
 from tests.support.redis_servers import RedisServer, free_port
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import ROOT, RelayProcess, eventually
 from tests.support.world import fresh_twins
 
 RICH = 10**9
@@ -105,6 +107,26 @@ async def test_twins_of_a_relay_need_no_chain(
     async with Service(second, "calc.echo"):
         answer = await QueueUser(first).call("calc.echo", two.id, b"{}")
     assert payload_of(answer) == b"{}"
+
+
+async def test_the_lists_work_as_the_page_for_users_shows(
+    relay: RelayProcess, redises: Callable[[], RedisServer], start_peer: StartPeer
+) -> None:
+    page = (ROOT / "docs/howto/peer.md").read_text()
+    request, reply = re.findall(r"LPUSH msgbus\.system\.\w+ '([^']+)'", page)
+    one, two = fresh_twins(2)
+    first, second = redises(), redises()
+    where = (*by_name(relay), "--twins", site(relay))
+    await start_peer(one, first.url, *where).says("connected to ws://localhost")
+    await start_peer(two, second.url, *where).says("connected to ws://localhost")
+    first.run("LPUSH", "msgbus.system.local", request.replace("102", str(two.id)))
+    _, raw = await asyncio.to_thread(second.run, "BRPOP", "msgbus.echo", 10)
+    asked = json.loads(raw)
+    assert payload_of(asked) == b'"hello"' and asked["src"] == str(one.id)
+    answer = {**json.loads(reply), "ref": asked["ref"], "dst": asked["src"], "dat": asked["dat"]}
+    second.run("LPUSH", asked["ret"], json.dumps(answer))
+    _, raw = await asyncio.to_thread(first.run, "BRPOP", "my-answers", 10)
+    assert payload_of(json.loads(raw)) == b'"hello"'
 
 
 async def test_no_update_leaves_the_chain_alone(
