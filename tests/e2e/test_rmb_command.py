@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.support.identities import Twin
 from tests.support.peer_process import CLI, Program, run_program, write_secret
-from tests.support.relay_process import RelayProcess
+from tests.support.relay_process import RelayProcess, eventually
 from tests.support.started import embedded
 from tests.support.world import fresh_twins
 
@@ -122,6 +123,17 @@ async def test_a_request_that_expires_ends_its_program(rmb: Rmb, serve: StartSer
     assert done.returncode == 1
     assert b"rmb: " in done.stderr
     await service.says("slow  0 B -> cancelled")
+
+
+async def test_a_service_that_is_stopped_leaves_no_program(rmb: Rmb, serve: StartService) -> None:
+    asker, server = fresh_twins(2)
+    service = serve(server, SLOW)
+    await service.says("serving slow")
+    rmb(asker, "call", str(server.id), "slow", "--no-answer")
+    own = psutil.Process(service.process.pid)
+    (program,) = await eventually(own.children)
+    assert service.stop() == 0
+    assert not program.is_running()
 
 
 async def test_sessions_have_names(rmb: Rmb, serve: StartService) -> None:

@@ -97,10 +97,14 @@ async def test_a_start_corrects_the_twin_on_the_chain_and_serves(
 
 
 async def test_twins_of_a_relay_need_no_chain(
-    relay: RelayProcess, redises: Callable[[], RedisServer], start_peer: StartPeer
+    relay: RelayProcess,
+    redises: Callable[[], RedisServer],
+    redis62: RedisServer,
+    start_peer: StartPeer,
 ) -> None:
+    """One of the gateways has the oldest Redis there may be."""
     one, two = fresh_twins(2)
-    first, second = redises(), redises()
+    first, second = redises(), redis62
     where = (*by_name(relay), "--twins", site(relay))
     await start_peer(one, first.url, *where).says("connected to ws://localhost")
     await start_peer(two, second.url, *where).says("connected to ws://localhost")
