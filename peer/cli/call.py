@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from typing import Any, Final
+from typing import Final
 
 from peer.cli import output
 from peer.cli.inputs import Body, add_body, destination, read_body, seconds
@@ -14,7 +14,6 @@ from peer.cli.session import Session
 from peer.client import Client
 from peer.client.bounds import TIMEOUT_S
 
-HELP: Final = "ask a twin and show its answer"
 EPILOG: Final = """\
 examples:
   rmb call 102 calc.add '[1, 2]'
@@ -29,9 +28,8 @@ terminal, an answer is written unchanged. --json gives an object: `answer` has `
 """
 
 
-def add(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    parser: argparse.ArgumentParser = verbs.add_parser("call", help=HELP, epilog=EPILOG)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
     parser.add_argument(
         "twin", type=destination, metavar="TWIN", help="id, or id:session for one of its sessions"
     )

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from peer.arguments import FAILED, USAGE_ERROR, Parser, UsageError
@@ -17,7 +17,17 @@ from peer.cli.session import Session, add_options
 from peer.errors import PeerError, RemoteError
 from peer.gateway import logs
 
-VERBS: Final = ("call", "serve", "upload", "ping", "keys", "twin")
+VERBS: Final = {
+    "call": "ask a twin and show its answer",
+    "serve": "answer commands of other twins",
+    "upload": "send a file to another twin",
+    "ping": "ask the relays, or a twin, for a sign of life",
+    "keys": "show the public keys of a secret, or make a new one",
+    "twin": "show a twin: its account, its encryption key, its relays",
+}
+"""What there is, and in a few words what it does. Each is a module of this package, imported only
+when it is asked for: most of a short command is the time its imports take."""
+
 INTERRUPTED: Final = 130
 
 EPILOG: Final = """\
@@ -39,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     as_json = "--json" in arguments
     try:
-        options = build_parser().parse(arguments)
+        options = build_parser(arguments).parse(arguments)
         session = Session(options)
         if session.debug:
             logs.set_up(session.debug, "text")
@@ -63,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def build_parser() -> Parser:
-    """The parser; each verb is a module of this package."""
+def build_parser(words: Collection[str]) -> Parser:
+    """The parser, with all there is of the verbs among some words; of others their names."""
     style: dict[str, Any] = {
         "allow_abbrev": False,
         "formatter_class": argparse.RawDescriptionHelpFormatter,
@@ -76,27 +86,18 @@ def build_parser() -> Parser:
         **style,
     )
     add_options(parser)
-    verbs = parser.add_subparsers(
-        title="verbs", metavar="VERB", required=True, parser_class=_parser_class(style)
-    )
-    for name in VERBS:
-        module = importlib.import_module(f"peer.cli.{name}")
-        module.add(verbs)
-        verb = verbs.choices[name]
-        verb.description = f"{module.HELP[0].upper()}{module.HELP[1:]}."
-        add_options(verb)
-        verb.set_defaults(run=module.run)
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for name, text in VERBS.items():
+        verb = verbs.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", **style
+        )
+        if name in words:
+            module = importlib.import_module(f"peer.cli.{name}")
+            module.add(verb)
+            verb.epilog = module.EPILOG
+            verb.set_defaults(run=module.run)
+            add_options(verb)
     return parser
-
-
-def _parser_class(style: dict[str, Any]) -> type[Parser]:
-    class Verb(Parser):
-        """A verb's parser, in the style of the whole."""
-
-        def __init__(self, **details: Any) -> None:
-            super().__init__(**{**style, **details})
-
-    return Verb
 
 
 def _tell(error: Exception, as_json: bool) -> None:

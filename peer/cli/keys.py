@@ -18,7 +18,6 @@ from proto.identity import ss58
 
 WORDS: Final = (12, 24)
 
-HELP: Final = "show the public keys of a secret, or make a new one"
 EPILOG: Final = """\
 examples:
   rmb keys --secret-file secret
@@ -30,9 +29,8 @@ the secret is the twin: it is shown only when it has just been made, and without
 """
 
 
-def add(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    parser: argparse.ArgumentParser = verbs.add_parser("keys", help=HELP, epilog=EPILOG)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
     parser.add_argument("--new", action="store_true", help="make a new secret")
     parser.add_argument(
         "--words", type=int, choices=WORDS, default=WORDS[0], help="of a new secret"

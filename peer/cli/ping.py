@@ -22,7 +22,6 @@ VERSION: Final = "rmb.version"
 DEFAULT_TIMEOUT_S: Final = 10.0
 MAX_COUNT: Final = 1_000_000
 
-HELP: Final = "ask the relays, or a twin, for a sign of life"
 EPILOG: Final = """\
 examples:
   rmb ping                           # sign in at each relay and wait for its pong
@@ -34,9 +33,8 @@ that answers with an error is alive too.
 """
 
 
-def add(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    parser: argparse.ArgumentParser = verbs.add_parser("ping", help=HELP, epilog=EPILOG)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
     parser.add_argument(
         "twin", nargs="?", type=destination, metavar="TWIN", help="id, or id:session; else relays"
     )

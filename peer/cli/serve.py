@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from peer.arguments import SECRET_VARIABLE, UsageError
 from peer.cli import output
@@ -30,7 +30,6 @@ DEFAULT_JOBS: Final = 8
 MAX_JOBS: Final = 256
 READ_BYTES: Final = 64 * 1024
 
-HELP: Final = "answer commands of other twins"
 EPILOG: Final = """\
 examples:
   rmb serve echo=cat
@@ -47,9 +46,8 @@ stopped (Ctrl-C), and shows a line for each request.
 """
 
 
-def add(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    parser: argparse.ArgumentParser = verbs.add_parser("serve", help=HELP, epilog=EPILOG)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
     parser.add_argument(
         "programs", nargs="*", metavar="CMD=PROGRAM", help="a command, and what answers it"
     )

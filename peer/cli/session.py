@@ -22,16 +22,17 @@ import tomllib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from peer import arguments
 from peer.arguments import UsageError
-from peer.client import Client
-from peer.client.bounds import CONNECT_TIMEOUT_S, TIMEOUT_S
 from peer.errors import PeerError, TwinsAwayError
 from peer.identity import Identity
 from peer.twins import Twin, TwinSource, open_source
 from proto.identity import ss58
+
+if TYPE_CHECKING:
+    from peer.client import Client
 
 PROFILE_VARIABLE: Final = "RMB_PROFILE"
 MAX_PROFILE_BYTES: Final = 64 * 1024
@@ -163,6 +164,10 @@ class Session:
         Raises:
             UsageError: a value it needs is missing or wrong.
         """
+        # Not at the top: verbs that look at keys and twins do without.
+        from peer.client import Client
+        from peer.client.bounds import CONNECT_TIMEOUT_S, TIMEOUT_S
+
         timeout_s = min(details.get("timeout", TIMEOUT_S), CONNECT_TIMEOUT_S)
         place = self.open_twins()
         return Client(self.identity, self.relays, place, connect_timeout=timeout_s, **details)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Final
+from typing import Final
 
 from peer.arguments import UsageError
 from peer.cli import output
@@ -13,7 +13,6 @@ from proto.identity import ss58
 from proto.identity.bounds import ACCOUNT_BYTES, MAX_TWIN
 from proto.identity.errors import AddressError
 
-HELP: Final = "show a twin: its account, its encryption key, its relays"
 EPILOG: Final = """\
 examples:
   rmb twin 7
@@ -22,9 +21,8 @@ examples:
 """
 
 
-def add(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    parser: argparse.ArgumentParser = verbs.add_parser("twin", help=HELP, epilog=EPILOG)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
     parser.add_argument(
         "who", nargs="?", metavar="TWIN|ACCOUNT", help="id, ss58 address, or 0x and 64 digits"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from peer.cli import output
 from peer.cli.session import Session
@@ -14,7 +14,6 @@ from peer.modules.files_sender import Progress, Step, Uploaded
 from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, STALL_S, WINDOW_CHUNKS
 from proto.identity.bounds import MAX_TWIN
 
-HELP: Final = "send a file to another twin"
 EPILOG: Final = f"""\
 examples:
   rmb upload 102 report.pdf
@@ -30,9 +29,8 @@ Exit codes: 0 the file is there; 1 it is not; 2 a bad option.
 """
 
 
-def add(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    parser: argparse.ArgumentParser = verbs.add_parser("upload", help=HELP, epilog=EPILOG)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
     parser.add_argument("twin", type=_twin, metavar="TWIN", help="id of the receiver")
     parser.add_argument("file", type=Path, metavar="FILE", help="a regular file")
     parser.add_argument("--name", help="what it is called there (default: as it is here)")

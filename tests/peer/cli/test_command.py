@@ -129,7 +129,7 @@ def test_every_verb_explains_itself(verb: str, capsys: Captured) -> None:
 
 
 def test_every_option_is_explained() -> None:
-    parser = build_parser()
+    parser = build_parser(VERBS)
     for verb in (parser, *parser._subparsers._group_actions[0].choices.values()):  # type: ignore
         for action in verb._actions:
             assert action.help or action.choices, action.option_strings
