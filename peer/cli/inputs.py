@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from peer.arguments import UsageError
-from peer.client.bounds import MAX_BODY_BYTES
-from peer.modules.api import JSON_SCHEMA
+from peer.modules.api import JSON_SCHEMA, MAX_BODY_BYTES
 from proto.rmb.address import Address, parse
 from proto.rmb.bounds import MAX_EXPIRATION_S
 from proto.rmb.errors import AddressError, BoundError

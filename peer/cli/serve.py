@@ -18,9 +18,8 @@ from typing import Final
 from peer.arguments import SECRET_VARIABLE, UsageError
 from peer.cli import output
 from peer.cli.session import Session
-from peer.client.bounds import MAX_BODY_BYTES
 from peer.client.serving import ClientHandler
-from peer.modules.api import JSON_SCHEMA, CommandError, Module, Request, Response
+from peer.modules.api import JSON_SCHEMA, MAX_BODY_BYTES, CommandError, Module, Request, Response
 from peer.modules.loading import ModuleError, load
 from peer.modules.version import version_module
 from proto.rmb.bounds import MAX_CONNECTION_BYTES

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from peer.client.bounds import MAX_BODY_BYTES
-from peer.modules.api import JSON_SCHEMA, NO_ANSWER, Answer, Response, _NoAnswer
+from peer.modules.api import JSON_SCHEMA, MAX_BODY_BYTES, NO_ANSWER, Answer, Response, _NoAnswer
 from proto.rmb.address import Address
 
 

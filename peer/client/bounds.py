@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from proto.rmb.bounds import MAX_MESSAGE_BYTES
-
 TIMEOUT_S: Final = 60.0
 """How long an answer is waited for unless told otherwise."""
 
@@ -17,9 +15,6 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 MAX_CALLS: Final = 10_000
 """Calls under way; one more waits until another one is through."""
-
-MAX_BODY_BYTES: Final = MAX_MESSAGE_BYTES - 64 * 1024
-"""A body is in one message, with its addresses, command and signature around it."""
 
 MAX_KEPT_ANSWERS: Final = 1_000
 """Answers kept for requests that come again: those of a connection that broke shortly before."""

@@ -24,11 +24,10 @@ from peer.gateway.bounds import (
 from proto.rmb import address
 from proto.rmb.address import Address
 from proto.rmb.bounds import MAX_TAGS_BYTES, MAX_TWIN, MAX_UID_BYTES
-from proto.rmb.errors import CODE_OTHER, RmbError
+from proto.rmb.errors import CODE_OTHER, MAX_CODE, RmbError
 
 REPLY_QUEUE: Final = "msgbus.system.reply"
 MAX_SCHEMA_BYTES: Final = 256
-MAX_CODE: Final = 2**32 - 1
 MAX_MESSAGE_BYTES: Final = 16 * 1024
 """Text of an error."""
 MAX_SECONDS: Final = 2**53

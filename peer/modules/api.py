@@ -31,11 +31,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from proto.rmb.address import Address
-from proto.rmb.bounds import DEFAULT_EXPIRATION_S
-from proto.rmb.errors import CODE_OTHER
+from proto.rmb.bounds import DEFAULT_EXPIRATION_S, MAX_MESSAGE_BYTES
+from proto.rmb.errors import CODE_OTHER, MAX_CODE
 
 MAX_LOGGED_CHARACTERS: Final = 80
 """Of a command that somebody else chose."""
+
+MAX_BODY_BYTES: Final = MAX_MESSAGE_BYTES - 64 * 1024
+"""A payload is in one message, with its addresses, command and signature around it."""
+
+MAX_ERROR_CHARACTERS: Final = 4096
+"""Of the text of an error; what is beyond is not sent."""
 
 JSON_SCHEMA: Final = "application/json"
 """Content type of a payload that is JSON."""
@@ -262,16 +268,33 @@ async def answer(
     """
     try:
         found = await asked
+        return None if isinstance(found, _NoAnswer) else _response(found)
     except CommandError as error:
-        return error
+        return _error(error)
     except Exception:
         log.exception("handler of %s failed", command[:MAX_LOGGED_CHARACTERS])
         return CommandError(CODE_OTHER, "the service failed")
-    if isinstance(found, _NoAnswer):
-        return None
-    if found is None:
-        return Response()
-    return found if isinstance(found, Response) else Response(bytes(found))
+
+
+def _response(found: object) -> Response:
+    """What a handler returned, as it can be sent."""
+    payload, schema = found if isinstance(found, Response) else (found, None)
+    if payload is None:
+        payload = b""
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise TypeError(f"a handler returns bytes, a Response or None, not {type(payload)}")
+    if not isinstance(schema, str | None):
+        raise TypeError(f"the schema of a Response is text or None, not {type(schema)}")
+    if len(payload) > MAX_BODY_BYTES:
+        raise ValueError(f"{len(payload)} bytes returned, at most {MAX_BODY_BYTES} can be sent")
+    return Response(bytes(payload), schema)
+
+
+def _error(error: CommandError) -> CommandError:
+    """What a handler raised, as it can be sent."""
+    code = error.code if 0 <= error.code <= MAX_CODE else CODE_OTHER
+    message = str(error.message)[:MAX_ERROR_CHARACTERS]
+    return CommandError(code, message.encode(errors="replace").decode())
 
 
 async def _refuse(request: Request) -> Answer:

@@ -22,6 +22,9 @@ from typing import ClassVar, Final
 CODE_OTHER: Final = 500
 """Code of an error that has none of its own."""
 
+MAX_CODE: Final = 2**32 - 1
+"""Highest code of an error."""
+
 
 class RmbError(Exception):
     """Base of everything this package raises on bad input."""

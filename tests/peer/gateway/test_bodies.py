@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from peer.gateway import bodies, bounds
@@ -185,6 +185,7 @@ JSON = st.recursive(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # on a machine that does much else
 @given(
     st.dictionaries(st.sampled_from("ref cmd exp dat tag dst ret shm now err".split()), JSON),  # noqa: SIM905
 )

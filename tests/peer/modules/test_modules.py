@@ -7,11 +7,14 @@ import logging
 import sys
 from importlib.metadata import EntryPoint, version
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from peer.errors import ExpiredError, RemoteError
 from peer.modules.api import (
+    MAX_BODY_BYTES,
+    MAX_ERROR_CHARACTERS,
     NO_ANSWER,
     Answer,
     CommandError,
@@ -20,6 +23,7 @@ from peer.modules.api import (
     Modules,
     Request,
     Response,
+    answer,
 )
 from peer.modules.loading import ModuleError, load
 from peer.modules.version import version_module
@@ -167,3 +171,47 @@ async def test_the_version() -> None:
     assert json.loads(payload) == version("rmb-relay-platform")
     with pytest.raises(ExpiredError):
         await asked(version_module(), "rmb.other", timeout_s=0.05)
+
+
+class Sloppy(NamedTuple):
+    """What a handler does, and what its asker is told."""
+
+    found: Any
+    code: int
+    message: str
+
+
+@pytest.mark.parametrize(
+    "sloppy",
+    [
+        Sloppy(5, 500, "the service failed"),  # would be five zero bytes
+        Sloppy("text", 500, "the service failed"),
+        Sloppy({"a": 1}, 500, "the service failed"),
+        Sloppy(Response("text"), 500, "the service failed"),  # type: ignore[arg-type]
+        Sloppy(Response(b"", 5), 500, "the service failed"),  # type: ignore[arg-type]
+        Sloppy(bytes(MAX_BODY_BYTES + 1), 500, "the service failed"),
+        Sloppy(CommandError(-1, "no"), 500, "no"),
+        Sloppy(CommandError(2**32, "no"), 500, "no"),
+        Sloppy(CommandError(7, "\ud800"), 7, "?"),
+        Sloppy(CommandError(7, "x" * (MAX_ERROR_CHARACTERS + 1)), 7, "x" * MAX_ERROR_CHARACTERS),
+        Sloppy(CommandError(7, ValueError("no")), 7, "no"),  # type: ignore[arg-type]
+    ],
+)
+async def test_what_can_not_be_sent_is_answered_with_an_error(sloppy: Sloppy) -> None:
+    """A relay ends the session of whoever sends more than it takes."""
+
+    async def handler() -> Answer:
+        if isinstance(sloppy.found, Exception):
+            raise sloppy.found
+        return sloppy.found
+
+    found = await answer(handler(), "a.b", logging.getLogger("test"))
+    assert isinstance(found, CommandError)
+    assert (found.code, found.message) == (sloppy.code, sloppy.message)
+
+
+async def test_what_else_is_bytes_is_a_payload() -> None:
+    async def handler() -> Answer:
+        return bytearray(b"x")  # type: ignore[return-value]
+
+    assert await answer(handler(), "a.b", logging.getLogger("test")) == Response(b"x")
