@@ -1,0 +1,169 @@
+"""What was sent is kept until a relay has it, and goes out again when its link ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Hashable
+
+import pytest
+
+from peer import unconfirmed
+from peer.unconfirmed import Unconfirmed
+
+FAR = time.time() + 3600
+
+
+class Lane:
+    """A link that writes down what it is given."""
+
+    def __init__(self) -> None:
+        self.connected = True
+        self.sessions = 1
+        self.takes = True
+        self.got: list[bytes] = []
+
+    def try_send(self, data: bytes) -> bool:
+        if self.connected and self.takes:
+            self.got.append(data)
+            return True
+        return False
+
+
+class Lanes:
+    """Two of them; the first that takes a message gets it."""
+
+    def __init__(self) -> None:
+        self.links = (Lane(), Lane())
+
+    def try_send(self, data: bytes) -> Lane | None:
+        return next((link for link in self.links if link.try_send(data)), None)
+
+
+class World:
+    """A window, and what it told."""
+
+    def __init__(self) -> None:
+        self.lanes = Lanes()
+        self.first, self.second = self.lanes.links
+        self.settled: list[Hashable] = []
+        self.expired: list[Hashable] = []
+        self.room = 0
+        self.pings = 0
+        self.window = Unconfirmed(
+            self.lanes, self._ping, self.settled.append, self.expired.append, self._has_room
+        )
+
+    def _ping(self) -> tuple[str, bytes]:
+        self.pings += 1
+        return f"ping-{self.pings}", b"ping %d" % self.pings
+
+    def _has_room(self) -> None:
+        self.room += 1
+
+    def lose(self, lane: Lane) -> None:
+        lane.connected = False
+        self.window.changed(lane)
+
+    def regain(self, lane: Lane) -> None:
+        lane.connected, lane.sessions = True, lane.sessions + 1
+        self.window.changed(lane)
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+async def test_a_pong_settles_what_was_sent_before_its_ping(world: World) -> None:
+    for number in range(unconfirmed.BARRIER_MESSAGES + 3):
+        world.window.send(b"m%d" % number, FAR, number)
+    assert world.pings == 1
+    assert world.settled == []
+    assert world.window.pong("ping-1")
+    assert world.settled == list(range(unconfirmed.BARRIER_MESSAGES))
+    assert not world.window.pong("ping-1")
+    world.window.close()
+
+
+async def test_little_traffic_is_confirmed_after_a_moment(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unconfirmed, "BARRIER_S", 0.01)
+    world.window.send(b"m", FAR, "token")
+    async with asyncio.timeout(5):
+        while not world.pings:
+            await asyncio.sleep(0)
+    assert world.first.got == [b"m", b"ping 1"]
+    world.window.pong("ping-1")
+    assert world.settled == ["token"]
+    assert len(world.window) == 0
+    world.window.close()
+
+
+async def test_what_a_lost_link_did_not_confirm_goes_over_the_other_in_order(
+    world: World,
+) -> None:
+    for number in range(5):
+        world.window.send(b"m%d" % number, FAR, number)
+    world.window.settle(2)  # its answer is here
+    world.lose(world.first)
+    assert world.second.got == [b"m0", b"m1", b"m3", b"m4"]
+    assert world.window.resent == 4
+    world.window.close()
+
+
+async def test_without_a_link_messages_wait_behind_those_that_come_back(world: World) -> None:
+    world.lose(world.second)
+    world.window.send(b"old", FAR, "old")
+    world.lose(world.first)
+    world.window.send(b"new", FAR, "new")
+    assert world.window.waiting == 2
+    world.regain(world.second)
+    assert world.second.got == [b"old", b"new"]
+    assert world.window.waiting == 0
+    world.window.close()
+
+
+async def test_a_reconnect_that_nobody_saw_break_resends(world: World) -> None:
+    world.window.send(b"before", FAR, "before")
+    world.first.sessions += 1
+    world.window.send(b"after", FAR, "after")
+    assert world.first.got.count(b"before") == 2
+    world.window.close()
+
+
+async def test_what_no_link_takes_expires(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unconfirmed, "BARRIER_S", 0.01)
+    world.window.send(b"sent", time.time() + 0.05, "sent")
+    world.lose(world.first)
+    world.lose(world.second)
+    world.window.send(b"late", time.time() + 0.05, "late")
+    async with asyncio.timeout(5):
+        while len(world.expired) < 2:
+            await asyncio.sleep(0)
+    assert set(world.expired) == {"sent", "late"}
+    assert len(world.window) == 0
+    world.window.close()
+
+
+async def test_the_window_tells_when_it_is_full_and_when_no_longer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unconfirmed, "WINDOW_MESSAGES", 4)
+    for number in range(4):
+        assert not world.window.full
+        world.window.send(b"m", FAR, number)
+    assert world.window.full
+    for number in range(4):
+        world.window.settle(number)
+    assert world.room == 1
+    assert not world.window.full
+    world.window.close()
+
+
+async def test_a_token_is_in_use_once(world: World) -> None:
+    world.window.send(b"m", FAR, "token")
+    with pytest.raises(ValueError, match="in use"):
+        world.window.send(b"m", FAR, "token")
+    world.window.close()
