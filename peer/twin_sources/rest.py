@@ -13,7 +13,7 @@ import asyncio
 import http.client
 import json
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from peer.errors import TwinsAwayError
@@ -27,6 +27,16 @@ TIMEOUT_S: Final = 10.0
 
 MAX_ANSWER_BYTES: Final = 64 * 1024
 """A twin takes a few hundred bytes."""
+
+
+PROBLEM: Final = "application/problem+json"
+"""Content type of what a registry has to say against a question."""
+
+
+class _Answer(NamedTuple):
+    status: int
+    kind: str  # content type
+    body: bytes
 
 
 class RestTwins:
@@ -51,11 +61,13 @@ class RestTwins:
 
     async def by_id(self, twin_id: int) -> Twin | None:
         """The twin with an id, None if there is none."""
-        return await self._ask(f"{self._path}/{twin_id}")
+        twin = await self._ask(f"{self._path}/{twin_id}")
+        return self._the_one(twin, twin is None or twin.id == twin_id)
 
     async def by_account(self, account: bytes) -> Twin | None:
         """The twin of an account, None if it has none."""
-        return await self._ask(f"{self._path}?account=0x{account.hex()}")
+        twin = await self._ask(f"{self._path}?account=0x{account.hex()}")
+        return self._the_one(twin, twin is None or twin.account == account)
 
     async def aclose(self) -> None:
         """Close the connection and end the thread."""
@@ -65,35 +77,43 @@ class RestTwins:
     async def _ask(self, path: str) -> Twin | None:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._get, path)
 
+    def _the_one(self, twin: Twin | None, asked_for: bool) -> Twin | None:
+        if not asked_for:
+            raise TwinsAwayError(f"twins of {self._host}: answers with another twin")
+        return twin
+
     # In the thread.
 
     def _get(self, path: str) -> Twin | None:
         kept = self._connection is not None
         try:
             try:
-                status, body = self._exchange(path)
+                answer = self._exchange(path)
             except (http.client.HTTPException, OSError):
                 # One that was kept may just have been closed by the other end.
                 self._drop()
                 if not kept:
                     raise
-                status, body = self._exchange(path)
+                answer = self._exchange(path)
         except (http.client.HTTPException, OSError) as error:
             self._drop()
             raise TwinsAwayError(
                 f"twins of {self._host}: {error or type(error).__name__}"
             ) from None
-        if status == http.HTTPStatus.NOT_FOUND:
+        if answer.status == http.HTTPStatus.NOT_FOUND and answer.kind == PROBLEM:
             return None
-        if status != http.HTTPStatus.OK:
-            raise TwinsAwayError(f"twins of {self._host}: answers with status {status}")
+        if answer.status != http.HTTPStatus.OK:
+            # A 404 of any other kind says that there is no registry, not that there is no twin.
+            raise TwinsAwayError(
+                f"twins of {self._host}: {self._path} answers with status {answer.status}"
+            )
         try:
-            answer = json.loads(body)
-            return parse_twin(*(answer[field] for field in ("id", "account", "pk", "relays")))
+            found = json.loads(answer.body)
+            return parse_twin(*(found[field] for field in ("id", "account", "pk", "relays")))
         except (ValueError, TypeError, KeyError) as error:
             raise TwinsAwayError(f"twins of {self._host}: not a twin: {error}") from None
 
-    def _exchange(self, path: str) -> tuple[int, bytes]:
+    def _exchange(self, path: str) -> _Answer:
         if self._connection is None:
             kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
             self._connection = kind(self._host, self._port, timeout=TIMEOUT_S)
@@ -102,7 +122,7 @@ class RestTwins:
             body = answer.read(MAX_ANSWER_BYTES + 1)
             if len(body) > MAX_ANSWER_BYTES:
                 raise http.client.HTTPException(f"answer of more than {MAX_ANSWER_BYTES} bytes")
-            return answer.status, body
+            return _Answer(answer.status, answer.headers.get_content_type(), body)
 
     def _drop(self) -> None:
         if self._connection is not None:
