@@ -70,7 +70,8 @@ MAX_HANDLERS: Final = 1000
 """Requests that modules work on at a time; more are refused."""
 
 MAX_WAITING: Final = 4096
-"""Incoming messages that wait for their twin to be looked up; more are dropped and counted."""
+"""Incoming messages that wait for Redis to say whom they answer, or for a twin to be looked up anew
+because they did not open; with more the inbox waits."""
 
 REFRESH_S: Final = 5.0
 """A twin whose message does not open is looked up anew at most so often: its key may have changed,

@@ -34,6 +34,7 @@ from peer.gateway.commits import Commits
 from peer.gateway.pipe import LinkLost
 from peer.gateway.queue_writes import QueueWrites
 from peer.modules.api import Request
+from peer.senders import Senders
 from peer.twins import Twin, TwinCache, TwinsAwayError
 from proto.rmb import opening, stamp
 from proto.rmb import types_pb2 as pb
@@ -50,7 +51,6 @@ from proto.rmb.sealing import PublicKeys, Sealer
 
 log = logging.getLogger(__name__)
 
-_LOOK_UP_PAUSE_S = 1.0
 _KEY_ERRORS = (SignatureError, CipherError, NoPublicKeyError)
 _KEY_CODES = frozenset(each.code for each in _KEY_ERRORS)
 
@@ -111,6 +111,7 @@ class Incoming:
         self._inbox_bytes = 0
         self._scheduled = False
         self._flooded = False
+        self._senders = Senders(twins, self._found, self._dropped, self.resume)
         self._repeats = Repeats()
         self._restored: frozenset[bytes] = frozenset()
         self._refreshed: dict[int, float] = {}  # when a twin was looked up anew, monotonic
@@ -121,7 +122,11 @@ class Incoming:
         self._restored = signatures
 
     async def aclose(self) -> None:
-        """Gives up what waits for a look-up."""
+        """Works on what has come, and gives up what waits for a look-up: no relay has it still."""
+        self.resume()
+        while self._scheduled:
+            await asyncio.sleep(0)
+        await self._senders.aclose()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -141,8 +146,13 @@ class Incoming:
             self._flooded = True
             self._on_flood(True)
 
+    @property
+    def waiting(self) -> int:
+        """Messages whose sender is being looked up."""
+        return len(self._senders)
+
     def resume(self) -> None:
-        """Redis has taken what waited."""
+        """Goes on with the inbox: Redis, or the source of twins, has done what was under way."""
         if self._inbox and not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._work)
@@ -152,16 +162,25 @@ class Incoming:
         inbox = self._inbox
         until = time.monotonic() + SLICE_S
         now = int(time.time())
-        while inbox and not self._commits.full:
+        while inbox and not self._full:
             data = inbox.popleft()
             self._inbox_bytes -= len(data)
             self._open(data, now)
             if time.monotonic() > until:
                 self.resume()
                 break
-        if self._flooded and len(inbox) < INBOX_MESSAGES // 2:
+        if (
+            self._flooded
+            and len(inbox) < INBOX_MESSAGES // 2
+            and self._inbox_bytes < INBOX_BYTES // 2
+        ):
             self._flooded = False
             self._on_flood(False)
+
+    @property
+    def _full(self) -> bool:
+        """Whether so much is under way that the inbox has to wait."""
+        return self._commits.full or self._senders.full or len(self._tasks) >= MAX_WAITING
 
     # One message.
 
@@ -182,25 +201,17 @@ class Incoming:
             return
         twin_id = envelope.source.twin
         twin = self._twins.peek(twin_id)
-        if twin is None and twin_id:
-            self._spawn(self._open_later(envelope))
+        if twin_id and (twin is None or twin_id in self._senders):
+            self._senders.add(envelope, len(data))
         else:
             self._take(envelope, twin, now)
 
-    async def _open_later(self, envelope: pb.Envelope) -> None:
-        deadline = stamp.deadline(envelope.timestamp, envelope.expiration)
-        while True:
-            try:
-                # Of what is expired the sender is told too, so its key is needed.
-                twin = await self._twins.get(envelope.source.twin)
-                break
-            except TwinsAwayError as error:
-                if time.time() >= deadline:
-                    self._counters["dropped:twins_away"] += 1
-                    return
-                log.warning("twins can't be looked up: %s", error)
-                await asyncio.sleep(_LOOK_UP_PAUSE_S)
+    def _found(self, envelope: pb.Envelope, twin: Twin | None) -> None:
+        # Of what is expired the sender is told too, so its key was needed.
         self._take(envelope, twin, int(time.time()))
+
+    def _dropped(self, envelope: pb.Envelope) -> None:
+        self._counters["dropped:twins_away"] += 1
 
     def _take(
         self, envelope: pb.Envelope, twin: Twin | None, now: int, refreshed: bool = False
@@ -370,10 +381,10 @@ class Incoming:
         self._writes.answer(waiting.ret, body)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        if len(self._tasks) >= MAX_WAITING:
-            work.close()
-            self._counters["dropped:too_many_look_ups"] += 1
-            return
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self.resume()

@@ -1,0 +1,180 @@
+"""Bursts of incoming messages: none is lost, few are in memory, and they stay in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+
+from peer.errors import TwinsAwayError
+from peer.gateway.backlog import Backlogs
+from peer.gateway.bounds import INBOX_BYTES, PIPE_BYTES
+from peer.gateway.calls import Calls
+from peer.gateway.commits import Commits
+from peer.gateway.incoming import Incoming
+from peer.gateway.queue_writes import QueueWrites
+from peer.senders import MAX_MESSAGES
+from peer.twins import Twin, TwinCache
+from proto.rmb.address import Address
+from proto.rmb.sealing import Sealer, new_uid
+from tests.support import identities
+from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import eventually
+
+OWN, OTHER, THIRD = (identities.twin(number) for number in (1, 2, 3))
+MB = 1024 * 1024
+
+
+class Source:
+    """Knows some twins, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.answering = asyncio.Event()
+        self.away = False
+
+    async def by_id(self, twin_id: int) -> Twin | None:
+        await self.answering.wait()
+        if self.away:
+            raise TwinsAwayError("nobody is there")
+        return known(identities.twin(twin_id))
+
+    async def by_account(self, account: bytes) -> Twin | None:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        self.answering.set()
+
+
+def known(twin: identities.Twin) -> Twin:
+    return Twin(twin.id, twin.account, twin.encryption_key.public, ())
+
+
+class World:
+    """The incoming half of a gateway, with a Redis."""
+
+    def __init__(self, valkey: RedisServer) -> None:
+        own = Address(OWN.id)
+        self.redis = valkey
+        self.source = Source()
+        self.twins = TwinCache(self.source)
+        self.counters: Counter[str] = Counter()
+        self.flooded = False
+        self.commits = Commits(valkey.url, lambda: self.incoming.resume())
+        self.writes = QueueWrites(self.commits)
+        sealer = Sealer(own, OWN.signing_key, OWN.encryption_key, os.urandom)
+        self.incoming = Incoming(
+            own,
+            sealer,
+            self.twins,
+            self.commits,
+            self.writes,
+            Backlogs(self.commits),
+            Calls(sealer, self.twins, self.sent),
+            lambda request: False,
+            self.sent,
+            lambda uid, twin: None,
+            lambda uid: False,
+            self.counters,
+            self.flood,
+        )
+
+    def sent(self, data: bytes, deadline: int) -> None:
+        """What nobody here looks at."""
+
+    def flood(self, flooded: bool) -> None:
+        self.flooded = flooded
+
+    def served(self) -> list[bytes]:
+        """Payloads in the order of the requests."""
+        found = self.redis.run("LRANGE", "msgbus.out.age", 0, -1)
+        return [json.loads(each)["dat"] for each in reversed(found)]
+
+
+def requests(sender: identities.Twin, count: int, payload: bytes = b"x") -> list[bytes]:
+    sealer = Sealer(Address(sender.id), sender.signing_key, sender.encryption_key, os.urandom)
+    now, receiver = int(time.time()), known(OWN)
+    return [
+        sealer.request(new_uid(os.urandom), (OWN.id, None), "out.age", payload, receiver, now, 300)
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture
+async def world(valkey: RedisServer) -> AsyncIterator[World]:
+    found = World(valkey)
+    yield found
+    await found.incoming.aclose()
+    await found.twins.aclose()
+    await found.commits.aclose(5.0)
+
+
+async def test_what_waits_for_a_twin_is_not_lost(world: World) -> None:
+    """A gateway that was away: the relay has thousands of messages of a twin not looked up yet."""
+    world.commits.start()
+    count = MAX_MESSAGES + 2500
+    sealer = Sealer(Address(OTHER.id), OTHER.signing_key, OTHER.encryption_key, os.urandom)
+    now = int(time.time())
+    uids = [new_uid(os.urandom) for _ in range(count)]
+    for uid in uids:
+        world.incoming.receive(
+            sealer.request(uid, (OWN.id, None), "out.age", b"x", known(OWN), now, 300)
+        )
+    await eventually(lambda: world.incoming.waiting == MAX_MESSAGES)
+    world.source.answering.set()
+    await eventually(lambda: world.redis.run("LLEN", "msgbus.out.age") == count, 30)
+    found = world.redis.run("LRANGE", "msgbus.out.age", 0, -1)
+    assert [json.loads(each)["ref"] for each in reversed(found)] == uids
+    assert not any(name.startswith("dropped") for name in world.counters)
+
+
+async def test_large_messages_that_wait_for_a_twin_stop_the_reading(world: World) -> None:
+    world.commits.start()
+    messages = requests(OTHER, 2, bytes(MB)) * (INBOX_BYTES // MB + 1)
+    for each in messages:
+        world.incoming.receive(each)
+        await asyncio.sleep(0)
+    assert world.flooded
+    world.source.answering.set()
+    await eventually(lambda: not world.flooded, 30)
+    await eventually(lambda: world.counters["repeats"] == len(messages) - 2, 30)
+
+
+async def test_what_redis_does_not_take_stops_the_reading(world: World) -> None:
+    world.twins.put(known(OTHER))
+    world.writes.answer("ret", bytes(PIPE_BYTES + 1))  # there is no connection yet
+    for each in requests(OTHER, 1, bytes(MB)) * (INBOX_BYTES // MB + 1):
+        world.incoming.receive(each)
+        await asyncio.sleep(0)
+    assert world.flooded
+    world.commits.start()
+    await eventually(lambda: not world.flooded, 30)
+
+
+async def test_unknown_senders_hold_nobody_up_while_twins_are_away(world: World) -> None:
+    world.commits.start()
+    world.source.away = True
+    world.source.answering.set()
+    world.twins.put(known(OTHER))
+    for each in requests(THIRD, 10) * (MAX_MESSAGES // 5):
+        world.incoming.receive(each)
+    (message,) = requests(OTHER, 1)
+    world.incoming.receive(message)
+    await eventually(lambda: world.redis.run("LLEN", "msgbus.out.age") == 1, 15)
+    assert world.counters["dropped:twins_away"] >= MAX_MESSAGES
+
+
+async def test_what_has_come_is_written_at_the_end(world: World) -> None:
+    """The relay has let go of it."""
+    world.commits.start()
+    await world.commits.pipe.wait_usable()
+    world.twins.put(known(OTHER))
+    for each in requests(OTHER, 500):
+        world.incoming.receive(each)
+    await world.incoming.aclose()
+    await world.commits.aclose(5.0)
+    assert world.redis.run("LLEN", "msgbus.out.age") == 500
