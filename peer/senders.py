@@ -105,6 +105,8 @@ class Senders:
                     await self._give(waiting, twin)
         finally:
             del self._waiting[sender]
+            for _, size_bytes in waiting:
+                self._leave(size_bytes)
 
     def _drop(self, waiting: deque[tuple[pb.Envelope, int]], error: TwinsAwayError) -> None:
         """Gives up what is expired, and everything when others can't get in."""

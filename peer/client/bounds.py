@@ -35,9 +35,8 @@ MAX_UNREAD: Final = 4_096
 MAX_UNREAD_BYTES: Final = 32 * 1024 * 1024
 """The same in bytes."""
 
-MAX_LOOKED_UP: Final = 1_000
-"""Messages that wait for the twin of their sender; more are dropped, and are the relay's fault: it
-should not let unknown senders pass."""
+MAX_ASKED_AGAIN: Final = 1_000
+"""Twins of which is kept when they were looked up again, see AGAIN_S."""
 
 MAX_ANSWERS: Final = 1_000
 """Answers to one request to several twins that nobody has taken yet; the oldest are dropped."""

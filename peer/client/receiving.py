@@ -21,15 +21,16 @@ from typing import Protocol
 from peer.client.bodies import Reply
 from peer.client.bounds import (
     AGAIN_S,
-    MAX_LOOKED_UP,
+    MAX_ASKED_AGAIN,
     MAX_UNREAD,
     MAX_UNREAD_BYTES,
     SLICE_S,
 )
 from peer.client.calls import Outcome, Waiting
-from peer.errors import RelayError, RemoteError, TwinsAwayError, UnverifiedError
+from peer.errors import RelayError, RemoteError, UnverifiedError
 from peer.links import Links
 from peer.modules.api import Request
+from peer.senders import Senders
 from peer.twins import Twin, TwinCache
 from proto.rmb import opening, stamp
 from proto.rmb import types_pb2 as pb
@@ -103,9 +104,7 @@ class Inbox:
         self._unread_bytes = 0
         self._scheduled = True  # until `begin`
         self._paused = False
-        self._looked_up: dict[int, list[pb.Envelope]] = {}
-        self._looked_up_count = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._senders = Senders(twins, self._found, self._dropped, self.go_on)
         self._asked_again: dict[int, float] = {}
 
     def begin(self) -> None:
@@ -125,7 +124,7 @@ class Inbox:
             self._pause()
 
     def go_on(self) -> None:
-        """Called when the owner is no longer busy."""
+        """Called when the owner is no longer busy, or fewer senders are looked up."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._work)
@@ -133,9 +132,7 @@ class Inbox:
     async def aclose(self) -> None:
         """Look at nothing more."""
         self._unread.clear()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._senders.aclose()
 
     def _pause(self) -> None:
         self._paused = True
@@ -146,22 +143,26 @@ class Inbox:
         """One slice."""
         unread = self._unread
         until = time.monotonic() + SLICE_S
-        while unread and not self._owner.busy:
+        while unread and not self._stuck:
             data = unread.popleft()
             self._unread_bytes -= len(data)
             self._read(data)
             if time.monotonic() > until:
                 break
-        self._scheduled = bool(unread) and not self._owner.busy
+        self._scheduled = bool(unread) and not self._stuck
         if self._scheduled:
             self._loop.call_soon(self._work)
-        elif self._owner.busy:
+        elif self._stuck:
             if not self._paused:
                 self._pause()
         elif self._paused:
             self._paused = False
             if self.links is not None:
                 self.links.resume()
+
+    @property
+    def _stuck(self) -> bool:
+        return self._owner.busy or self._senders.full
 
     def _read(self, data: bytes) -> None:
         try:
@@ -174,10 +175,10 @@ class Inbox:
             self._from_relay(envelope)
             return
         twin = self._twins.peek(sender)
-        if twin is None or sender in self._looked_up:
-            self._look_up(sender, envelope)
+        if sender and (twin is None or sender in self._senders):
+            self._senders.add(envelope, len(data))
         else:
-            self._open(envelope, twin, fresh=False)
+            self._open(envelope, twin, fresh=not sender)
 
     def _from_relay(self, envelope: pb.Envelope) -> None:
         uid = envelope.uid
@@ -194,40 +195,22 @@ class Inbox:
 
     # The sender's twin.
 
-    def _look_up(self, sender: int, envelope: pb.Envelope) -> None:
-        if self._looked_up_count >= MAX_LOOKED_UP:
-            self.counters["sender not looked up"] += 1
-            return
-        self._looked_up_count += 1
-        waiting = self._looked_up.get(sender)
-        if waiting is not None:
-            waiting.append(envelope)
-            return
-        self._looked_up[sender] = [envelope]
-        task = asyncio.create_task(self._ask(sender))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    @property
+    def waiting(self) -> int:
+        """Messages whose sender is being looked up."""
+        return len(self._senders)
 
-    async def _ask(self, sender: int) -> None:
-        twin, away = None, False
-        try:
-            twin = await self._twins.get(sender) if sender else None
-        except TwinsAwayError as error:
-            away = True
-            logger.warning("messages of twin %d were dropped: %s", sender, error)
-        envelopes = self._looked_up.pop(sender)
-        self._looked_up_count -= len(envelopes)
-        for envelope in envelopes:
-            if away:
-                self.counters["sender not looked up"] += 1
-            else:
-                self._open(envelope, twin, fresh=True)
+    def _found(self, envelope: pb.Envelope, twin: Twin | None) -> None:
+        self._open(envelope, twin, fresh=True)
+
+    def _dropped(self, envelope: pb.Envelope) -> None:
+        self.counters["sender not looked up"] += 1
 
     def _may_ask_again(self, sender: int) -> bool:
         now = time.monotonic()
         if self._asked_again.get(sender, float("-inf")) + AGAIN_S > now:
             return False
-        if len(self._asked_again) >= MAX_LOOKED_UP:
+        if len(self._asked_again) >= MAX_ASKED_AGAIN:
             self._asked_again.clear()
         self._asked_again[sender] = now
         return True
@@ -250,7 +233,7 @@ class Inbox:
             sender = envelope.source.twin
             if isinstance(error, _STALE_KEYS) and not fresh and self._may_ask_again(sender):
                 self._twins.forget(sender)
-                self._look_up(sender, envelope)
+                self._senders.add(envelope, envelope.ByteSize())
             else:
                 self._refuse(envelope, error, twin, waiting, now)
             return

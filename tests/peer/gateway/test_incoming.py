@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from peer.errors import TwinsAwayError
 from peer.gateway.backlog import Backlogs
 from peer.gateway.bounds import INBOX_BYTES, PIPE_BYTES
 from peer.gateway.calls import Calls
@@ -19,39 +18,16 @@ from peer.gateway.commits import Commits
 from peer.gateway.incoming import Incoming
 from peer.gateway.queue_writes import QueueWrites
 from peer.senders import MAX_MESSAGES
-from peer.twins import Twin, TwinCache
+from peer.twins import TwinCache
 from proto.rmb.address import Address
 from proto.rmb.sealing import Sealer, new_uid
 from tests.support import identities
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import eventually
+from tests.support.slow_twins import SlowTwins, known, requests
 
 OWN, OTHER, THIRD = (identities.twin(number) for number in (1, 2, 3))
 MB = 1024 * 1024
-
-
-class Source:
-    """Knows some twins, and answers when it is told to."""
-
-    def __init__(self) -> None:
-        self.answering = asyncio.Event()
-        self.away = False
-
-    async def by_id(self, twin_id: int) -> Twin | None:
-        await self.answering.wait()
-        if self.away:
-            raise TwinsAwayError("nobody is there")
-        return known(identities.twin(twin_id))
-
-    async def by_account(self, account: bytes) -> Twin | None:
-        raise NotImplementedError
-
-    async def aclose(self) -> None:
-        self.answering.set()
-
-
-def known(twin: identities.Twin) -> Twin:
-    return Twin(twin.id, twin.account, twin.encryption_key.public, ())
 
 
 class World:
@@ -60,7 +36,7 @@ class World:
     def __init__(self, valkey: RedisServer) -> None:
         own = Address(OWN.id)
         self.redis = valkey
-        self.source = Source()
+        self.source = SlowTwins()
         self.twins = TwinCache(self.source)
         self.counters: Counter[str] = Counter()
         self.flooded = False
@@ -95,15 +71,6 @@ class World:
         return [json.loads(each)["dat"] for each in reversed(found)]
 
 
-def requests(sender: identities.Twin, count: int, payload: bytes = b"x") -> list[bytes]:
-    sealer = Sealer(Address(sender.id), sender.signing_key, sender.encryption_key, os.urandom)
-    now, receiver = int(time.time()), known(OWN)
-    return [
-        sealer.request(new_uid(os.urandom), (OWN.id, None), "out.age", payload, receiver, now, 300)
-        for _ in range(count)
-    ]
-
-
 @pytest.fixture
 async def world(valkey: RedisServer) -> AsyncIterator[World]:
     found = World(valkey)
@@ -134,7 +101,7 @@ async def test_what_waits_for_a_twin_is_not_lost(world: World) -> None:
 
 async def test_large_messages_that_wait_for_a_twin_stop_the_reading(world: World) -> None:
     world.commits.start()
-    messages = requests(OTHER, 2, bytes(MB)) * (INBOX_BYTES // MB + 1)
+    messages = requests(OTHER, OWN, 2, bytes(MB)) * (INBOX_BYTES // MB + 1)
     for each in messages:
         world.incoming.receive(each)
         await asyncio.sleep(0)
@@ -147,7 +114,7 @@ async def test_large_messages_that_wait_for_a_twin_stop_the_reading(world: World
 async def test_what_redis_does_not_take_stops_the_reading(world: World) -> None:
     world.twins.put(known(OTHER))
     world.writes.answer("ret", bytes(PIPE_BYTES + 1))  # there is no connection yet
-    for each in requests(OTHER, 1, bytes(MB)) * (INBOX_BYTES // MB + 1):
+    for each in requests(OTHER, OWN, 1, bytes(MB)) * (INBOX_BYTES // MB + 1):
         world.incoming.receive(each)
         await asyncio.sleep(0)
     assert world.flooded
@@ -160,9 +127,9 @@ async def test_unknown_senders_hold_nobody_up_while_twins_are_away(world: World)
     world.source.away = True
     world.source.answering.set()
     world.twins.put(known(OTHER))
-    for each in requests(THIRD, 10) * (MAX_MESSAGES // 5):
+    for each in requests(THIRD, OWN, 10) * (MAX_MESSAGES // 5):
         world.incoming.receive(each)
-    (message,) = requests(OTHER, 1)
+    (message,) = requests(OTHER, OWN, 1)
     world.incoming.receive(message)
     await eventually(lambda: world.redis.run("LLEN", "msgbus.out.age") == 1, 15)
     assert world.counters["dropped:twins_away"] >= MAX_MESSAGES
@@ -173,7 +140,7 @@ async def test_what_has_come_is_written_at_the_end(world: World) -> None:
     world.commits.start()
     await world.commits.pipe.wait_usable()
     world.twins.put(known(OTHER))
-    for each in requests(OTHER, 500):
+    for each in requests(OTHER, OWN, 500):
         world.incoming.receive(each)
     await world.incoming.aclose()
     await world.commits.aclose(5.0)
