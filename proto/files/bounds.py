@@ -42,6 +42,9 @@ MAX_TAGS_BYTES: Final = 512
 FIRST_TIMEOUT_S: Final = 30.0
 """How long an answer is waited for while nothing is known of the link."""
 
+OFFER_TIMEOUT_S: Final = 10.0
+"""The longest wait for the answer to an offer: it is small, and repeated as long as it takes."""
+
 MIN_TIMEOUT_S: Final = 5.0
 """The shortest wait for an answer: a receiver may be busy for a moment."""
 

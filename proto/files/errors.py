@@ -23,6 +23,8 @@ class FileCode(IntEnum):
     """A file of this name is there already."""
     TOO_LARGE = 413
     """Above the size of one file, or the quota of this twin."""
+    AHEAD = 416
+    """Further on than the receiver takes chunks yet: offer the file anew to learn what it has."""
     CHECKSUM = 422
     """What arrived is not what was offered; it is deleted."""
     BUSY = 429

@@ -80,7 +80,7 @@ class Receiving:
             return Verdict.HAD_ALREADY
         if index >= self.prefix + WINDOW_CHUNKS:
             raise RefusedError(
-                FileCode.BUSY, f"chunk {index} is outside the window that begins at {self.prefix}"
+                FileCode.AHEAD, f"chunk {index} is outside the window that begins at {self.prefix}"
             )
         if index in self._writing:
             # Not answered yet: whoever sent it again did so too early.

@@ -24,6 +24,7 @@ from proto.files.bounds import (
     FIRST_PAUSE_S,
     FIRST_TIMEOUT_S,
     MAX_PAUSE_S,
+    OFFER_TIMEOUT_S,
     SENDER_WINDOW_CHUNKS,
     STALL_S,
 )
@@ -168,9 +169,10 @@ class Sender:
         if self._asked_at is not None:
             return None
         self._asked_at = now
-        ask = Ask.CLOSE if self.phase is Phase.CLOSING else Ask.NEGOTIATE
-        # These are small: what takes longer is lost, or is found at the next try.
-        return Next(ask, min(self._pace.timeout_s, FIRST_TIMEOUT_S))
+        # What takes longer is lost, or is found at the next try.
+        if self.phase is Phase.CLOSING:
+            return Next(Ask.CLOSE, min(self._pace.timeout_s, FIRST_TIMEOUT_S))
+        return Next(Ask.NEGOTIATE, min(self._pace.timeout_s, OFFER_TIMEOUT_S))
 
     def next_timer(self) -> float | None:
         """Returns when to call `next_request` again; None: when a request has ended."""
@@ -221,7 +223,8 @@ class Sender:
             self._restarts += 1
             self._best = -1  # from the first chunk on
             self._offer_again(now)
-        elif failure.code == FileCode.UNKNOWN:
+        elif failure.code in (FileCode.UNKNOWN, FileCode.AHEAD):
+            # It has less than it once acknowledged: it was killed, and keeps only what has no gap.
             self._offer_again(now)
         else:
             if sent_at is not None:

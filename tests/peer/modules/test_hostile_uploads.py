@@ -179,7 +179,7 @@ async def test_the_window_bounds_what_is_kept_in_memory(tmp_path: Path) -> None:
         taken = [code for code in codes if not isinstance(code, BaseException)]
         assert len(taken) < 2 * WINDOW_CHUNKS <= MAX_PENDING_WRITES
         refusals = {code.code for code in codes if isinstance(code, RemoteError)}
-        assert refusals == {FileCode.BUSY}
+        assert refusals <= {FileCode.BUSY, FileCode.AHEAD} and refusals
         grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         assert grown_kib * 1024 < MAX_PENDING_WRITES * CHUNK_BYTES
     finally:

@@ -38,7 +38,7 @@ class Account(RuleBasedStateMachine):
         except RefusedError as error:
             outside = not 0 <= step < WINDOW_CHUNKS
             assert outside or index in self.writing or index >= self.offer.chunks
-            assert error.code in (FileCode.BUSY, FileCode.BAD_REQUEST)
+            assert error.code in (FileCode.AHEAD, FileCode.BUSY, FileCode.BAD_REQUEST)
         else:
             assert (verdict is Verdict.HAD_ALREADY) == (index in self.written)
             if verdict is Verdict.WRITE:

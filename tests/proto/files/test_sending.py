@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from proto.files.bounds import (
     CHUNK_BYTES,
-    FIRST_TIMEOUT_S,
     MAX_PAUSE_S,
     MAX_TIMEOUT_S,
+    OFFER_TIMEOUT_S,
     SENDER_WINDOW_CHUNKS,
     STALL_S,
 )
 from proto.files.errors import FileCode, RefusedError
 from proto.files.messages import State, Status, encode_status
-from proto.files.sending import Ask, Failure, Phase, Sender
+from proto.files.sending import Ask, Failure, Next, Phase, Sender
 from tests.proto.files.link import Receiver, Simulation, Weather, offer_of
 
 
@@ -50,17 +50,42 @@ def test_every_chunk_arrives_whatever_the_link_does(
 
 @given(
     chunks=st.integers(1, 60),
-    crashes=st.lists(st.floats(0, 5), max_size=5),
+    crashes=st.lists(st.floats(0, 30), max_size=8),
+    loss=st.sampled_from([0.02, 0.2]),
     seed=st.integers(0, 2**32),
 )
 @settings(max_examples=100, deadline=None)
-def test_a_receiver_may_crash_at_any_time(chunks: int, crashes: list[float], seed: int) -> None:
-    run = simulation(chunks, Weather(0.02, 0.1, 0.01, 0.5), seed)
+def test_a_receiver_may_crash_at_any_time(
+    chunks: int, crashes: list[float], loss: float, seed: int
+) -> None:
+    run = simulation(chunks, Weather(loss, 0.1, 0.01, 0.5), seed)
     for time in crashes:
         run.at(time, run.receiver.crash)
     run.run()
     assert run.sender.phase is Phase.DONE, run.sender.error
     assert set(run.receiver.written) == set(range(chunks))
+
+
+def test_chunks_behind_a_gap_that_a_crash_forgot_are_sent_again() -> None:
+    """The sender has their acknowledgement, and learns by a refusal that they are gone."""
+    run = simulation(40, Weather(shortest_s=0.05, longest_s=0.05))
+    lost: list[float] = []
+    ask = run.receiver.ask
+
+    def without_the_first(request: Next) -> bytes | RefusedError:
+        if request.ask is Ask.WRITE and request.index == 5 and not lost:
+            lost.append(run.now)
+            run.at(run.now + 4.0, run.receiver.crash)  # when all of the window is there
+            return RefusedError(FileCode.BUSY, "lost")
+        if request.ask is Ask.WRITE and request.index == 5 and run.now < lost[0] + 4.0:
+            return RefusedError(FileCode.BUSY, "lost once more")
+        return ask(request)
+
+    run.receiver.ask = without_the_first  # type: ignore[method-assign]
+    run.run()
+    assert run.sender.phase is Phase.DONE, run.sender.error
+    assert run.now < 20
+    assert 2 in run.receiver.written.values()  # some came before the crash, and once more
 
 
 def test_on_a_good_link_nothing_is_sent_twice_and_the_window_is_filled() -> None:
@@ -168,7 +193,7 @@ def test_an_upload_goes_on_where_the_receiver_is() -> None:
 def test_a_receiver_that_is_done_gets_nothing_more() -> None:
     sender = Sender(offer_of(10), 0.0)
     request = sender.next_request(0.0)
-    assert request is not None and request.timeout_s == FIRST_TIMEOUT_S
+    assert request is not None and request.timeout_s == OFFER_TIMEOUT_S
     sender.answered(request, encode_status(Status("a" * 32, State.DONE, 10, name="there")), 0.1)
     assert (sender.phase, sender.name) == (Phase.DONE, "there")
 

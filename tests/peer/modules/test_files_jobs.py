@@ -1,0 +1,158 @@
+"""Uploads that local programs ask for: what they are told, and what is kept over a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peer.modules.api import JSON_SCHEMA, CommandError, LocalRequest, Request, Response
+from peer.modules.files import Uploads
+from peer.modules.files_jobs import MAX_ENDED
+from proto.files.bounds import CHUNK_BYTES
+from proto.files.errors import FileCode
+from proto.rmb.address import Address
+from tests.peer.modules.memory import MemoryPeer
+from tests.peer.modules.test_files import RECEIVER, SENDER, World, content
+from tests.support.relay_process import eventually
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    found = await World(tmp_path).start()
+    await found.sender.start(Uploads(None))
+    yield found
+    await found.sender.stop()
+    await found.receiver.stop()
+
+
+async def ask(world: World, name: str, fields: Any = None, left_s: float = 30) -> Any:
+    """Asks the sending peer as a local program does."""
+    handler = world.sender.modules.find_local(f"file.{name}")
+    assert handler is not None
+    payload = b"" if fields is None else json.dumps(fields).encode()
+    deadline = int(time.time() + left_s)
+    request = LocalRequest(
+        (Address(RECEIVER),), f"file.{name}", payload, JSON_SCHEMA, None, deadline
+    )
+    found = await handler(request)
+    assert isinstance(found, Response) and found.schema == JSON_SCHEMA
+    return json.loads(found.payload)
+
+
+async def state(world: World, id: str, wanted: str) -> dict[str, Any]:
+    async def reached() -> dict[str, Any] | None:
+        status = await ask(world, "status", {"id": id})
+        return status if status["state"] == wanted else None
+
+    return dict(await eventually(reached))
+
+
+async def restart(world: World) -> None:
+    """A kill and a new start: only the store is left."""
+    store = world.sender.store
+    values = dict(store.values)
+    await world.sender.stop()
+    world.sender = MemoryPeer(world.memory, SENDER, store)
+    store.values = values
+    await world.sender.start(Uploads(None))
+
+
+async def test_an_upload_is_a_job_once_it_is_accepted(world: World) -> None:
+    world.source.write_bytes(content(3 * CHUNK_BYTES))
+    id = await ask(world, "upload", {"path": str(world.source), "name": "a.bin"})
+    done = await state(world, id, "done")
+    assert done == {
+        **{"id": id, "state": "done", "twin": RECEIVER, "path": str(world.source)},
+        **{"size": 3 * CHUNK_BYTES, "done": 3 * CHUNK_BYTES},
+    }
+    assert await ask(world, "status") == [done]
+    assert world.arrived().read_bytes() == world.source.read_bytes()
+    assert world.sender.store.values == {}
+
+
+async def test_a_job_goes_on_after_a_kill(world: World) -> None:
+    blocked = asyncio.Event()
+
+    async def half(request: Request) -> bool:
+        if request.tags and request.tags.endswith("chunk=5"):
+            blocked.set()
+            return False
+        return True
+
+    world.memory.on_request = half
+    world.source.write_bytes(content(10 * CHUNK_BYTES))
+    id = await ask(world, "upload", {"path": str(world.source), "name": "a.bin"})
+    await blocked.wait()
+    world.memory.on_request = None
+    await restart(world)
+    # The id that the program was given leads to it at once, before anything is sent.
+    assert (await ask(world, "status", {"id": id}))["state"] == "sending"
+    await state(world, id, "done")
+    assert world.arrived().read_bytes() == world.source.read_bytes()
+    assert world.sender.store.values == {}
+
+
+async def test_what_is_kept_and_can_not_be_read_is_forgotten(world: World) -> None:
+    world.sender.store.values = {"a": b"{}", "b": b"\xff", "c": b"[]", "d": b'{"id": 1, "x": 2}'}
+    await restart(world)
+    assert world.sender.store.values == {}
+    assert await ask(world, "status") == []
+
+
+async def test_a_job_can_be_cancelled(world: World) -> None:
+    async def nothing_arrives(request: Request) -> bool:
+        return request.command == "file.negotiate"
+
+    world.memory.on_request = nothing_arrives
+    world.source.write_bytes(content(CHUNK_BYTES))
+    id = await ask(world, "upload", {"path": str(world.source), "name": "a.bin"})
+    cancelled = await ask(world, "cancel", {"id": id})
+    assert cancelled["state"] == "failed" and cancelled["err"]["message"] == "cancelled"
+    assert world.sender.store.values == {}
+    assert await ask(world, "cancel", {"id": id}) == cancelled
+    for command in ("cancel", "status"):
+        with pytest.raises(CommandError, match="no such upload"):
+            await ask(world, command, {"id": "other"})
+
+
+async def test_a_program_does_not_wait_for_ever(world: World) -> None:
+    async def nothing(request: Request) -> bool:
+        return False
+
+    world.memory.on_request = nothing
+    world.source.write_bytes(b"x")
+    with pytest.raises(CommandError, match="did not accept the file in time") as caught:
+        await ask(world, "upload", {"path": str(world.source)}, left_s=1.5)
+    assert caught.value.code == FileCode.BUSY
+    (job,) = await ask(world, "status")
+    assert job["state"] == "failed"
+
+
+async def test_the_oldest_jobs_are_forgotten(world: World) -> None:
+    for number in range(MAX_ENDED + 5):
+        with pytest.raises(CommandError, match="can't read"):
+            await ask(world, "upload", {"path": f"/missing/{number}", "name": "x"})
+    jobs = await ask(world, "status")
+    assert len(jobs) == MAX_ENDED
+    assert jobs[-1]["path"] == f"/missing/{MAX_ENDED + 4}"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({}, [], {"path": 1}, {"path": ""}, {"path": "/a", "name": 1}, {"path": "/a", "cmd": 1}),
+        *({"path": "/a", "replace": "yes"}, {"path": "/a", "name": ".x"}, {"path": "/"}),
+        *({"path": "/a", "cmd": "system.local"},),
+    ],
+)
+async def test_requests_that_make_no_sense(world: World, fields: Any) -> None:
+    with pytest.raises(CommandError) as caught:
+        await ask(world, "upload", fields)
+    assert caught.value.code == FileCode.BAD_REQUEST
+    assert await ask(world, "status") == []
