@@ -37,6 +37,7 @@ MAX_RELAYS: Final = 4
 
 MAX_URL_CHARS: Final = 1024
 
+_MISSING: Final = "the following arguments are required"
 _CHOICE: Final = re.compile(r"invalid choice: .* \(choose from (?=[^(]*\)$)", re.DOTALL)
 
 
@@ -49,7 +50,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         # What was given is not repeated: it may be a word of a secret that was not quoted.
-        raise UsageError(_CHOICE.sub("must be one of ", message).removesuffix(")"))
+        hint = " (see --help)" if message.startswith(_MISSING) else ""
+        raise UsageError(_CHOICE.sub("must be one of ", message).removesuffix(")") + hint)
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Read a command line.
@@ -58,15 +60,23 @@ class Parser(argparse.ArgumentParser):
             UsageError: it cannot be understood.
         """
         found, unknown = self.parse_known_args(arguments)
-        if unknown:
-            raise UsageError(self._explain(unknown[0]))
+        self.refuse(unknown)
         return found
 
+    def refuse(self, unknown: Sequence[str]) -> None:
+        """Say what is wrong with what was left over, if there is any.
+
+        Raises:
+            UsageError: there is.
+        """
+        if unknown:
+            raise UsageError(self._explain(unknown[0]))
+
     def _explain(self, argument: str) -> str:
-        if not argument.startswith("-"):
-            return "an argument too many (see --help): is a text with spaces not in quotes?"
         name = argument.partition("=")[0]
         known = [text for action in self._actions for text in action.option_strings]
+        if not argument.startswith("-") or name in known:  # a known one stands behind a `--`
+            return "an argument too many (see --help): is a text with spaces not in quotes?"
         nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         hint = f"; did you mean {nearest[0]}?" if nearest else " (see --help)"
         return f"unknown option {name:.60}{hint}"

@@ -1,13 +1,26 @@
-"""Command line of the site: `manage.py` in a checkout, `rmb-manage` where it is installed."""
+"""Command line of the site: `manage.py` in a checkout, `rmb-manage` where it is installed.
+
+An embedded relay brings a Redis of its own: a command with the same data folder finds it there, so
+that what it changes reaches that relay.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmbsite.config import Resolved
 
 
 def main() -> int:
-    """Run one management command; a bad setting is one line on standard error and exit code 2."""
+    """Run one management command.
+
+    A bad setting is one line on standard error and exit code 2, a database that cannot be used one
+    line and exit code 1.
+    """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
     if sys.argv[1:2] == ["runrelay"]:
         # Its options are settings, such as the data folder: read before Django loads them.
@@ -15,15 +28,39 @@ def main() -> int:
 
         return cli.run(sys.argv[2:], "runrelay")
     from django.core.management import execute_from_command_line
+    from django.db import DatabaseError
 
-    from rmbsite.config import ConfigError
+    from rmbsite import config
 
     try:
+        _join_embedded_relay(config.resolve())
         execute_from_command_line(sys.argv)
-    except ConfigError as error:
+    except config.ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr)
         return 2
+    except DatabaseError as error:
+        if "--traceback" in sys.argv:
+            raise
+        text, folder = str(error).strip().partition("\n")[0], config.load().data_dir
+        hint = "a start of the relay, or `migrate`, makes its tables"
+        print(f"database: {text} (data folder {folder}; {hint})", file=sys.stderr)
+        return 1
     except BrokenPipeError:
         # The reader, such as `head`, has seen enough. What is left in the buffer goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _join_embedded_relay(found: Resolved) -> None:
+    """Use the Redis of the embedded relay that runs in the data folder, unless one is named."""
+    from relay.server.embedded import RUNTIME_FILE
+
+    # What shows where each setting comes from must find them as they are.
+    if "redis.url" in found.origins or sys.argv[1:2] == ["rmb_checkconfig"]:
+        return
+    try:
+        runtime = json.loads((found.config.data_dir / RUNTIME_FILE).read_text())
+        os.kill(runtime["pid"], 0)
+        os.environ["RMB_REDIS__URL"] = runtime["redis_url"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # none runs, or it was killed and has left the file behind

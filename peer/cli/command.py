@@ -73,6 +73,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+class _Verb(Parser):
+    """A verb's parser: options may stand between its arguments."""
+
+    _within = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        # argparse gives up an argument that may be missing as soon as an option stands before it.
+        # Its other way of parsing does not, and calls this one.
+        if self._within:
+            return super().parse_known_args(args, namespace)
+        self._within = True
+        try:
+            found, unknown = self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._within = False
+        self.refuse(unknown)
+        return found, []
+
+
 def build_parser(words: Collection[str]) -> Parser:
     """The parser, with all there is of the verbs among some words; of others their names."""
     style: dict[str, Any] = {
@@ -86,7 +105,7 @@ def build_parser(words: Collection[str]) -> Parser:
         **style,
     )
     add_options(parser)
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Verb)
     for name, text in VERBS.items():
         verb = verbs.add_parser(
             name, help=text, description=f"{text[0].upper()}{text[1:]}.", **style

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from relay.server.child import child_environment, module_command
-from relay.server.start import RUNTIME_FILE
+from relay.server.embedded import RUNTIME_FILE
 
 STEP_TIMEOUT_S: Final = 30.0
 

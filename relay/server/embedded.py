@@ -6,7 +6,7 @@
     valkey/         append-only file, log and, where the path is short enough, the socket
     relay.sqlite3   database
     secret_key      signs cookies of the operator site
-    runtime.json    where the running relay listens, for `make demo` and other tools
+    runtime.json    where the running relay and its Redis listen, for `make demo` and commands
 
 The server itself runs under `relay.server.valkey_main`.
 """
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+RUNTIME_FILE: Final = "runtime.json"
 MAX_SOCKET_PATH_BYTES: Final = 99
 FORMER_RUN_ENDS_S: Final = 20.0
 """How long a start waits for the processes of a run whose parent is gone already."""

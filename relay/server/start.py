@@ -50,7 +50,6 @@ STOP_MARGIN_S: Final = 15.0
 """From the end of a drain to SIGKILL."""
 
 START_FAILED: Final = 1
-RUNTIME_FILE: Final = "runtime.json"
 
 
 class PrepareError(Exception):
@@ -119,7 +118,7 @@ class Run:
             if not self._supervisor.stopping:
                 print(f"ready after {time.monotonic() - self._began:.1f} s", flush=True)
                 if self._embedded:
-                    runtime = data_dir / RUNTIME_FILE
+                    runtime = data_dir / embedded.RUNTIME_FILE
                     embedded.write_private(runtime, summary.runtime())
                     cleanup.callback(runtime.unlink, missing_ok=True)
                     print(summary.next_steps(self._peer_command(summary)), flush=True)

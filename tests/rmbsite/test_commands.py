@@ -47,6 +47,38 @@ def test_a_bad_setting_is_one_line_and_code_2(tmp_path: Path) -> None:
     assert ended.stdout == ""
 
 
+def test_a_database_without_tables_is_one_line_and_code_1(tmp_path: Path) -> None:
+    ended = run("rmb_twin", "list", RMB_DATA__DIR=str(tmp_path))
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("database: no such table: relay_twins_twin (data folder")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_command_finds_the_redis_of_an_embedded_relay(tmp_path: Path) -> None:
+    """Only while that relay runs, and unless another Redis is named."""
+    show = ("shell", "-v0", "-c", "from django.conf import settings; print(settings.RMB.redis.url)")
+    folder = {"RMB_DATA__DIR": str(tmp_path)}
+
+    def used(**variables: str) -> str:
+        ended = run(*show, **folder, **variables)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.strip()
+
+    default = Config().redis.url
+    assert used() == default
+    (tmp_path / "runtime.json").write_text(
+        json.dumps({"pid": os.getpid(), "redis_url": "unix:///bundled.sock"})
+    )
+    assert used() == "unix:///bundled.sock"
+    assert used(RMB_REDIS__URL="redis://named.example") == "redis://named.example"
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    (tmp_path / "runtime.json").write_text(
+        json.dumps({"pid": ended.pid, "redis_url": "unix:///bundled.sock"})
+    )
+    assert used() == default
+
+
 def test_settings_import_nothing_heavy(tmp_path: Path) -> None:
     """A relay worker sets Django up: it must not pay for Spark, the chain client or Twisted."""
     script = (

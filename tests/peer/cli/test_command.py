@@ -98,6 +98,9 @@ def test_a_twin_for_people(csv_file: str, capsys: Captured) -> None:
         (["pong"], 2, "must be one of"),
         ([], 2, "required: VERB"),
         (["twin", "--jsn"], 2, "did you mean --json?"),
+        (["call", "--timeot", "3", "8", "echo"], 2, "did you mean --timeout?"),
+        (["call", "8", "echo", "1", "2"], 2, "an argument too many"),
+        (["call", "8", "echo", "--", "1", "--raw"], 2, "an argument too many"),
     ],
 )
 def test_what_does_not_work_is_one_line(
@@ -108,6 +111,14 @@ def test_what_does_not_work_is_one_line(
     told = capsys.readouterr()
     assert text in told.err and told.err.startswith("rmb: ") and told.err.count("\n") == 1
     assert not told.out
+
+
+@pytest.mark.parametrize(
+    "arguments", ["8 echo --raw -1", "--raw 8 echo -1", "8 --raw echo -1", "8 echo --raw -- -1"]
+)
+def test_options_stand_anywhere(arguments: str) -> None:
+    found = build_parser(["call"]).parse(["call", *arguments.split()])
+    assert (found.twin.twin, found.cmd, found.body, found.raw) == (8, "echo", "-1", True)
 
 
 def test_programs_get_errors_as_json(csv_file: str, capsys: Captured) -> None:
