@@ -16,6 +16,7 @@ from relay.server.limits import ServerLimits
 from relay.server.listen import ListenAddress, open_listeners
 from relay.server.small_post import TakePost
 from relay.server.socket import EXTENSION, RelaySocket
+from tests.proto.websocket.oracle import FrameSpec
 
 
 class Recorded:
@@ -157,3 +158,21 @@ async def raw_websocket(
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 101 ")
     return reader, writer, await server.app.connections.get()
+
+
+def frame(payload: bytes, opcode: int = 2, *, final: bool = True) -> bytes:
+    return FrameSpec(opcode, payload, final=final).serialize()
+
+
+async def read_close(reader: asyncio.StreamReader) -> tuple[int, str]:
+    """Read frames up to a close frame."""
+    while True:
+        first, second = await reader.readexactly(2)
+        size = second
+        if size == 126:
+            size = int.from_bytes(await reader.readexactly(2), "big")
+        elif size == 127:
+            size = int.from_bytes(await reader.readexactly(8), "big")
+        payload = await reader.readexactly(size)
+        if first == 0x88:
+            return int.from_bytes(payload[:2], "big"), payload[2:].decode()

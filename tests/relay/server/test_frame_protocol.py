@@ -13,7 +13,6 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from proto.websocket.bounds import MAX_CALL_FRAMES
 from proto.websocket.frames import close_payload
 from relay.server.limits import ServerLimits
 from relay.server.socket import EXTENSION
@@ -21,31 +20,14 @@ from tests.proto.websocket.oracle import FrameSpec
 from tests.relay.server.running import (
     HANDSHAKE,
     EchoApp,
-    Recorded,
     Running,
+    frame,
     raw_websocket,
+    read_close,
     running,
 )
 
 Run = Callable[[Any], None]
-
-
-def frame(payload: bytes, opcode: int = 2, *, final: bool = True) -> bytes:
-    return FrameSpec(opcode, payload, final=final).serialize()
-
-
-async def read_close(reader: asyncio.StreamReader) -> tuple[int, str]:
-    """Read frames up to a close frame."""
-    while True:
-        first, second = await reader.readexactly(2)
-        size = second
-        if size == 126:
-            size = int.from_bytes(await reader.readexactly(2), "big")
-        elif size == 127:
-            size = int.from_bytes(await reader.readexactly(8), "big")
-        payload = await reader.readexactly(size)
-        if first == 0x88:
-            return int.from_bytes(payload[:2], "big"), payload[2:].decode()
 
 
 def test_echo_of_every_size_with_a_client_library(run: Run) -> None:
@@ -237,26 +219,6 @@ def test_ping_is_answered_and_so_are_many(run: Run) -> None:
     run(main())
 
 
-def test_ping_flood_of_a_client_that_does_not_read_stays_bounded(run: Run) -> None:
-    async def main() -> None:
-        async with running(EchoApp(echo=False)) as server:
-            _reader, writer, recorded = await raw_websocket(server)
-            writer.transport.pause_reading()
-            before = recorded.socket.last_received
-            flood = frame(b"p" * 125, 9) * 500
-            for _ in range(150):
-                writer.write(flood)
-                await writer.drain()
-            while recorded.socket.last_received == before:
-                await asyncio.sleep(0.001)
-            # One read's pongs may go over the mark; then it is one pong for all.
-            assert recorded.socket.buffered_bytes() < 1024 * 1024
-            writer.transport.abort()
-            await recorded.ended.wait()
-
-    run(main())
-
-
 def test_close_sends_frame_and_waits_for_the_peer(run: Run) -> None:
     async def main() -> None:
         async with running() as server:
@@ -336,128 +298,6 @@ def test_end_without_close_frame(run: Run) -> None:
             await recorded.ended.wait()
             assert recorded.ends == [(1006, None)]
             writer.close()
-
-    run(main())
-
-
-def test_writable_after_the_high_water_mark(run: Run) -> None:
-    async def main() -> None:
-        async with running(EchoApp(echo=False)) as server:
-            reader, writer, recorded = await raw_websocket(server)
-            writer.transport.pause_reading()
-            while recorded.socket.buffered_bytes() < 1_000_000:
-                recorded.socket.send_messages([b"m" * 100_000])
-                await asyncio.sleep(0)
-            assert not recorded.writable_again.is_set()
-            writer.transport.resume_reading()
-            while not recorded.writable_again.is_set():
-                assert await reader.read(1 << 20)
-
-    run(main())
-
-
-def test_paused_reading_holds_messages_back(run: Run) -> None:
-    async def main() -> None:
-        async with running() as server:
-            reader, writer, recorded = await raw_websocket(server)
-            recorded.socket.pause_reading()
-            recorded.socket.pause_reading()
-            writer.write(frame(b"held"))
-            await asyncio.sleep(0.05)
-            assert recorded.messages == []
-            recorded.socket.resume_reading()
-            recorded.socket.resume_reading()
-            assert await reader.readexactly(6) == b"\x82\x04held"
-            writer.close()
-
-    run(main())
-
-
-def test_who_sends_much_is_read_once_a_turn(run: Run) -> None:
-    """Others have their turn between two reads of megabytes that are waiting."""
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        turn = 0
-        turns_of_reads: list[int] = []
-
-        def next_turn() -> None:
-            nonlocal turn
-            turn += 1
-            loop.call_soon(next_turn)
-
-        async with running(EchoApp(echo=False)) as server:
-            _reader, writer, recorded = await raw_websocket(server)
-            recorded.messages_received = (  # type: ignore[method-assign]
-                lambda messages: turns_of_reads.append(turn)
-            )
-            recorded.socket.pause_reading()
-            message = frame(b"m" * 1000)
-            while not writer.transport.get_write_buffer_size():  # the kernel takes more
-                writer.write(message * 500)
-                await asyncio.sleep(0)
-            next_turn()
-            recorded.socket.resume_reading()
-            await writer.drain()
-            assert len(turns_of_reads) > 2
-            assert len(set(turns_of_reads)) == len(turns_of_reads)
-            writer.transport.abort()
-            await recorded.ended.wait()
-
-    run(main())
-
-
-def test_a_read_of_many_small_frames_is_taken_in_portions(run: Run) -> None:
-    """Others have their turn in between; a receiver that wants a pause gets it."""
-    count = 5 * MAX_CALL_FRAMES + 7
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        async with running(EchoApp(echo=False)) as server:
-            reader, writer, recorded = await raw_websocket(server)
-            turn = 0
-            turns: list[int] = []
-            paused = asyncio.Event()
-
-            def next_turn() -> None:
-                nonlocal turn
-                turn += 1
-                loop.call_soon(next_turn)
-
-            def received(messages: list[bytes]) -> None:
-                turns.append(turn)
-                Recorded.messages_received(recorded, messages)
-                if len(turns) == 2:
-                    recorded.socket.pause_reading()
-                    loop.call_later(0.01, paused.set)
-
-            recorded.messages_received = received  # type: ignore[method-assign]
-            next_turn()
-            closing = frame(b"\x03\xe8", opcode=8)
-            recorded.socket.data_received(frame(b"") * count)  # type: ignore[attr-defined]
-            writer.write(closing)
-            await paused.wait()
-            assert recorded.reads == [MAX_CALL_FRAMES] * 2
-            recorded.socket.resume_reading()
-            assert await read_close(reader) == (1000, "")
-            assert recorded.reads == [MAX_CALL_FRAMES] * 5 + [7]
-            assert len(set(turns)) == len(turns)
-            writer.close()
-            await recorded.ended.wait()
-
-    run(main())
-
-
-def test_what_waits_of_a_read_is_taken_before_the_end(run: Run) -> None:
-    async def main() -> None:
-        async with running(EchoApp(echo=False)) as server:
-            _, writer, recorded = await raw_websocket(server)
-            count = 3 * MAX_CALL_FRAMES
-            recorded.socket.data_received(frame(b"") * count)  # type: ignore[attr-defined]
-            recorded.socket.eof_received()  # type: ignore[attr-defined]
-            assert len(recorded.messages) == count
-            writer.close()
-            await recorded.ended.wait()
 
     run(main())
 

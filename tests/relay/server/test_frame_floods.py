@@ -1,0 +1,161 @@
+"""Connections whose client sends more than its share, or does not read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from proto.websocket.bounds import MAX_CALL_FRAMES
+from tests.relay.server.running import (
+    EchoApp,
+    Recorded,
+    frame,
+    raw_websocket,
+    read_close,
+    running,
+)
+
+Run = Callable[[Any], None]
+
+
+def test_ping_flood_of_a_client_that_does_not_read_stays_bounded(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            _reader, writer, recorded = await raw_websocket(server)
+            writer.transport.pause_reading()
+            before = recorded.socket.last_received
+            flood = frame(b"p" * 125, 9) * 500
+            for _ in range(150):
+                writer.write(flood)
+                await writer.drain()
+            while recorded.socket.last_received == before:
+                await asyncio.sleep(0.001)
+            # One read's pongs may go over the mark; then it is one pong for all.
+            assert recorded.socket.buffered_bytes() < 1024 * 1024
+            writer.transport.abort()
+            await recorded.ended.wait()
+
+    run(main())
+
+
+def test_writable_after_the_high_water_mark(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            writer.transport.pause_reading()
+            while recorded.socket.buffered_bytes() < 1_000_000:
+                recorded.socket.send_messages([b"m" * 100_000])
+                await asyncio.sleep(0)
+            assert not recorded.writable_again.is_set()
+            writer.transport.resume_reading()
+            while not recorded.writable_again.is_set():
+                assert await reader.read(1 << 20)
+
+    run(main())
+
+
+def test_paused_reading_holds_messages_back(run: Run) -> None:
+    async def main() -> None:
+        async with running() as server:
+            reader, writer, recorded = await raw_websocket(server)
+            recorded.socket.pause_reading()
+            recorded.socket.pause_reading()
+            writer.write(frame(b"held"))
+            await asyncio.sleep(0.05)
+            assert recorded.messages == []
+            recorded.socket.resume_reading()
+            recorded.socket.resume_reading()
+            assert await reader.readexactly(6) == b"\x82\x04held"
+            writer.close()
+
+    run(main())
+
+
+def test_who_sends_much_is_read_once_a_turn(run: Run) -> None:
+    """Others have their turn between two reads of megabytes that are waiting."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        turn = 0
+        turns_of_reads: list[int] = []
+
+        def next_turn() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(next_turn)
+
+        async with running(EchoApp(echo=False)) as server:
+            _reader, writer, recorded = await raw_websocket(server)
+            recorded.messages_received = (  # type: ignore[method-assign]
+                lambda messages: turns_of_reads.append(turn)
+            )
+            recorded.socket.pause_reading()
+            message = frame(b"m" * 1000)
+            while not writer.transport.get_write_buffer_size():  # the kernel takes more
+                writer.write(message * 500)
+                await asyncio.sleep(0)
+            next_turn()
+            recorded.socket.resume_reading()
+            await writer.drain()
+            assert len(turns_of_reads) > 2
+            assert len(set(turns_of_reads)) == len(turns_of_reads)
+            writer.transport.abort()
+            await recorded.ended.wait()
+
+    run(main())
+
+
+def test_a_read_of_many_small_frames_is_taken_in_portions(run: Run) -> None:
+    """Others have their turn in between; a receiver that wants a pause gets it."""
+    count = 5 * MAX_CALL_FRAMES + 7
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with running(EchoApp(echo=False)) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            turn = 0
+            turns: list[int] = []
+            paused = asyncio.Event()
+
+            def next_turn() -> None:
+                nonlocal turn
+                turn += 1
+                loop.call_soon(next_turn)
+
+            def received(messages: list[bytes]) -> None:
+                turns.append(turn)
+                Recorded.messages_received(recorded, messages)
+                if len(turns) == 2:
+                    recorded.socket.pause_reading()
+                    loop.call_later(0.01, paused.set)
+
+            recorded.messages_received = received  # type: ignore[method-assign]
+            next_turn()
+            closing = frame(b"\x03\xe8", opcode=8)
+            recorded.socket.data_received(frame(b"") * count)  # type: ignore[attr-defined]
+            writer.write(closing)
+            await paused.wait()
+            assert recorded.reads == [MAX_CALL_FRAMES] * 2
+            recorded.socket.resume_reading()
+            assert await read_close(reader) == (1000, "")
+            assert recorded.reads == [MAX_CALL_FRAMES] * 5 + [7]
+            assert len(set(turns)) == len(turns)
+            writer.close()
+            await recorded.ended.wait()
+
+    run(main())
+
+
+def test_what_waits_of_a_read_is_taken_before_the_end(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            _, writer, recorded = await raw_websocket(server)
+            count = 3 * MAX_CALL_FRAMES
+            recorded.socket.data_received(frame(b"") * count)  # type: ignore[attr-defined]
+            recorded.socket.eof_received()  # type: ignore[attr-defined]
+            assert len(recorded.messages) == count
+            writer.close()
+            await recorded.ended.wait()
+
+    run(main())
