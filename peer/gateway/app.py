@@ -21,7 +21,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 from peer.gateway import keys, queues
@@ -51,9 +51,6 @@ LinksFactory = Callable[[Callable[[bytes], None], Callable[[Link], None]], Links
 
 SWEEP_S: Final = 30.0
 """How often `msgbus.processing` is looked through for entries nobody works on."""
-
-SECOND_LOOK_S: Final = 2.0
-"""Before an entry nobody works on is taken up: its reply may be on the way."""
 
 ROOM_POLL_S: Final = 0.05
 """Between looks for room while a former process' messages are taken up."""
@@ -175,6 +172,7 @@ class Gateway:
                 queues.REQUEST,
                 fields,
                 self._outgoing.take_request,
+                self._balance,
                 self._look_again,
             ),
             SystemQueue(
@@ -183,6 +181,7 @@ class Gateway:
                 queues.RESPONSE,
                 fields,
                 self._outgoing.take_response,
+                self._balance,
                 self._look_again,
             ),
         )
@@ -292,25 +291,20 @@ class Gateway:
                     await self._sweep_now.wait()
             self._sweep_now.clear()
             try:
-                # What has only just been taken is in the hash before its reply is here.
-                suspects = {field for field in await self._in_redis() if not self._holds(field)}
-                if suspects:
-                    await asyncio.sleep(SECOND_LOOK_S)
-                    await self._sweep(suspects)
+                await self._sweep()
             except LinkLost:
                 self._sweep_now.set()
 
-    async def _in_redis(self) -> list[str]:
-        await self._commits.pipe.wait_usable()
-        return await queues.held(self._commits.pipe)
-
     def _holds(self, field: str) -> bool:
-        return self._outgoing.holds(field)
+        """Whether a field is worked on here, or its entry is in a reply still to come."""
+        return self._outgoing.holds(field) or any(queue.asks(field) for queue in self._queues)
 
-    async def _sweep(self, suspects: Iterable[str] | None = None) -> None:
+    async def _sweep(self) -> None:
         """Goes on with entries in the hash that nobody here knows, oldest first."""
-        fields = await self._in_redis() if suspects is None else sorted(suspects)
-        for field in fields:
+        await self._commits.pipe.wait_usable()
+        for field in await queues.held(self._commits.pipe):
+            if self._holds(field):
+                continue
             while self._unconfirmed.full or self._commits.full:
                 await asyncio.sleep(ROOM_POLL_S)
             if not self._holds(field):

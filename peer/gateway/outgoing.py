@@ -20,6 +20,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from peer.gateway import bodies, dead_letters, keys, queues
 from peer.gateway.backlog import Backlogs, Waiting, decode
 from peer.gateway.bodies import BodyError, Failure, OutgoingRequest, OutgoingResponse
@@ -174,9 +176,7 @@ class Outgoing:
             response = OutgoingResponse(error.reference, error.destination, b"", None, 0, failure)
         left_s = stamp.stamp(now, response.timestamp, RESPONSE_EXPIRATION_S)[1]
         if left_s <= 0:
-            self._counters["refused:expired"] += 1
-            log.warning("response %.60s has expired before sending!", response.uid)
-            self._settle(field)
+            self._drop_expired(field, response)
             return
         deadline = now + min(left_s, MAX_EXPIRATION_S)
         receiver = self._twins.peek(response.destination.twin)
@@ -195,7 +195,11 @@ class Outgoing:
             self.take_response(field, body)
         else:
             self._held.add(field)
-            self._resume(field, body)
+            try:
+                self._resume(field, body)
+            except DecodeError:
+                self._bury(keys.PROCESSING, "damaged: no message to send", value)
+                self._settle(field)
 
     # Called by `Unconfirmed`.
 
@@ -347,6 +351,8 @@ class Outgoing:
         head = body[_HEAD_BYTES : _HEAD_BYTES + length]
         data = body[_HEAD_BYTES + length :]
         envelope = pb.Envelope.FromString(data)
+        if not envelope.uid:
+            raise DecodeError("no envelope of ours")
         deadline = stamp.deadline(envelope.timestamp, envelope.expiration)
         waiting = decode(head) if head else None
         if waiting is not None:
@@ -364,7 +370,7 @@ class Outgoing:
 
     async def _send_later(self, field: str, request: OutgoingRequest, deadline: int) -> None:
         twins = await self._look_up(request.destinations, deadline)
-        if twins is None:
+        if twins is None or time.time() >= deadline:
             self._refuse_expired(field, request)
         else:
             self._send_request(field, request, deadline, twins)
@@ -372,7 +378,9 @@ class Outgoing:
     async def _answer_later(self, field: str, response: OutgoingResponse, deadline: int) -> None:
         twin_id = response.destination.twin
         twin = (await self._look_up((twin_id,), deadline) or {}).get(twin_id)
-        if twin is None:
+        if time.time() >= deadline:
+            self._drop_expired(field, response)
+        elif twin is None:
             self._counters["refused:unsendable"] += 1
             log.warning("answer %.60s is for twin %d, which is not known", response.uid, twin_id)
             self._settle(field)
@@ -417,6 +425,11 @@ class Outgoing:
         error = ExpiredError()
         failure = Failure(error.code, str(error))
         self._fail(request.ret, request.reference, str(self._own), failure)
+        self._settle(field)
+
+    def _drop_expired(self, field: str, response: OutgoingResponse) -> None:
+        self._counters["refused:expired"] += 1
+        log.warning("response %.60s has expired before sending!", response.uid)
         self._settle(field)
 
     def _fail(self, ret: str, reference: str | None, source: str, failure: Failure) -> None:

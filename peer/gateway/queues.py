@@ -77,6 +77,7 @@ class SystemQueue:
         kind: REQUEST or RESPONSE.
         fields: shared by all queues.
         on_taken: called with the field and the entry.
+        on_read: called after each read that gave entries, and had each of them taken.
         on_up: called on each new connection after the first.
     """
 
@@ -87,6 +88,7 @@ class SystemQueue:
         kind: bytes,
         fields: Fields,
         on_taken: Taken,
+        on_read: Callable[[], None],
         on_up: Callable[[], None],
     ) -> None:
         self.pipe = Pipe(url, f"rmb-peer-{queue.decode()}", self._came_up)
@@ -94,8 +96,10 @@ class SystemQueue:
         self._kind = kind
         self._fields = fields
         self._on_taken = on_taken
+        self._on_read = on_read
         self._on_up = on_up
         self._spare: list[str] = []  # fields that no entry got yet
+        self._asked: frozenset[str] = frozenset()  # fields of the read that is under way
         self._ask = TAKE_FIRST  # how many entries the next read takes at most
         self._open = asyncio.Event()
         self._open.set()
@@ -109,6 +113,15 @@ class SystemQueue:
     def resume(self) -> None:
         """Takes again."""
         self._open.set()
+
+    @property
+    def taking(self) -> bool:
+        """Whether it is not paused."""
+        return self._open.is_set()
+
+    def asks(self, field: str) -> bool:
+        """Whether an entry with this field may be in a reply that is still to come."""
+        return field in self._asked
 
     async def run(self) -> None:
         """Takes until it is cancelled; a read that was under way then is found again later."""
@@ -129,6 +142,7 @@ class SystemQueue:
         named = (self._queue, keys.PROCESSING)
         take = command("EVALSHA", self._sha, 2, *named, self._kind, TAKE_BYTES, *fields[:ask])
         payload, skip = (self._wait + take, 1) if blocking else (take, 0)
+        self._asked = frozenset(fields[:ask])
         try:
             async with asyncio.timeout(WAIT_S + _ANSWER_S):
                 entries: list[bytes] = await self.pipe.request(payload, skip)
@@ -144,11 +158,15 @@ class SystemQueue:
             await asyncio.sleep(_REFUSED_PAUSE_S)
             self.pipe.drop()  # a new connection loads the script again
             return True
+        finally:
+            self._asked = frozenset()
         count = len(entries)
         self._spare = fields[count:]
         self._ask = min(ask * 2, TAKE_ENTRIES) if count == ask else max(ask // 2, TAKE_FIRST)
         for field, entry in zip(fields, entries, strict=False):
             self._on_taken(field, entry)
+        if count:
+            self._on_read()
         if count > REST_ABOVE:
             # With many waiting, a moment's rest makes the next batch a large one, all the way to
             # the other end: half the work for each message, for some milliseconds of its time.

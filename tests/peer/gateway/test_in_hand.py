@@ -1,0 +1,145 @@
+"""What is taken from the system lists: no more than can be sent, once each, whatever is in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from peer.gateway import keys, outgoing, queues
+from peer.gateway.app import Gateway
+from peer.gateway.bounds import MAX_IN_HAND, TAKE_ENTRIES
+from peer.identity import Identity
+from peer.links import Links
+from peer.twins import TwinCache
+from proto.rmb import types_pb2 as pb
+from proto.rmb.sealing import Sealer
+from tests.support import identities
+from tests.support.gateway_process import request_body
+from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import eventually
+from tests.support.slow_twins import SlowTwins, known
+
+OWN, OTHER = identities.twin(1), identities.twin(2)
+
+
+class Running:
+    """A gateway in this process, whose relay is not there."""
+
+    def __init__(self, redis: RedisServer) -> None:
+        self.redis = redis
+        self.twins = SlowTwins()
+        self.cache = TwinCache(self.twins)
+        identity = Identity(OWN.signing_key, OWN.encryption_key)
+        self.gateway = Gateway(
+            identity,
+            known(OWN),
+            self.cache,
+            lambda on_message, on_change: Links(
+                ["ws://127.0.0.1:1"], lambda: "", on_message, on_change
+            ),
+            redis.url,
+        )
+        self.stop = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self.task = asyncio.create_task(self.gateway.run(self.stop))
+        local = self.gateway._queues[0].pipe
+        await asyncio.wait_for(local.wait_usable(), 10)
+
+    def ask(self, count: int = 1, **fields: Any) -> None:
+        body = json.dumps(request_body("out.age", [OTHER.id], "ret", **fields))
+        self.redis.run("LPUSH", keys.LOCAL, *[body] * count)
+
+    def in_hand(self) -> int:
+        found: int = self.redis.run("HLEN", keys.PROCESSING)
+        return found
+
+    async def aclose(self) -> None:
+        self.stop.set()
+        if self.task is not None:
+            await asyncio.wait_for(self.task, 20)
+        await self.cache.aclose()
+
+
+@pytest.fixture
+async def running(valkey: RedisServer) -> AsyncIterator[Running]:
+    found = Running(valkey)
+    yield found
+    await found.aclose()
+
+
+async def test_no_more_is_taken_than_can_be_in_hand(running: Running) -> None:
+    """The relays are away: what programs write stays in Redis, not in memory."""
+    running.cache.put(known(OTHER))
+    await running.start()
+    running.ask(2 * MAX_IN_HAND)
+    await eventually(lambda: running.in_hand() >= MAX_IN_HAND, 30)
+    left = running.redis.run("LLEN", keys.LOCAL)
+    await eventually(lambda: not running.gateway._queues[0].taking, 10)
+    assert MAX_IN_HAND <= running.in_hand() <= MAX_IN_HAND + 2 * TAKE_ENTRIES
+    assert left >= MAX_IN_HAND - 2 * TAKE_ENTRIES
+
+
+async def test_a_sweep_leaves_a_read_under_way_alone(running: Running) -> None:
+    """Its reply may come late; whoever takes it up meanwhile sends it twice."""
+    running.cache.put(known(OTHER))
+    await running.start()
+    (local, _) = running.gateway._queues
+    await eventually(lambda: local.taking)
+    connection = local.pipe._connection
+    assert connection is not None and connection.transport is not None
+    connection.transport.pause_reading()
+    running.ask()
+    await eventually(running.in_hand)
+    await running.gateway._sweep()
+    assert running.gateway.counters["resumed"] == 0
+    connection.transport.resume_reading()
+    await eventually(lambda: running.gateway.counters["requests_sent"])
+    assert running.gateway.counters["requests_sent"] == 1
+
+
+async def test_what_a_former_process_left_damaged_is_a_dead_letter(running: Running) -> None:
+    fields = queues.Fields()
+    damaged = [b"s", b"s\x05", b"s\0\0\0\0\xff\xff\xff", b"?x", b""]
+    for value in damaged:
+        running.redis.run("HSET", keys.PROCESSING, fields.make(), value)
+    await running.start()
+    await eventually(lambda: not running.in_hand())
+    await eventually(lambda: running.redis.run("LLEN", keys.DEAD) == len(damaged))
+
+
+async def test_a_request_that_expires_while_its_twin_is_looked_up(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node that is asked answers, but late."""
+    await running.start()
+    running.ask(exp=5)
+    await eventually(lambda: OTHER.id in running.cache._asking)
+
+    class Later:
+        @staticmethod
+        def time() -> float:
+            return time.time() + 60
+
+    monkeypatch.setattr(outgoing, "time", Later)
+    running.twins.answering.set()
+    answer = json.loads(await eventually(lambda: running.redis.run("RPOP", "ret")))
+    assert answer["err"] == {
+        "code": 102,
+        "message": "envelope validation error: message has expired",
+    }
+
+
+def test_a_message_with_a_time_below_zero_is_not_written() -> None:
+    sealer = Sealer((1, None), OWN.signing_key, None, os.urandom)
+    with pytest.raises(ValueError, match="range"):
+        sealer.request("u", (2, None), "a.b", b"", None, int(time.time()), -5)
+    data = sealer.request("u", (2, None), "a.b", b"", None, 0, 0)
+    assert pb.Envelope.FromString(data).expiration == 0
