@@ -3,7 +3,6 @@
 PeerError
 |- TwinsAwayError        no source of twins can say whether a twin exists
 |- ConnectError          a client could not begin: no twin of its own, or no relay
-|- SendExpiredError      no relay took a message before it expired
 `- CallError             a request of ours has no answer that can be used
    |- TwinNotFoundError  there is no such twin
    |- RemoteError        the twin that was asked answered with an error
@@ -27,10 +26,6 @@ class TwinsAwayError(PeerError):
 
 class ConnectError(PeerError):
     """A client could not begin: its key belongs to no twin, or no relay let it in."""
-
-
-class SendExpiredError(PeerError):
-    """No relay took a message before it expired; its text says what was wrong with each."""
 
 
 class CallError(PeerError):

@@ -142,6 +142,12 @@ class Link:
         """Whether there is a session at the moment."""
         return self._connection is not None
 
+    @property
+    def busy_s(self) -> float:
+        """For how long the connection has taken nothing; 0 when it does, or there is none."""
+        connection = self._connection
+        return connection.busy_s if connection is not None else 0.0
+
     def try_send(self, data: bytes) -> bool:
         """Send a binary message; False: not connected, or too much is unsent."""
         connection = self._connection
@@ -196,7 +202,7 @@ class Link:
 
     async def _connect(self) -> _Connection:
         connection = _Connection(
-            self._on_message, self._takes_again, self._ping_after_s, self._give_up_after_s
+            self._on_message, self._changed, self._ping_after_s, self._give_up_after_s
         )
         async with asyncio.timeout(CONNECT_S):
             await ws_connect(
@@ -214,7 +220,6 @@ class Link:
         self._connection = connection
         self.sessions += 1
         self._changed()
-        self._wake()
         return connection
 
     def _lost(self, connection: _Connection) -> None:
@@ -232,16 +237,10 @@ class Link:
     def _changed(self) -> None:
         if self._on_change is not None:
             self._on_change(self)
-
-    def _takes_again(self) -> None:
-        self._wake()
-        if self._connection is not None:
-            self._changed()
-
-    def _wake(self) -> None:
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        if self._writable():
+            for waiter in self._waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
 
 
 class _Connection(WSListener):
@@ -262,6 +261,7 @@ class _Connection(WSListener):
     ) -> None:
         self.ended = asyncio.Event()
         self.full = False
+        self._full_since_s = 0.0
         self.reason = ""
         self._on_message = on_message
         self._on_writable = on_writable
@@ -311,7 +311,8 @@ class _Connection(WSListener):
         self.ended.set()
 
     def pause_writing(self) -> None:
-        self._kernel_full = self.full = True
+        self._kernel_full = True
+        self._fill()
 
     def resume_writing(self) -> None:
         self._kernel_full = self.full = False
@@ -332,8 +333,12 @@ class _Connection(WSListener):
         self._frames.append(frame)
         self._frames_bytes += len(frame)
         if self._frames_bytes >= HIGH_WATER_BYTES:
-            self.full = True
+            self._fill()
         return True
+
+    @property
+    def busy_s(self) -> float:
+        return self._loop.time() - self._full_since_s if self.full else 0.0
 
     def pause_reading(self) -> None:
         if self._transport is not None and self._reading:
@@ -361,6 +366,10 @@ class _Connection(WSListener):
             self._transport.abort()
 
     # Inside.
+
+    def _fill(self) -> None:
+        if not self.full:
+            self.full, self._full_since_s = True, self._loop.time()
 
     def _flush(self) -> None:
         frames, self._frames, self._frames_bytes = self._frames, [], 0

@@ -1,19 +1,17 @@
 """The sessions of a peer at its relays, one to four of them.
 
-All of them are read; a message goes out through one, the one that worked last. When that does not
-take it within 500 ms the next one has its turn, and after all of them there is a second of rest,
-until the message expires.
+All of them are read; a message goes out through one, the one that worked last. When that is gone,
+or takes nothing for 500 ms, the next one has its turn. What none takes is kept and offered again
+by `peer.unconfirmed`, until it expires.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from peer.errors import SendExpiredError
 from peer.link import BACKOFF, Link
 from proto.limits.backoff import Backoff
 
@@ -21,10 +19,7 @@ MAX_RELAYS: Final = 4
 """As many as the reference gateway takes."""
 
 TRY_S: Final = 0.5
-"""How long one relay is waited for."""
-
-REST_S: Final = 1.0
-"""After all of them were tried."""
+"""How long a relay that is connected may take nothing before the next one has its turn."""
 
 
 class Links:
@@ -54,7 +49,6 @@ class Links:
         on_change: Callable[[Link], None] | None = None,
         *,
         backoff: Backoff = BACKOFF,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         if not 1 <= len(urls) <= MAX_RELAYS:
             raise ValueError(f"relay: give 1 to {MAX_RELAYS} of them, not {len(urls)}")
@@ -63,7 +57,6 @@ class Links:
         self.links: tuple[Link, ...] = tuple(
             Link(url, token, on_message, on_change, backoff=backoff) for url in urls
         )
-        self._clock = clock
         self._order = list(self.links)  # the one that worked last is the first
 
     def start(self) -> None:
@@ -91,36 +84,21 @@ class Links:
             link.resume()
 
     def try_send(self, data: bytes) -> Link | None:
-        """Send through the link that worked last; returns it, or None when it can't now.
+        """Send through the link that worked last; returns it, or None when none can now.
 
-        Another one is taken at once when that one is not connected, but not when it is only busy:
-        messages to one twin should take one way.
+        One that is busy for a moment is not passed over: messages to one twin should take one way.
         """
         first = self._order[0]
         if first.try_send(data):
             return first
-        if first.connected:
-            return None
-        for link in self._order[1:]:
+        for link in self._order:
             if link.try_send(data):
-                self._prefer(link)
+                self._order.remove(link)
+                self._order.insert(0, link)
                 return link
+            if link.connected and link.busy_s < TRY_S:
+                return None
         return None
-
-    async def send(self, data: bytes, deadline: float) -> Link:
-        """Send as soon as a relay takes it; returns the link that did.
-
-        Args:
-            data: the message.
-            deadline: unix seconds, when it expires.
-
-        Raises:
-            SendExpiredError: it expired before.
-        """
-        link = self.try_send(data)
-        while link is None:
-            link = await self._round(data, deadline)
-        return link
 
     async def connected_within(self, timeout_s: float) -> bool:
         """Wait for the first session, for so long at most; says whether there is one."""
@@ -134,26 +112,3 @@ class Links:
                         for wait in waits:
                             wait.cancel()
         return self.connected
-
-    async def _round(self, data: bytes, deadline: float) -> Link | None:
-        """Wait for each in turn, then rest for a moment."""
-        for link in tuple(self._order):
-            left_s = self._left_s(deadline)
-            if await link.writable(min(TRY_S, left_s)) and link.try_send(data):
-                self._prefer(link)
-                return link
-        rest_s = min(REST_S, self._left_s(deadline))
-        # One that connects meanwhile need not wait for the end of the rest.
-        await self.connected_within(rest_s) if not self.connected else await asyncio.sleep(rest_s)
-        return None
-
-    def _left_s(self, deadline: float) -> float:
-        left_s = deadline - self._clock()
-        if left_s <= 0:
-            why = "; ".join(f"{each.url}: {each.last_error or 'busy'}" for each in self.links)
-            raise SendExpiredError(f"no relay took the message before it expired: {why}")
-        return left_s
-
-    def _prefer(self, link: Link) -> None:
-        self._order.remove(link)
-        self._order.insert(0, link)

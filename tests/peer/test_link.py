@@ -1,0 +1,248 @@
+"""Links against relays made for the test: they refuse, stay silent, stall and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
+
+import pytest
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.http11 import Request, Response
+from websockets.utils import accept_key
+
+from peer.link import Link, check_url
+from peer.links import Links
+from proto.limits.backoff import Backoff
+from tests.support.relay_process import eventually
+
+QUICK = Backoff(first_s=0.01, longest_s=0.02)
+Handler = Callable[[ServerConnection], Awaitable[None]]
+
+
+class FakeRelay:
+    """A websocket server; `handler` is what it does with a connection."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.port: int = next(iter(server.sockets)).getsockname()[1]
+        self.url = f"ws://127.0.0.1:{self.port}"
+
+
+@contextlib.asynccontextmanager
+async def fake_relay(handler: Handler, **options: object) -> AsyncIterator[FakeRelay]:
+    async with serve(handler, "127.0.0.1", 0, ping_interval=None, **options) as server:  # type: ignore[arg-type]
+        yield FakeRelay(server)
+
+
+@contextlib.asynccontextmanager
+async def linked(url: str, **options: object) -> AsyncIterator[tuple[Link, list[bytes]]]:
+    received: list[bytes] = []
+    tokens = itertools.count(1)
+    options = {"backoff": QUICK, **options}
+    link = Link(url, lambda: f"token{next(tokens)}", received.append, **options)  # type: ignore[arg-type]
+    link.start()
+    try:
+        yield link, received
+    finally:
+        await link.aclose()
+
+
+async def send_back(connection: ServerConnection) -> None:
+    async for message in connection:
+        await connection.send(message)
+
+
+async def test_messages_of_every_size_and_form() -> None:
+    async def handler(connection: ServerConnection) -> None:
+        await connection.send("text is not for us")
+        await connection.send([b"in ", b"two ", b"pieces"])
+        await send_back(connection)
+
+    sizes = (0, 1, 125, 126, 65_535, 65_536, 300_000, 16 * 1024 * 1024 - 1)
+    sent = [os.urandom(size) for size in sizes]
+    async with fake_relay(handler, max_size=None) as relay, linked(relay.url) as (link, received):
+        for data in sent:
+            while not link.try_send(data):
+                assert await link.writable(10)
+        await eventually(lambda: len(received) == len(sent) + 1)
+        assert received == [b"in two pieces", *sent]
+
+
+async def test_messages_of_one_turn_are_one_write() -> None:
+    reads: list[int] = []
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        key = next(
+            line for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key")
+        )
+
+        accept = accept_key(key.split(b":")[1].strip().decode())
+        writer.write(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Accept: {accept}\r\n\r\n".encode()
+        )
+        while data := await reader.read(1 << 20):
+            reads.append(len(data))
+        writer.close()
+
+    server = await asyncio.start_server(handler, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        async with linked(f"ws://127.0.0.1:{port}") as (link, _):
+            assert await link.writable(10)
+            for _ in range(100):
+                assert link.try_send(bytes(200))
+            await eventually(lambda: sum(reads) == 100 * 208)
+            assert len(reads) == 1
+
+
+async def test_a_new_token_for_each_attempt_and_the_relays_reason() -> None:
+    seen: list[str] = []
+
+    def refuse(connection: ServerConnection, request: Request) -> Response | None:
+        seen.append(request.path)
+        if len(seen) < 3:
+            return connection.respond(HTTPStatus.UNAUTHORIZED, "invalid jwt: expired")
+        return None
+
+    async with (
+        fake_relay(send_back, process_request=refuse) as relay,
+        linked(relay.url) as (link, _),
+    ):
+        await eventually(lambda: len(seen) >= 1 and link.last_error)
+        assert link.last_error == "refused with status 401: invalid jwt: expired"
+        assert await link.writable(10)
+        assert seen == ["/?token1", "/?token2", "/?token3"]
+        assert link.sessions == 1
+
+
+async def test_it_connects_again_and_tells_of_it() -> None:
+    told: list[tuple[bool, int]] = []
+
+    async def close(connection: ServerConnection) -> None:
+        async for _ in connection:
+            await connection.close(1012, "restart")
+
+    async with (
+        fake_relay(close) as relay,
+        linked(relay.url, on_change=lambda link: told.append((link.connected, link.sessions))) as (
+            link,
+            _,
+        ),
+    ):
+        assert await link.writable(10)
+        link.try_send(b"close, please")
+        await eventually(lambda: link.sessions == 2)
+        assert told == [(True, 1), (False, 1), (True, 2)]
+        assert link.last_error == "closed by the relay: 1012 restart"
+
+
+async def test_a_silent_relay_is_asked_and_given_up() -> None:
+    silent = asyncio.Event()
+
+    async def deaf(connection: ServerConnection) -> None:
+        connection.transport.pause_reading()  # so that pings are not answered
+        silent.set()
+        await connection.wait_closed()
+
+    async with (
+        fake_relay(deaf, close_timeout=0.1) as relay,
+        linked(relay.url, ping_after_s=0.05, give_up_after_s=0.2) as (link, _),
+    ):
+        await silent.wait()
+        await eventually(lambda: link.sessions == 2)
+        assert link.last_error == "nothing was read for too long"
+
+
+async def test_a_quiet_relay_that_answers_pings_is_kept() -> None:
+    pinged: list[bytes] = []
+
+    async def quiet(connection: ServerConnection) -> None:
+        received = connection.protocol.recv_frame
+
+        def watch(frame: object) -> None:
+            if frame.opcode.name == "PING":  # type: ignore[attr-defined]
+                pinged.append(b"")
+            received(frame)  # type: ignore[arg-type]
+
+        connection.protocol.recv_frame = watch  # type: ignore[method-assign]
+        await connection.wait_closed()
+
+    async with (
+        fake_relay(quiet) as relay,
+        linked(relay.url, ping_after_s=0.05, give_up_after_s=0.5) as (link, _),
+    ):
+        await eventually(lambda: len(pinged) >= 12)
+        assert link.sessions == 1
+
+
+async def test_reading_can_be_paused() -> None:
+    async with fake_relay(send_back) as relay, linked(relay.url) as (link, received):
+        assert await link.writable(10)
+        link.pause()
+        link.try_send(b"1")
+        # An answer would be here long before another connection has been made and used.
+        async with linked(relay.url) as (other, others):
+            assert await other.writable(10)
+            other.try_send(b"2")
+            await eventually(lambda: others == [b"2"])
+        assert received == []
+        link.resume()
+        await eventually(lambda: received == [b"1"])
+
+
+async def test_a_busy_relay_is_left_after_half_a_second() -> None:
+    arrived: list[bytes] = []
+    release = asyncio.Event()
+
+    async def stuck(connection: ServerConnection) -> None:
+        connection.transport.pause_reading()
+        await release.wait()
+
+    async def take(connection: ServerConnection) -> None:
+        async for message in connection:
+            assert isinstance(message, bytes)
+            arrived.append(message)
+
+    async with (
+        fake_relay(stuck, close_timeout=0.1) as first,
+        fake_relay(take, max_size=None) as second,
+    ):
+        links = Links([first.url, second.url], lambda: "t", lambda data: None, backoff=QUICK)
+        links.start()
+        try:
+            await eventually(lambda: all(link.connected for link in links.links))
+            loop = asyncio.get_running_loop()
+            # Full, and still so after a turn of the loop: the kernel's buffers are, too.
+            while not links.links[0].busy_s:
+                assert links.try_send(bytes(100_000)) is links.links[0]
+                await asyncio.sleep(0)
+            began = loop.time()
+            # Not at once: messages to one twin should take one way.
+            assert links.try_send(b"next") is None
+            await eventually(lambda: links.try_send(b"next") is links.links[1])
+            assert 0.3 < loop.time() - began < 5
+            assert links.try_send(b"then") is links.links[1]
+            await eventually(lambda: arrived[-1:] == [b"then"])
+        finally:
+            release.set()
+            await links.aclose()
+
+
+@pytest.mark.parametrize(
+    "url", ["relay.example", "http://relay.example", "ws://", "ws://a?b", "ws://a:x", "ws://a#b"]
+)
+def test_urls_that_are_none(url: str) -> None:
+    with pytest.raises(ValueError):
+        check_url(url)
+
+
+async def test_links_want_one_to_four_relays() -> None:
+    for urls in ([], ["ws://a"] * 2, [f"ws://{number}" for number in range(5)]):
+        with pytest.raises(ValueError, match="relay"):
+            Links(urls, lambda: "t", lambda data: None)
