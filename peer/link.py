@@ -212,6 +212,9 @@ class Link:
                 logger_name=_picows_logger,
                 max_frame_size=MAX_MESSAGE_BYTES,
                 max_redirects=0,  # a token is for the relay that was named
+                # aiofastnet (1.2) leaves the descriptor of a connection that is reset early in the
+                # loop's selector: the next one with that number then neither reads nor writes.
+                use_aiofastnet=False,
             )
         if not connection.began:  # picows returns all the same when it is cut off before
             raise ConnectionError("the connection was closed before it was open")
