@@ -202,9 +202,13 @@ class Gateway:
         self._commits.start()
         await self._commits.pipe.wait_usable()
         self._incoming.restore(await self._signatures())
-        for module in self._modules:
+        # The gateway's own come last: an upload that had arrived calls a command of the others.
+        for module in reversed(self._modules):
             store = ModuleStore(self._commits, module.prefix)
-            await module.on_start(ModuleContext(self._own.twin, store, self._calls, self._writes))
+            context = ModuleContext(
+                self._own.twin, store, self._calls, self._writes, self._handlers.serve
+            )
+            await module.on_start(context)
         self.links.start()
         # What a former process left goes out before anything newer does.
         await self._sweep()

@@ -188,11 +188,13 @@ class ModuleContext:
         store: ModuleStore,
         calls: Calls,
         writes: QueueWrites,
+        serve: Callable[[Request], bool],
     ) -> None:
         self.twin = twin
         self.store = store
         self._calls = calls
         self._writes = writes
+        self._serve = serve
 
     async def call(
         self,
@@ -208,7 +210,9 @@ class ModuleContext:
         return await self._calls.call(twin, command, payload, timeout_s, schema, tags)
 
     async def deliver(self, request: Request) -> None:
-        """Pass a request to the list of its command; returns when Redis has it."""
+        """Pass a request to its module, or to the list of its command once Redis has it."""
+        if self._serve(request):
+            return
         if not keys.is_servable(request.command):
             raise ValueError(f"no service can have the command {request.command[:80]!r}")
         now = int(time.time())

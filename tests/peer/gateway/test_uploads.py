@@ -172,6 +172,37 @@ async def test_a_gateway_without_a_folder_refuses(
     assert answer["err"] == {"code": 403, "message": "this peer takes no uploads"}
 
 
+ARRIVALS = """
+from pathlib import Path
+from peer.modules.api import Module, Request
+
+module = Module("arrivals")
+
+@module.command("new")
+async def new(request: Request) -> None:
+    Path("arrived.json").write_bytes(request.payload)
+"""
+
+
+async def test_the_command_may_be_that_of_a_module(
+    start_gateway: StartGateway, tmp_path: Path, redises: Callable[[], RedisServer]
+) -> None:
+    (tmp_path / "gateways").mkdir()
+    (tmp_path / "gateways" / "arrivals.py").write_text(ARRIVALS)
+    (tmp_path / "uploads").mkdir()
+    redis = redises()
+    more = ("--uploads", str(tmp_path / "uploads"), "--module", "arrivals:module")
+    gateway = await start_gateway(redis=redis, more=more).connected()
+    source = tmp_path / "a.bin"
+    source.write_bytes(b"x")
+    payload = json.dumps({"path": str(source), "cmd": "arrivals.new"}).encode()
+    answer = await Program(redis).call("file.upload", gateway.twin, payload)  # to itself
+    told = tmp_path / "gateways" / "arrived.json"
+    await eventually(lambda: told.exists() and told.read_bytes(), 20, "the module is called")
+    assert json.loads(told.read_bytes())["id"] == json.loads(payload_of(answer))
+    assert not redis.run("EXISTS", "msgbus.arrivals.new")
+
+
 async def test_rmb_upload(
     pair: Pair, relay: RelayProcess, twins_file: Path, tmp_path: Path
 ) -> None:
