@@ -27,6 +27,7 @@ from picows import WSCloseCode, WSError, WSFrame, WSListener, WSMsgType, WSTrans
 from chain.errors import shortened
 from proto.limits.backoff import Backoff
 from proto.rmb.bounds import MAX_MESSAGE_BYTES
+from proto.rmb.reasons import SESSIONS, SessionReason
 from proto.websocket.frames import masked_frame
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,9 @@ PING_AFTER_S: Final = 20.0
 GIVE_UP_AFTER_S: Final = 40.0
 """Silence after which the connection is taken as lost."""
 
+PUSHED_OUT: Final = "replaced: this twin has signed in elsewhere with the same session id"
+"""Instead of the relay's text: two gateways of one twin push each other out again and again."""
+
 CONNECT_S: Final = 10.0
 """For opening a connection, TLS and token check included."""
 
@@ -53,6 +57,7 @@ HIGH_WATER_BYTES: Final = 256 * 1024
 _picows_logger: Final = logging.getLogger("peer.link.picows")
 _picows_logger.setLevel(logging.WARNING)  # connections are logged here
 
+_REPLACED: Final = SESSIONS[SessionReason.REPLACED].close_code
 _BINARY: Final = WSMsgType.BINARY
 _NO_ANSWER: Final = "nothing was read for too long"
 
@@ -301,7 +306,9 @@ class _Connection(WSListener):
         elif kind is WSMsgType.CLOSE:
             code = frame.get_close_code()
             text = frame.get_close_reason() or ""
-            self.reason = shortened(f"closed by the relay: {getattr(code, 'value', code)} {text}")
+            number = getattr(code, "value", code)
+            what = PUSHED_OUT if number == _REPLACED else text
+            self.reason = shortened(f"closed by the relay: {number} {what}")
             transport.send_close(WSCloseCode.OK)
             transport.disconnect()
         elif kind is WSMsgType.TEXT:

@@ -365,3 +365,11 @@ async def test_more_calls_than_there_is_room_for(
         calls = (client.call(bob.id, "echo", b"%d" % n) for n in range(200))
         answers = [each.payload for each in await asyncio.gather(*calls)]
         assert answers == [b"%d" % n for n in range(200)]
+
+
+async def test_who_is_pushed_out_by_the_same_session_says_so(
+    make_client: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    (twin,) = fresh_twins(1)
+    async with make_client(twin, sid=None), make_client(twin, sid=None):
+        await eventually(lambda: "has signed in elsewhere with the same session" in caplog.text)
