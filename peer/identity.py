@@ -48,6 +48,13 @@ class Identity:
         """The public encryption key: what the twin should publish, 33 bytes."""
         return self.encryption.public
 
+    def encryption_as(self, published: bytes | None) -> EncryptionKey | None:
+        """The encryption key, where it is the one that the twin has published.
+
+        Others can't open what is sealed with a key they do not know of: plain text, then.
+        """
+        return self.encryption if published == self.pk else None
+
 
 def read_secret(text: str | None, file: str | os.PathLike[str] | None, env: str) -> str:
     """The secret text from the one place where it is given.

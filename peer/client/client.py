@@ -108,8 +108,7 @@ class Client:
             if own is None:
                 raise ConnectError("no twin found on this network with given key")
             cache.put(own)
-            address = Address(own.id, self._sid)
-            session = Session(self._identity, address, cache, self._relays, self._modules)
+            session = Session(self._identity, own, self._sid, cache, self._relays, self._modules)
         except BaseException:
             await cache.aclose()
             raise

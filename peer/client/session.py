@@ -52,7 +52,8 @@ class Session:
 
     Args:
         identity: the twin's keys.
-        own: the session's address.
+        twin: the twin itself, as others see it.
+        sid: the session's id.
         twins: all others; the session closes it.
         relays: URLs, the preferred one first.
         modules: answer commands, besides the handlers of `service`.
@@ -61,15 +62,19 @@ class Session:
     def __init__(
         self,
         identity: Identity,
-        own: Address,
+        twin: Twin,
+        sid: str | None,
         twins: TwinCache,
         relays: Sequence[str],
         modules: Modules,
     ) -> None:
-        self.own = own
+        self.own = own = Address(twin.id, sid)
         self.twins = twins
         self._key = identity.key
-        self._sealer = Sealer(own, identity.key, identity.encryption, os.urandom)
+        encryption = identity.encryption_as(twin.pk)
+        if encryption is None:
+            logger.warning("twin %d has not published this key: nothing is encrypted", twin.id)
+        self._sealer = Sealer(own, identity.key, encryption, os.urandom)
         self._loop = asyncio.get_running_loop()
         self.service = Service(modules, self._respond, self._go_on)
         self.calls = Calls(self._why_expired, self._gone)
@@ -93,8 +98,7 @@ class Session:
         self._closed = True
         await self.service.aclose()
         self.calls.fail_all(CallError("the client was closed"))
-        for waiter in self._room:
-            waiter.cancel()
+        self._has_room()  # they find out that it is closed
         await self.inbox.aclose()
         await self.links.aclose()
         self.unconfirmed.close()
@@ -300,9 +304,7 @@ class Session:
 
     async def _ready(self, twin: int) -> Twin:
         """Wait for room, and for the twin."""
-        if self._closed:
-            raise CallError("the client was closed")
-        while self.unconfirmed.full or len(self.calls) >= MAX_CALLS:
+        while not self._closed and (self.unconfirmed.full or len(self.calls) >= MAX_CALLS):
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._room.append(waiter)
             try:
@@ -310,6 +312,8 @@ class Session:
             finally:
                 if waiter in self._room:
                     self._room.remove(waiter)
+        if self._closed:
+            raise CallError("the client was closed")
         return await self._twin(twin)
 
     async def _twin(self, number: int) -> Twin:

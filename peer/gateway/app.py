@@ -121,8 +121,7 @@ class Gateway:
         self._own = own
         self._modules = modules
         by_prefix = Modules.of(*modules)
-        # Others can't open what is sealed with a key they do not know of: plain text, then.
-        encryption = identity.encryption if twin.pk == identity.pk else None
+        encryption = identity.encryption_as(twin.pk)
         if encryption is None:
             log.warning("twin %d has not published this key: nothing is encrypted", twin.id)
         self._sealer = Sealer(own, identity.key, encryption, os.urandom)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from peer.client import (
     Request,
     Response,
     TwinNotFoundError,
+    session,
 )
 from tests.peer.client.conftest import MakeClient
 from tests.support.relay_process import eventually
@@ -248,3 +250,38 @@ async def test_a_handler_ends_with_its_request(make_client: MakeClient) -> None:
         with pytest.raises(ExpiredError):
             await client.call(bob.id, "wait", timeout=0.2)
         await asyncio.wait_for(ended.wait(), 10)
+
+
+async def test_a_twin_that_has_published_no_key_is_understood(
+    make_client: MakeClient, twins_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody can open what it seals, so it seals nothing."""
+    alice, bob = fresh_twins(2)
+    pk = f"0x{alice.encryption_key.public.hex()}"
+    twins = tmp_path / "twins.csv"
+    twins.write_text(twins_file.read_text().replace(pk, ""))
+    async with (
+        make_client(bob, sid=None, twins=twins, handlers={"calc.add": add}),
+        make_client(alice, twins=twins) as client,
+    ):
+        assert (await client.call(bob.id, "calc.add", [1, 2])).json() == 3
+    assert f"twin {alice.id} has not published this key" in caplog.text
+
+
+async def test_calls_that_wait_for_room_when_the_client_is_closed(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They fail like all others; nobody has cancelled them."""
+    monkeypatch.setattr(session, "MAX_CALLS", 1)
+    alice, bob = fresh_twins(2)
+    async with make_client(bob, sid=None, handlers={"never": never}), make_client(alice) as client:
+        await client.twin(bob.id)
+        calls = [asyncio.create_task(client.call(bob.id, "never")) for _ in range(3)]
+        await eventually(lambda: client._session is not None and len(client._session._room) == 2)
+    for call in calls:
+        with pytest.raises(CallError, match="the client was closed"):
+            await call
+
+
+async def never(request: Request) -> object:
+    return NO_ANSWER
