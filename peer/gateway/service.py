@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 from collections.abc import Callable, Coroutine
@@ -28,6 +29,10 @@ from proto.identity import ss58
 logger = logging.getLogger("rmb-peer")
 
 _T = TypeVar("_T")
+
+GC_THRESHOLDS: Final = (50_000, 20, 50)
+"""Objects made between two collections, and collections of the younger generations before an older
+one. What a message leaves behind has no cycles; Python's own 700 is a few dozen messages."""
 
 STOP_S: Final = 15.0
 """How long the gateway may take to end. What is in hand is in Redis anyhow."""
@@ -60,6 +65,10 @@ async def run(options: Options) -> int:
         if options.metrics_listen is not None:
             url = opened.enter_context(_metrics(options.metrics_listen, gateway))
             logger.info("metrics: %s", url)
+        # What was imported stays: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         await _serve(gateway, stop)
     logger.info("stopped")
     return 0
