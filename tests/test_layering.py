@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("proto", "chain", "peer", "relay", "rmbsite")
+PACKAGES = ("proto", "redispipe", "chain", "peer", "relay", "rmbsite")
 MAX_LINES = 500
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
 
@@ -20,8 +20,9 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "manag
 ALLOWED = {
     "proto": {"proto"},
     "chain": {"proto", "chain"},
-    "peer": {"proto", "chain", "peer"},
-    "relay": {"proto", "chain", "relay"},
+    "redispipe": {"redispipe"},
+    "peer": {"proto", "redispipe", "chain", "peer"},
+    "relay": {"proto", "redispipe", "chain", "relay"},
     "rmbsite": {"proto", "chain", "relay", "rmbsite"},
 }
 

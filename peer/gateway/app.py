@@ -32,7 +32,6 @@ from peer.gateway.commits import Commits
 from peer.gateway.handlers import Handlers, ModuleContext, ModuleStore
 from peer.gateway.incoming import Incoming
 from peer.gateway.outgoing import Outgoing
-from peer.gateway.pipe import LinkLost
 from peer.gateway.queue_writes import QueueWrites
 from peer.gateway.queues import SystemQueue
 from peer.identity import Identity
@@ -43,6 +42,7 @@ from peer.twins import Twin, TwinCache
 from peer.unconfirmed import Unconfirmed
 from proto.rmb.address import Address
 from proto.rmb.sealing import Sealer
+from redispipe.pipe import LinkLost
 
 log = logging.getLogger(__name__)
 

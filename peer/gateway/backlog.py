@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError
 from peer.gateway import keys
 from peer.gateway.bounds import BACKLOG_ENTRIES
 from peer.gateway.commits import Commits
-from peer.gateway.pipe import command
 from proto.rmb.peer_pb2 import Backlog
+from redispipe.resp import command
 
 
 class Waiting(NamedTuple):

@@ -24,7 +24,8 @@ import hiredis
 
 from peer.gateway import keys
 from peer.gateway.bounds import PIPE_BYTES
-from peer.gateway.pipe import LinkLost, Pipe, command
+from redispipe.pipe import LinkLost, RedisPipe
+from redispipe.resp import command
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Commits:
     """
 
     def __init__(self, url: str, on_room: Then | None = None) -> None:
-        self.pipe = Pipe(url, "rmb-peer-writes", self._came_up)
+        self.pipe = RedisPipe.to(url, "rmb-peer-writes", self._came_up)
         self.refused = 0  # batches Redis did not take
         self._on_room = on_room
         self._boot = uuid.uuid4().hex
@@ -91,7 +92,7 @@ class Commits:
                 await self._idle.wait()
         except TimeoutError:
             log.warning("ended with writes that redis did not take")
-        await self.pipe.aclose()
+        await self.pipe.close()
 
     def add(self, payload: bytes, then: Then | None = None, *, written: Then | None = None) -> None:
         """Has one encoded command written at the end of this turn.
@@ -163,7 +164,7 @@ class Commits:
         mark = command("SET", keys.COMMITTED, f"{self._boot} {self._number}")
         payload = b"".join((_MULTI, *batch.commands, mark, _EXEC))
         # MULTI, each command and the mark are answered before EXEC is.
-        self.pipe.submit(payload, self._answered, len(batch.commands) + 2)
+        self.pipe.submit(payload, self._answered, len(batch.commands) + 2, at_once=True)
         if batch.written:
             # Uvloop writes at the end of a turn.
             asyncio.get_running_loop().call_soon(self._look_written, batch)

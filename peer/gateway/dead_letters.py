@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from peer.gateway import keys
 from peer.gateway.bounds import MAX_DEAD, MAX_DEAD_BYTES
-from peer.gateway.pipe import command
+from redispipe.resp import command
 
 
 class DeadLetter(NamedTuple):

@@ -14,7 +14,6 @@ from peer.gateway.bodies import Failure, OutgoingRequest
 from peer.gateway.bounds import MAX_HANDLERS
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
-from peer.gateway.pipe import command
 from peer.gateway.queue_writes import QueueWrites
 from peer.modules.api import (
     Answer,
@@ -32,6 +31,7 @@ from proto.rmb.address import Address
 from proto.rmb.bounds import DEFAULT_EXPIRATION_S
 from proto.rmb.errors import CODE_OTHER
 from proto.rmb.sealing import Sealer
+from redispipe.resp import command
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,6 @@ from peer.gateway.bounds import (
 )
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
-from peer.gateway.pipe import LinkLost
 from peer.gateway.queue_writes import QueueWrites
 from peer.modules.api import Request
 from peer.senders import Senders
@@ -48,6 +47,7 @@ from proto.rmb.errors import (
 )
 from proto.rmb.repeats import Repeats
 from proto.rmb.sealing import PublicKeys, Sealer
+from redispipe.pipe import LinkLost
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,6 @@ from peer.gateway.backlog import Backlogs, Waiting, decode
 from peer.gateway.bodies import BodyError, Failure, OutgoingRequest, OutgoingResponse
 from peer.gateway.commits import Commits
 from peer.gateway.dead_letters import DeadLetter
-from peer.gateway.pipe import command
 from peer.gateway.queue_writes import QueueWrites
 from peer.modules.api import LocalRequest, Modules
 from peer.twins import Twin, TwinCache, TwinsAwayError
@@ -44,6 +43,7 @@ from proto.rmb.bounds import (
 )
 from proto.rmb.errors import CODE_OTHER, ExpiredError, UnknownTwinError
 from proto.rmb.sealing import Sealer
+from redispipe.resp import command
 
 log = logging.getLogger(__name__)
 

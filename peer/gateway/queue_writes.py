@@ -5,8 +5,8 @@ from __future__ import annotations
 from peer.gateway import bodies, keys
 from peer.gateway.bounds import MAX_QUEUE_ENTRIES, QUEUE_TTL_S, SEEN_ENTRIES
 from peer.gateway.commits import Commits
-from peer.gateway.pipe import command
 from peer.modules.api import Request
+from redispipe.resp import command
 
 
 class QueueWrites:

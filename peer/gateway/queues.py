@@ -27,8 +27,9 @@ import hiredis
 
 from peer.gateway import keys
 from peer.gateway.bounds import TAKE_BYTES, TAKE_ENTRIES, TAKE_FIRST, WAIT_S
-from peer.gateway.pipe import LinkLost, Pipe, command
 from proto.rmb.sealing import new_uid
+from redispipe.pipe import LinkLost, RedisPipe
+from redispipe.resp import command
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class SystemQueue:
         on_read: Callable[[], None],
         on_up: Callable[[], None],
     ) -> None:
-        self.pipe = Pipe(url, f"rmb-peer-{queue.decode()}", self._came_up)
+        self.pipe = RedisPipe.to(url, f"rmb-peer-{queue.decode()}", self._came_up)
         self._queue = queue
         self._kind = kind
         self._fields = fields
@@ -133,7 +134,7 @@ class SystemQueue:
                 await self.pipe.wait_usable()
                 blocking = await self._step(blocking)
         finally:
-            await self.pipe.aclose()
+            await self.pipe.close()
 
     async def _step(self, blocking: bool) -> bool:
         """One read; returns whether the next one has to block."""
@@ -179,13 +180,13 @@ class SystemQueue:
             self._on_up()
 
 
-async def held(pipe: Pipe) -> list[str]:
+async def held(pipe: RedisPipe) -> list[str]:
     """The fields of everything in hand, oldest first."""
     found: list[bytes] = await pipe.call("HKEYS", keys.PROCESSING)
     return sorted(field.decode() for field in found)
 
 
-async def value(pipe: Pipe, field: str) -> bytes | None:
+async def value(pipe: RedisPipe, field: str) -> bytes | None:
     """What is in hand under a field; None: it was settled meanwhile."""
     found: Any = await pipe.call("HGET", keys.PROCESSING, field)
     return found if found is None else bytes(found)

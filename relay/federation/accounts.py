@@ -13,8 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from redispipe import resp
 from relay.federation.outbox import TOTAL, OutboxBounds, account_part, pack
-from relay.queues import keys, resp
+from relay.queues import keys
 
 LOOK_S: Final = 0.1
 ACCOUNTS: Final = 10_000

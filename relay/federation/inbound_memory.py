@@ -15,7 +15,8 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from relay.queues import keys, resp
+from redispipe import resp
+from relay.queues import keys
 
 MEMORY_MINUTES: Final = 10
 """A sender's longest back-off is a minute."""

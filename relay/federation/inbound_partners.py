@@ -19,7 +19,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proto.federation import domains
-from relay.queues import keys, resp
+from redispipe import resp
+from relay.queues import keys
 
 if TYPE_CHECKING:
     from relay.sessions.worker import Worker

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import hiredis
 
+from redispipe.pipe import LinkLost, RedisPipe
 from relay.federation import scripts
 from relay.ops.lease import new_token
 from relay.queues import keys
-from relay.queues.pipe import LinkLost, RedisPipe
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from relay.queues import keys, resp
+from redispipe import resp
+from relay.queues import keys
 
 ENVELOPE: Final = "_"
 ORIGIN: Final = "from"

@@ -16,11 +16,12 @@ from itertools import islice
 from typing import Any, Final
 
 from proto.federation.delivery import Setbacks
+from redispipe import resp
+from redispipe.pipe import RedisPipe
 from relay.federation.counters import Tally
 from relay.ops.control import RELAY_PREFIX
 from relay.ops.redis_client import number
-from relay.queues import keys, resp
-from relay.queues.pipe import RedisPipe
+from relay.queues import keys
 
 MAX_PARTNERS: Final = 10_000
 """Kept in memory; twins name their relays freely. With more of them the one that was not used for

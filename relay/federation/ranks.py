@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from proto.limits.ranking import MAX_FAILURES, Ranking
-from relay.queues import keys, resp
+from redispipe import resp
+from relay.queues import keys
 
 Submit = Callable[[bytes, Callable[[Any], None]], None]
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
 
-from relay.queues import resp
-from relay.queues.pipe import LinkLost
+from redispipe import resp
+from redispipe.pipe import LinkLost
 
 if TYPE_CHECKING:
     from relay.federation.sender import Link, Sender

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from relay.queues import resp
+from redispipe import resp
 
 FOLDER = Path(__file__).with_name("lua")
 

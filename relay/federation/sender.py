@@ -45,6 +45,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
 from proto.federation import batch
+from redispipe import resp
+from redispipe.address import RedisAddress
+from redispipe.pipe import LinkLost, RedisPipe
 from relay.federation.counters import Tally
 from relay.federation.destination import Destination
 from relay.federation.http_client import HttpClient
@@ -54,9 +57,7 @@ from relay.federation.reader import Reader
 from relay.federation.resolver import PublicResolver
 from relay.federation.settling import Settler
 from relay.federation.shard import Shard
-from relay.queues import keys, resp
-from relay.queues.address import RedisAddress
-from relay.queues.pipe import LinkLost, RedisPipe
+from relay.queues import keys
 from relay.twins.cache import TwinCache
 from relay.twins.source import TwinSource
 

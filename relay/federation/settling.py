@@ -13,11 +13,12 @@ import logging
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
+from redispipe import resp
+from redispipe.pipe import LinkLost, RedisPipe
 from relay.federation import outbox, scripts
 from relay.federation.dead_letters import MAX_LETTERS
 from relay.federation.lane import Entry
-from relay.queues import keys, resp
-from relay.queues.pipe import LinkLost, RedisPipe
+from relay.queues import keys
 
 log = logging.getLogger(__name__)
 

@@ -17,12 +17,12 @@ import hiredis
 
 from proto.federation.delivery import choose
 from proto.rmb.reasons import MessageReason
+from redispipe.pipe import LinkLost
 from relay.federation.endings import Endings
 from relay.federation.lane import Entry, Lane, Stage
 from relay.federation.lease import Lease
 from relay.federation.window import Window
 from relay.queues import keys
-from relay.queues.pipe import LinkLost
 from relay.twins.cache import MISSING, TwinLookupError
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ import logging
 import hiredis
 from celery import shared_task
 
+from redispipe.pipe import LinkLost
 from relay.federation import watch as watching
 from relay.federation.drainer import drainer
 from relay.ops import background
-from relay.queues.pipe import LinkLost
 
 logger = logging.getLogger(__name__)
 

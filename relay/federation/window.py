@@ -16,9 +16,9 @@ from google.protobuf.message import DecodeError
 
 from proto.federation.delivery import deadline_s
 from proto.rmb.types_pb2 import Envelope
+from redispipe import resp
 from relay.federation.lane import Entry, Lane
 from relay.federation.lease import Lease
-from relay.queues import resp
 
 if TYPE_CHECKING:
     from relay.federation.sender import Sender

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from relay.queues import keys, resp
+from redispipe import resp
+from relay.queues import keys
 from relay.queues.destination import Destination
 
 if TYPE_CHECKING:

@@ -25,14 +25,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import hiredis
 
-from relay.queues import keys, resp
+from redispipe import resp
+from redispipe.pipe import LinkLost, RedisPipe
+from relay.queues import keys
 from relay.queues.batch import Batch, Handler, Item, Origin, QueuePolicy, encode
 from relay.queues.destination import Destination
-from relay.queues.pipe import LinkLost, RedisPipe
 
 if TYPE_CHECKING:
     from proto.rmb.types_pb2 import Envelope
-    from relay.queues.address import Connect
+    from redispipe.address import Connect
     from relay.sessions.session import Session
 
 log = logging.getLogger(__name__)

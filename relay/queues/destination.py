@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from relay.queues import keys, resp
+from redispipe import resp
+from relay.queues import keys
 
 if TYPE_CHECKING:
     from proto.rmb.routing import Route

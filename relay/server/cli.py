@@ -20,7 +20,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
-from relay.queues.address import RedisAddress, RedisAddressError
+from redispipe.address import RedisAddress, RedisAddressError
 from relay.server.listen import ListenError, parse_listen
 from relay.twins.source import RELAY_SEPARATOR
 

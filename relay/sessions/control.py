@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from proto.limits.window import Limit
 from proto.rmb.reasons import SessionReason
-from relay.queues import keys, resp
+from redispipe import resp
+from relay.queues import keys
 
 if TYPE_CHECKING:
     from relay.sessions.worker import Worker

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import hiredis
 
 from proto.rmb.reasons import MessageReason
-from relay.queues import keys, resp
-from relay.queues.pipe import LinkLost
+from redispipe import resp
+from redispipe.pipe import LinkLost
+from relay.queues import keys
 from relay.sessions.session import entry_payload
 
 if TYPE_CHECKING:

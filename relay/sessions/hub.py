@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from relay.queues import resp
-from relay.queues.address import Connect
-from relay.queues.pipe import RedisPipe
+from redispipe import resp
+from redispipe.address import Connect
+from redispipe.pipe import RedisPipe
 
 log = logging.getLogger(__name__)
 

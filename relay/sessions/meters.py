@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proto.limits.window import WINDOW_S, Excess, Limit, WindowCount
 from proto.rmb.reasons import MessageReason
-from relay.queues import keys, resp
+from redispipe import resp
+from relay.queues import keys
 
 if TYPE_CHECKING:
     from relay.queues.commit import CommitLog

@@ -15,9 +15,10 @@ from proto.rmb.address import from_message
 from proto.rmb.reasons import MessageReason
 from proto.rmb.routing import Facts, Route, Step, Twin, route
 from proto.rmb.types_pb2 import Envelope
+from redispipe import resp
 from relay.federation.accounts import Account, Accounts, Charge
 from relay.federation.outbox import account_of, put_command
-from relay.queues import keys, resp
+from relay.queues import keys
 from relay.queues.batch import SIZE_LOOK_S
 from relay.queues.destination import Destination
 from relay.twins.cache import MISSING, TwinLookupError

@@ -19,13 +19,14 @@ from redis.exceptions import RedisError
 
 from proto.limits.window import Limit
 from proto.rmb.bounds import Bounds
+from redispipe import resp
+from redispipe.address import RedisAddress
 from relay.federation.inbound import Inbound
 from relay.federation.outbox import OutboxBounds
 from relay.federation.wake import Starter
 from relay.ops.control import GROUP
 from relay.ops.redis_client import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, RETRIES, RETRY_PAUSE_S
-from relay.queues import keys, resp
-from relay.queues.address import RedisAddress
+from relay.queues import keys
 from relay.queues.batch import QueuePolicy
 from relay.sessions.admission import Admission
 from relay.sessions.history import PROGRESS_INTERVAL_S, SessionHistory

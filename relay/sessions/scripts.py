@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from relay.queues import keys, resp
+from redispipe import resp
+from relay.queues import keys
 
 FOLDER = Path(__file__).with_name("lua")
 

@@ -23,9 +23,9 @@ import hiredis
 
 from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.types_pb2 import Envelope
-from relay.queues import resp
+from redispipe import resp
+from redispipe.pipe import LinkLost
 from relay.queues.destination import Destination
-from relay.queues.pipe import LinkLost
 
 if TYPE_CHECKING:
     from relay.server.socket import RelaySocket

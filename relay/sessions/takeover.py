@@ -19,8 +19,8 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.rmb.reasons import SessionReason
-from relay.queues import resp
-from relay.queues.pipe import LinkLost
+from redispipe import resp
+from redispipe.pipe import LinkLost
 from relay.sessions import scripts
 
 if TYPE_CHECKING:

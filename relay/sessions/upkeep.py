@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 import hiredis
 
 from proto.rmb.reasons import MessageReason, SessionReason
-from relay.queues import batch, keys, resp
-from relay.queues.pipe import LinkLost
+from redispipe import resp
+from redispipe.pipe import LinkLost
+from relay.queues import batch, keys
 from relay.sessions import scripts
 from relay.sessions.control import Control
 

@@ -23,8 +23,9 @@ from proto.rmb import notices
 from proto.rmb.address import from_message
 from proto.rmb.reasons import SESSIONS, MessageReason, SessionReason
 from proto.rmb.types_pb2 import Envelope
-from relay.queues import keys, resp
-from relay.queues.address import Connect
+from redispipe import resp
+from redispipe.address import Connect
+from relay.queues import keys
 from relay.queues.batch import SHARE_FROM, Batch, Item
 from relay.queues.commit import WAITING_BYTES, CommitLog
 from relay.queues.destination import Destination

@@ -14,12 +14,12 @@ from peer.gateway.bounds import PIPE_BYTES
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
 from peer.gateway.handlers import ModuleContext, ModuleStore
-from peer.gateway.pipe import command
 from peer.gateway.queue_writes import QueueWrites
 from peer.modules.api import Request
 from proto.files.errors import RefusedError
 from proto.files.names import check_command
 from proto.rmb.address import Address
+from redispipe.resp import command
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import eventually
 

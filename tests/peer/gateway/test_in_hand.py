@@ -93,7 +93,7 @@ async def test_a_sweep_leaves_a_read_under_way_alone(running: Running) -> None:
     await running.start()
     (local, _) = running.gateway._queues
     await eventually(lambda: local.taking)
-    connection = local.pipe._connection
+    connection = local.pipe._link
     assert connection is not None and connection.transport is not None
     connection.transport.pause_reading()
     running.ask()

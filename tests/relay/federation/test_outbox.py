@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redispipe import resp
 from relay.federation.outbox import (
     ACCOUNT,
     ENVELOPE,
@@ -18,7 +19,7 @@ from relay.federation.outbox import (
     source_of,
     unpack,
 )
-from relay.queues import keys, resp
+from relay.queues import keys
 
 COUNTS = st.tuples(st.integers(0, 2**22), st.integers(0, 2**36))
 

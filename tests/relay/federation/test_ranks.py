@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from redispipe import resp
 from relay.federation import live
 from relay.federation.ranks import FRESH_S, Ranks
-from relay.queues import keys, resp
+from relay.queues import keys
 from tests.support.redis_servers import RedisServer
 
 PERIOD_S = 3600.0

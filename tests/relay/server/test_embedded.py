@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.queues.address import RedisAddress
+from redispipe.address import RedisAddress
 from relay.server import embedded
 from relay.server.embedded import DataFolderLock, EmbeddedError
 

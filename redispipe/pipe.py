@@ -1,10 +1,10 @@
 """One raw Redis connection that stays up by itself, with replies in the order of the requests.
 
-The commit path needs three things a general client does not give: no task or future per command,
-certainty about what was and was not answered when the connection breaks, and the moment of each
-reply in the order Redis executed the commands. So a request is bytes plus a callback; the
-callback gets the reply, or `LinkLost` when the connection ended before it. What to do about a
-lost request is its owner's business: nothing is sent twice by the pipe.
+Whoever commits thousands of messages a second needs three things a general client does not give:
+no task or future per command, certainty about what was and was not answered when the connection
+breaks, and the moment of each reply in the order Redis executed the commands. So a request is bytes
+plus a callback; the callback gets the reply, or `LinkLost` when the connection ended before it.
+What to do about a lost request is its owner's business: nothing is sent twice by the pipe.
 
 On every connection the opening commands run first, then the owner's `on_up` coroutine, and only
 after it `usable` turns true; requests made in between belong to `on_up` alone.
@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import hiredis
 
-from relay.queues import resp
-from relay.queues.address import Connect
+from redispipe import resp
+from redispipe.address import Connect, RedisAddress
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +104,13 @@ class _Link(asyncio.Protocol):
             else:
                 transport.write(gathered[0] if len(gathered) == 1 else b"".join(gathered))
 
+    @property
+    def flushed(self) -> bool:
+        transport = self.transport
+        if transport is None or self._gathered:
+            return False
+        return transport.get_write_buffer_size() == 0
+
     def connection_lost(self, exc: Exception | None) -> None:
         waiting, self.waiting = self.waiting, deque()
         lost = LinkLost("the connection to redis ended")
@@ -124,9 +131,9 @@ class RedisPipe:
         connect: Connect,
         opening: list[tuple[str | int, ...]],
         *,
-        on_up: Callable[[], Awaitable[None]],
-        on_usable: Callable[[], None],
-        on_down: Callable[[], None],
+        on_up: Callable[[], Awaitable[None]] | None = None,
+        on_usable: Callable[[], None] | None = None,
+        on_down: Callable[[], None] | None = None,
         on_push: Callable[[Any], None] | None = None,
     ) -> None:
         """
@@ -148,12 +155,34 @@ class RedisPipe:
         self._task: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self._closing = False
+        self._came_up = asyncio.Event()  # set while `usable`
         self.usable = False  # requests of everybody may be submitted
         self.connections = 0  # how many connections have been usable
+
+    @property
+    def flushed(self) -> bool:
+        """Whether the kernel has taken all that was written on the connection there is."""
+        return self._link is not None and self._link.flushed
+
+    @classmethod
+    def to(
+        cls, url: str, name: str, on_up: Callable[[], Awaitable[None]] | None = None
+    ) -> RedisPipe:
+        """A pipe to where a URL leads, shown under a name in Redis' client list.
+
+        Raises:
+            RedisAddressError: the URL cannot be used.
+        """
+        address = RedisAddress.parse(url)
+        return cls(address.connect, address.opening(name), on_up=on_up)
 
     def start(self) -> None:
         """Begins to connect; `usable` turns true when that has worked."""
         self._task = asyncio.get_running_loop().create_task(self._keep_up())
+
+    async def wait_usable(self) -> None:
+        """Returns when requests may be submitted."""
+        await self._came_up.wait()
 
     async def close(self) -> None:
         """Ends the connection for good; what is unanswered is lost."""
@@ -204,6 +233,10 @@ class RedisPipe:
             LinkLost: the connection ended first.
             hiredis.ReplyError: Redis refused the command.
         """
+        return await self.request(resp.command(*arguments))
+
+    async def request(self, payload: bytes, skip: int = 0) -> Any:
+        """Sends encoded commands and awaits the reply that counts; see `submit` and `call`."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def answered(reply: Any) -> None:
@@ -214,7 +247,7 @@ class RedisPipe:
             else:
                 future.set_result(reply)
 
-        self.submit(resp.command(*arguments), answered)
+        self.submit(payload, answered, skip, at_once=True)
         return await future
 
     async def ask(self, *arguments: resp.Argument) -> Any:
@@ -234,8 +267,10 @@ class RedisPipe:
             return
         self._link = None
         self.usable = False
+        self._came_up.clear()
         self._ended.set()
-        self._on_down()
+        if self._on_down is not None:
+            self._on_down()
 
     def push(self, reply: Any) -> None:
         """The link tells of a reply without a request."""
@@ -252,7 +287,7 @@ class RedisPipe:
                     await self._open()
             except (OSError, TimeoutError, hiredis.HiredisError) as error:
                 if failures == 0:
-                    log.warning("no connection to redis: %s", error)
+                    log.warning("no connection to redis: %s", error or "it does not answer")
                 failures += 1
                 self.drop()
                 await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S)) - 1])
@@ -271,9 +306,12 @@ class RedisPipe:
         self._link = link
         for arguments in self._opening:
             await self.call(*arguments)
-        await self._on_up()
+        if self._on_up is not None:
+            await self._on_up()
         if self._link is not link:
             raise ConnectionError("the connection ended while it was checked")
         self.connections += 1
         self.usable = True
-        self._on_usable()
+        self._came_up.set()
+        if self._on_usable is not None:
+            self._on_usable()

@@ -1,4 +1,4 @@
-"""`relay.queues.pipe` on the loop that workers run on: what is asked of a connection that ends."""
+"""`redispipe.pipe` on the loop that workers run on: what is asked of a connection that ends."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from relay.queues import resp
-from relay.queues.address import RedisAddress
-from relay.queues.pipe import LinkLost, RedisPipe
+from redispipe import resp
+from redispipe.address import RedisAddress
+from redispipe.pipe import LinkLost, RedisPipe
 from tests.support.redis_servers import RedisServer
 
 
