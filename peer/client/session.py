@@ -37,7 +37,7 @@ from proto.identity import tokens
 from proto.identity.errors import AgreementError
 from proto.rmb import stamp
 from proto.rmb.address import Address
-from proto.rmb.bounds import MAX_EXPIRATION_S
+from proto.rmb.bounds import MAX_EXPIRATION_S, MAX_MESSAGE_BYTES
 from proto.rmb.errors import CipherError, NoPublicKeyError
 from proto.rmb.sealing import Sealer, new_uid
 
@@ -240,6 +240,10 @@ class Session:
             )
         except AgreementError as error:
             raise CallError(f"twin {destination.twin} publishes no usable key: {error}") from None
+        if len(data) > MAX_MESSAGE_BYTES:  # a relay would end the session for it, again and again
+            raise ValueError(
+                f"message of {len(data)} bytes, at most {MAX_MESSAGE_BYTES} can be sent"
+            )
         self.unconfirmed.send(data, now + left_s, token)
 
     # Answering.

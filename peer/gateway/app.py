@@ -157,7 +157,7 @@ class Gateway:
             backlogs,
             self._calls,
             self._handlers.serve,
-            self._send,
+            self._send_error,
             self._outgoing.answered,
             self._unconfirmed.pong,
             self.counters,
@@ -252,6 +252,13 @@ class Gateway:
     def _send(self, data: bytes, deadline: int) -> None:
         """Sends what is kept nowhere: an answer of a module, or an error."""
         self._unconfirmed.send(data, deadline, next(self._numbers))
+
+    def _send_error(self, data: bytes, deadline: int) -> None:
+        """Sends the error for a request that can't be used; anybody can cause many of them."""
+        if self._unconfirmed.full:
+            self.counters["dropped:errors"] += 1
+        else:
+            self._send(data, deadline)
 
     def _settled(self, token: Hashable) -> None:
         if isinstance(token, str):

@@ -21,6 +21,7 @@ from peer.client import (
     TwinNotFoundError,
     session,
 )
+from peer.modules.api import MAX_BODY_BYTES
 from tests.peer.client.conftest import MakeClient
 from tests.support.relay_process import eventually
 from tests.support.world import NO_RELAY_TWIN, UNKNOWN_TWIN, fresh_twins
@@ -266,6 +267,15 @@ async def test_a_twin_that_has_published_no_key_is_understood(
     ):
         assert (await client.call(bob.id, "calc.add", [1, 2])).json() == 3
     assert f"twin {alice.id} has not published this key" in caplog.text
+
+
+async def test_a_message_no_relay_takes_is_not_sent(make_client: MakeClient) -> None:
+    """It would end the session, and again when it is resent."""
+    alice, bob = fresh_twins(2)
+    async with make_client(bob, sid=None, handlers={"calc.add": add}), make_client(alice) as client:
+        with pytest.raises(ValueError, match="can be sent"):
+            await client.call(bob.id, "x" * 100_000, bytes(MAX_BODY_BYTES))
+        assert (await client.call(bob.id, "calc.add", [1, 2])).json() == 3
 
 
 async def test_calls_that_wait_for_room_when_the_client_is_closed(

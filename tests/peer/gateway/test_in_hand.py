@@ -17,13 +17,14 @@ from peer.gateway.bounds import MAX_IN_HAND, TAKE_ENTRIES
 from peer.identity import Identity
 from peer.links import Links
 from peer.twins import TwinCache
+from peer.unconfirmed import WINDOW_MESSAGES
 from proto.rmb import types_pb2 as pb
 from proto.rmb.sealing import Sealer
 from tests.support import identities
 from tests.support.gateway_process import request_body
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import eventually
-from tests.support.slow_twins import SlowTwins, known
+from tests.support.slow_twins import SlowTwins, known, requests
 
 OWN, OTHER = identities.twin(1), identities.twin(2)
 
@@ -113,6 +114,23 @@ async def test_what_a_former_process_left_damaged_is_a_dead_letter(running: Runn
     await running.start()
     await eventually(lambda: not running.in_hand())
     await eventually(lambda: running.redis.run("LLEN", keys.DEAD) == len(damaged))
+
+
+async def test_errors_for_others_are_bounded(running: Running) -> None:
+    """Anybody can send what does not open, and no relay takes the answers."""
+    running.twins.answering.set()
+    running.cache.put(known(OTHER))
+    await running.start()
+    (forged,) = requests(identities.twin(3), OWN, 1)
+    envelope = pb.Envelope.FromString(forged)
+    envelope.source.twin = OTHER.id
+    for number in range(WINDOW_MESSAGES + 100):
+        envelope.uid = str(number)
+        running.gateway._received(envelope.SerializeToString())
+    count = WINDOW_MESSAGES + 100
+    await eventually(lambda: running.gateway.counters["rejected:104"] == count, 30)
+    assert running.gateway.gauges()["unconfirmed"] == WINDOW_MESSAGES
+    assert running.gateway.counters["dropped:errors"] == 100
 
 
 async def test_a_request_that_expires_while_its_twin_is_looked_up(
