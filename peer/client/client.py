@@ -26,7 +26,8 @@ from peer.modules.api import Module, Modules
 from peer.twins import Twin, TwinCache, TwinSource, open_source
 from proto.identity.signing import KeyType
 from proto.rmb.address import Address, parse
-from proto.rmb.bounds import MAX_CONNECTION_BYTES, MAX_EXPIRATION_S
+from proto.rmb.bounds import MAX_CONNECTION_BYTES, MAX_EXPIRATION_S, MAX_TWIN
+from proto.rmb.errors import AddressError, BoundError
 
 Destination: TypeAlias = int | str | Address
 """A twin's id, or an address: `7`, `"7:billing"`, `Address(7, "billing")`."""
@@ -75,7 +76,7 @@ class Client:
         connect_timeout: float = CONNECT_TIMEOUT_S,
     ) -> None:
         if isinstance(secret, str):
-            secret = Identity.from_secret(secret, KeyType[key_type.upper()])
+            secret = Identity.from_secret(secret, _key_type(key_type))
         if isinstance(relays, str):
             raise ValueError("relays: a list of URLs, not one text")
         if twins is None and not substrate:
@@ -371,10 +372,23 @@ class Client:
         return self._twins
 
 
+def _key_type(name: str) -> KeyType:
+    try:
+        return KeyType[name.upper()]
+    except KeyError:
+        raise ValueError(f"key_type {name!r:.40}: sr25519 or ed25519") from None
+
+
 def _address(destination: Destination) -> Address:
-    if isinstance(destination, Address):
-        return destination
-    return Address(destination) if isinstance(destination, int) else parse(destination)
+    try:
+        found = parse(destination) if isinstance(destination, str) else destination
+    except (AddressError, BoundError) as error:
+        raise ValueError(str(error)) from None
+    if isinstance(found, int):
+        found = Address(found)
+    if not 1 <= found.twin <= MAX_TWIN:
+        raise ValueError(f"twin {found.twin}: ids are from 1 to {MAX_TWIN}")
+    return found
 
 
 def _timeout(timeout: float) -> float:

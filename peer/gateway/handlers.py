@@ -7,7 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from peer.gateway import bodies, keys
 from peer.gateway.bodies import Failure, OutgoingRequest
@@ -29,11 +29,14 @@ from proto.identity.errors import AgreementError
 from proto.rmb import stamp
 from proto.rmb.address import Address
 from proto.rmb.bounds import DEFAULT_EXPIRATION_S
-from proto.rmb.errors import CODE_OTHER
+from proto.rmb.errors import CODE_OTHER, ExpiredError
 from proto.rmb.sealing import Sealer
 from redispipe.resp import command
 
 log = logging.getLogger(__name__)
+
+LATE: Final = CommandError(ExpiredError.code, "request has expired before it was carried out")
+"""For local programs; an asker elsewhere gives up by itself."""
 
 
 class Handlers:
@@ -125,7 +128,7 @@ class Handlers:
         deadline: int,
         done: Callable[[], None],
     ) -> None:
-        found = await self._within(asked, request.command, deadline)
+        found = await self._within(asked, request.command, deadline, LATE)
         if found is not None:
             payload, schema, failure = b"", None, None
             if isinstance(found, CommandError):
@@ -139,15 +142,19 @@ class Handlers:
         done()
 
     async def _within(
-        self, asked: Awaitable[Answer], name: str, deadline: int
+        self,
+        asked: Awaitable[Answer],
+        name: str,
+        deadline: int,
+        late: CommandError | None = None,
     ) -> Response | CommandError | None:
-        """Runs a handler until nobody waits for its answer any more."""
+        """Runs a handler until nobody waits for its answer any more; then `late` is the answer."""
         try:
             async with asyncio.timeout(max(deadline - time.time(), 0)):
                 return await answer(asked, name, log)
         except TimeoutError:
             log.warning("handler of %.80s was not done in time", name)
-            return None
+            return late
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -295,3 +295,15 @@ async def test_calls_that_wait_for_room_when_the_client_is_closed(
 
 async def never(request: Request) -> object:
     return NO_ANSWER
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2**32, "0", "bob", "", "4294967296:x"])
+async def test_what_is_no_twin_is_told_at_once(make_client: MakeClient, wrong: int | str) -> None:
+    async with make_client(*fresh_twins(1)) as client:
+        with pytest.raises(ValueError, match="twin"):
+            await client.call(wrong, "calc.add")
+
+
+def test_a_key_type_there_is_not_is_told(make_client: MakeClient) -> None:
+    with pytest.raises(ValueError, match="key_type 'rsa': sr25519 or ed25519"):
+        make_client(*fresh_twins(1), key_type="rsa")

@@ -160,6 +160,21 @@ async def test_what_a_program_is_told(pair: Pair, tmp_path: Path) -> None:
     assert both["err"]["message"] == "can only upload to one destination"
 
 
+async def test_a_receiver_that_is_away_is_told_when_the_request_expires(
+    pair: Pair, tmp_path: Path
+) -> None:
+    source = tmp_path / "small.bin"
+    make_file(source, MB)
+    pair.receiver.stop()
+    payload = json.dumps({"path": str(source)}).encode()
+    ret = pair.program.ask("file.upload", [pair.receiver.twin], payload, exp=2)
+    answer = await pair.program.answer(ret)
+    assert answer["err"] == {
+        "code": 102,
+        "message": "request has expired before it was carried out",
+    }
+
+
 async def test_a_gateway_without_a_folder_refuses(
     pair: Pair, start_gateway: StartGateway, tmp_path: Path
 ) -> None:
