@@ -7,13 +7,16 @@ shows them, so that the program that wrote them can be found.
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from redis.asyncio import Redis
 
 from peer.gateway import keys
 from peer.gateway.bounds import MAX_DEAD, MAX_DEAD_BYTES
 from redispipe.resp import command
+
+TIMEOUT_S: Final = 5.0
+"""How long Redis may take to be read."""
 
 
 class DeadLetter(NamedTuple):
@@ -45,7 +48,7 @@ async def read(redis_url: str, limit: int = MAX_DEAD) -> list[DeadLetter]:
     Raises:
         redis.RedisError: Redis can't be read.
     """
-    client = Redis.from_url(redis_url)
+    client = Redis.from_url(redis_url, socket_timeout=TIMEOUT_S, retry=None)
     try:
         found: list[bytes] = await client.lrange(keys.DEAD.decode(), 0, limit - 1)  # type: ignore[assignment]
     finally:

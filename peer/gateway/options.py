@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from redis.connection import parse_url
+
 from peer import arguments
 from peer.arguments import Parser, UsageError
 from peer.identity import Identity
@@ -252,6 +254,10 @@ def _redis(url: str) -> str:
         raise UsageError("--redis: must begin with redis://, rediss:// or unix://")
     if not (parts.path if parts.scheme == "unix" else parts.hostname):
         raise UsageError(f"--redis: {'no path' if parts.scheme == 'unix' else 'no host'} in it")
+    try:
+        parse_url(url)
+    except ValueError as error:
+        raise UsageError(f"--redis: {error}") from None
     return url
 
 

@@ -8,8 +8,9 @@ import uuid
 from collections.abc import AsyncIterator
 
 import pytest
+from redis.exceptions import RedisError
 
-from peer.gateway import commits
+from peer.gateway import commits, dead_letters
 from peer.gateway.bounds import PIPE_BYTES
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
@@ -110,9 +111,23 @@ async def test_no_module_delivers_into_the_keys_of_the_gateway(
 def module_context(writing: Commits) -> ModuleContext:
     """Of a module that calls nobody."""
     store = ModuleStore(writing, "test")
-    return ModuleContext(1, store, Calls(None, None, None), QueueWrites(writing))  # type: ignore[arg-type]
+    calls = Calls(None, None, None)  # type: ignore[arg-type]
+    return ModuleContext(1, store, calls, QueueWrites(writing), lambda request: False)
 
 
 def a_request(name: str) -> Request:
     deadline = int(time.time()) + 60
     return Request(str(uuid.uuid4()), Address(7), name, b"", None, None, deadline)
+
+
+async def test_dead_letters_of_a_redis_that_does_not_answer(
+    valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks at them is told, and does not wait for ever."""
+    monkeypatch.setattr(dead_letters, "TIMEOUT_S", 0.3)
+    valkey.pause()
+    try:
+        with pytest.raises(RedisError):
+            await asyncio.wait_for(dead_letters.read(valkey.url), 10)
+    finally:
+        valkey.resume()
