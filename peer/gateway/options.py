@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from redis.connection import parse_url
-
 from peer import arguments
 from peer.arguments import Parser, UsageError
 from peer.identity import Identity
@@ -24,6 +22,7 @@ from peer.modules.files_options import add_upload_options, limits_of
 from proto.chain import relays as relay_texts
 from proto.chain.errors import ChainFormatError
 from proto.files.bounds import UploadLimits
+from redispipe.address import RedisAddress, RedisAddressError
 
 DEFAULT_REDIS: Final = "redis://localhost:6379"
 REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
@@ -255,8 +254,8 @@ def _redis(url: str) -> str:
     if not (parts.path if parts.scheme == "unix" else parts.hostname):
         raise UsageError(f"--redis: {'no path' if parts.scheme == 'unix' else 'no host'} in it")
     try:
-        parse_url(url)
-    except ValueError as error:
+        RedisAddress.parse(url)
+    except RedisAddressError as error:
         raise UsageError(f"--redis: {error}") from None
     return url
 

@@ -137,7 +137,7 @@ def test_no_text_repeats_a_secret(tmp_path: Path) -> None:
         (("--redis", "http://localhost"), "must begin with redis://, rediss:// or unix://"),
         (("--redis", "redis://"), "no host in it"),
         (("--redis", "redis://localhost:port"), "not an address"),
-        (("--redis", "redis://:secret@localhost?db=x"), "Invalid value for 'db'"),
+        (("--redis", "redis://:secret@localhost?db=x"), "bad port or database number"),
         (("-k", "rsa"), "must be sr25519 or ed25519"),
         (("-u", "/nowhere/at/all"), "there is no such folder"),
         (("--metrics-listen", "9100"), "must be HOST:PORT"),
