@@ -168,8 +168,8 @@ class TwinCache:
             twin = await self.source.by_id(twin_id)
         except TwinsAwayError as error:
             entry = self._entries.get(twin_id)
-            if entry is None:
-                raise
+            if entry is None or entry.twin is None:
+                raise  # that there was none some seconds ago says nothing
             logger.warning("twin %d: using what is known of it: %s", twin_id, error)
             self._store(twin_id, _Entry(entry.twin, self._clock() + RETRY_S))
             return entry.twin
