@@ -110,6 +110,18 @@ async def test_an_old_answer_is_used_while_the_source_is_away() -> None:
         await cache.get(8)
 
 
+async def test_a_twin_that_was_not_there_may_be_there_now() -> None:
+    """Its messages wait for the source; they are not refused as those of nobody."""
+    source, clock = Source(), Clock()
+    cache = TwinCache(source, clock=clock)
+    assert await cache.get(7) is None
+    source.away = True
+    assert await cache.get(7) is None, "asked a moment ago"
+    clock.now_s += twins.UNKNOWN_S
+    with pytest.raises(TwinsAwayError, match="gone"):
+        await cache.get(7)
+
+
 async def test_what_is_forgotten_is_asked_anew() -> None:
     source = Source(7)
     cache = TwinCache(source)
