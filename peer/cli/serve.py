@@ -146,7 +146,9 @@ async def _run(arguments: list[str], request: Request) -> bytes:
     finally:
         # Also when the request expired meanwhile: nobody waits for the answer any more.
         if process.returncode is None:
-            process.kill()
+            # Kills it and closes its pipes: with one that is not read to its end, `wait` would not
+            # return.
+            process._transport.close()  # type: ignore[attr-defined]
             await process.wait()
     if code:
         raise CommandError(CODE_OTHER, f"the program ended with code {code}")

@@ -60,8 +60,18 @@ def _environment(relay: RelayProcess, who: Twin, folder: Path) -> dict[str, str]
 PYTHON = sys.executable
 FAIL = f"fail={PYTHON} -c 'raise SystemExit(3)'"
 WHO = f'who={PYTHON} -c \'import os; print(os.environ["RMB_SOURCE"], os.environ["RMB_COMMAND"])\''
+FLOOD = f"flood={PYTHON} -c 'print(20_000_000 * str(1))'"
 DEAF = f"deaf={PYTHON} -c 'print(1)'"
 SLOW = f"slow={PYTHON} -c 'import time; time.sleep(600)'"
+
+
+async def test_a_program_that_says_too_much_is_ended(rmb: Rmb, serve: StartService) -> None:
+    asker, server = fresh_twins(2)
+    service = serve(server, FLOOD)
+    await service.says("serving flood")
+    done = rmb(asker, "call", str(server.id), "flood", "--timeout", "20")
+    assert done.returncode == 1
+    assert "the program said more than 16711680 bytes" in done.stderr.decode()
 
 
 async def test_a_call_gets_what_a_program_answers(rmb: Rmb, serve: StartService) -> None:
