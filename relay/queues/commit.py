@@ -278,6 +278,8 @@ class CommitLog:
         self._applied = self._number
         self.waiting_bytes -= batch.size_bytes
         batch.done = True
+        if reply is not None and self._ready:
+            self._write()  # a full one: Redis works on it while this worker delivers
         self._owner.applied(batch, reply)
         first = len(batch.items)
         for index, handler in enumerate(batch.handlers):
