@@ -121,6 +121,7 @@ class TwinCache:
         self._capacity = capacity
         self._entries: dict[int, _Entry] = {}
         self._asking: dict[int, asyncio.Task[Twin | None]] = {}
+        self._tasks: set[asyncio.Task[Twin | None]] = set()  # with those nobody may join any more
 
     def peek(self, twin_id: int) -> Twin | None:
         """A twin that is fresh in memory; None says nothing."""
@@ -142,12 +143,17 @@ class TwinCache:
         if asking is None:
             asking = asyncio.create_task(self._ask(twin_id))
             self._asking[twin_id] = asking
+            self._tasks.add(asking)
             asking.add_done_callback(lambda done: self._asked(twin_id, done))
         # One who gives up must not take the answer from the others.
         return await asyncio.shield(asking)
 
     def forget(self, twin_id: int) -> None:
-        """Ask the source the next time; the old answer is of use only while it is away."""
+        """Ask the source the next time; the old answer is of use only while it is away.
+
+        So is that of a question under way: it may have been read before what has changed.
+        """
+        self._asking.pop(twin_id, None)
         entry = self._entries.get(twin_id)
         if entry is not None:
             self._entries[twin_id] = entry._replace(until=float("-inf"))
@@ -158,9 +164,9 @@ class TwinCache:
 
     async def aclose(self) -> None:
         """Give up what is being looked up, and close the source."""
-        for asking in self._asking.values():
+        for asking in self._tasks:
             asking.cancel()
-        await asyncio.gather(*self._asking.values(), return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.source.aclose()
 
     async def _ask(self, twin_id: int) -> Twin | None:
@@ -171,11 +177,19 @@ class TwinCache:
             if entry is None or entry.twin is None:
                 raise  # that there was none some seconds ago says nothing
             logger.warning("twin %d: using what is known of it: %s", twin_id, error)
-            self._store(twin_id, _Entry(entry.twin, self._clock() + RETRY_S))
+            self._answered(twin_id, _Entry(entry.twin, self._clock() + RETRY_S))
             return entry.twin
         life_s = UNKNOWN_S if twin is None else FRESH_S
-        self._store(twin_id, _Entry(twin, self._clock() + life_s))
+        self._answered(twin_id, _Entry(twin, self._clock() + life_s))
         return twin
+
+    def _answered(self, twin_id: int, entry: _Entry) -> None:
+        if self._asking.get(twin_id) is not asyncio.current_task():  # forgotten meanwhile
+            entry = entry._replace(until=float("-inf"))
+            known = self._entries.get(twin_id)
+            if known is not None and (known.until > self._clock() or entry.twin is None):
+                return  # the question after it was quicker, or this one says less
+        self._store(twin_id, entry)
 
     def _store(self, twin_id: int, entry: _Entry) -> None:
         entries = self._entries
@@ -185,6 +199,8 @@ class TwinCache:
         entries[twin_id] = entry
 
     def _asked(self, twin_id: int, done: asyncio.Task[Twin | None]) -> None:
-        del self._asking[twin_id]
+        self._tasks.discard(done)
+        if self._asking.get(twin_id) is done:
+            del self._asking[twin_id]
         if not done.cancelled():
             done.exception()  # whoever waited has it; nobody may have

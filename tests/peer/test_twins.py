@@ -17,6 +17,7 @@ from peer.twins import Twin, TwinCache, open_source
 from tests.support.devchain import Devchain, running_devchain
 from tests.support.identities import twin, twins_csv
 from tests.support.redis_servers import free_port
+from tests.support.relay_process import eventually
 
 
 class Clock:
@@ -132,6 +133,38 @@ async def test_what_is_forgotten_is_asked_anew() -> None:
     source.away = True
     assert await cache.get(7) == source.known[7], "of use while the source is away"
     assert source.asked == [7, 7]
+
+
+async def test_an_answer_from_before_it_was_forgotten_is_not_fresh() -> None:
+    source = Source(7)
+    older, newer = source.known[7], Twin(7, bytes(range(32)), None, ())
+    source.open.clear()
+    cache = TwinCache(source)
+    before = asyncio.create_task(cache.get(7))
+    await eventually(lambda: source.asked)
+    cache.forget(7)
+    source.open.set()
+    assert await before == older, "who asked before has what there was"
+    assert cache.peek(7) is None
+    source.known[7] = newer
+    assert await cache.get(7) == newer
+    assert cache.peek(7) == newer
+    assert source.asked == [7, 7]
+
+
+@pytest.mark.parametrize("found", [True, False])
+async def test_an_answer_that_comes_after_a_newer_one_is_left(found: bool) -> None:
+    source = Source(*([7] if found else ()))
+    newer = Twin(7, bytes(range(32)), None, ())
+    source.open.clear()
+    cache = TwinCache(source)
+    before = asyncio.create_task(cache.get(7))
+    await eventually(lambda: source.asked)
+    cache.forget(7)
+    cache.put(newer)
+    source.open.set()
+    assert await before == source.known.get(7)
+    assert cache.peek(7) == newer
 
 
 async def test_the_cache_is_bounded_and_the_oldest_goes() -> None:
