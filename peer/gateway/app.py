@@ -42,7 +42,6 @@ from peer.twins import Twin, TwinCache
 from peer.unconfirmed import Unconfirmed
 from proto.rmb.address import Address
 from proto.rmb.sealing import Sealer
-from redispipe.pipe import LinkLost
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +198,6 @@ class Gateway:
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until `stop` is set."""
         self._commits.start()
-        await self._commits.pipe.wait_usable()
         self._incoming.restore(await self._signatures())
         # The gateway's own come last: an upload that had arrived calls a command of the others.
         for module in reversed(self._modules):
@@ -300,10 +298,7 @@ class Gateway:
                 async with asyncio.timeout(SWEEP_S):
                     await self._sweep_now.wait()
             self._sweep_now.clear()
-            try:
-                await self._sweep()
-            except LinkLost:
-                self._sweep_now.set()
+            await self._sweep()
 
     def _holds(self, field: str) -> bool:
         """Whether a field is worked on here, or its entry is in a reply still to come."""
@@ -311,17 +306,16 @@ class Gateway:
 
     async def _sweep(self) -> None:
         """Goes on with entries in the hash that nobody here knows, oldest first."""
-        await self._commits.pipe.wait_usable()
-        for field in await queues.held(self._commits.pipe):
+        for field in await queues.held(self._commits.ask):
             if self._holds(field):
                 continue
             while self._unconfirmed.full or self._commits.full:
                 await asyncio.sleep(ROOM_POLL_S)
             if not self._holds(field):
-                value = await queues.value(self._commits.pipe, field)
+                value = await queues.value(self._commits.ask, field)
                 if value is not None:
                     self._outgoing.adopt(field, value)
 
     async def _signatures(self) -> frozenset[bytes]:
-        found: list[bytes] = await self._commits.pipe.call("LRANGE", keys.SEEN, 0, -1)
+        found: list[bytes] = await self._commits.ask("LRANGE", keys.SEEN, 0, -1)
         return frozenset(found)

@@ -61,12 +61,8 @@ class Backlogs:
         return waiting
 
     async def get(self, uid: str) -> Waiting | None:
-        """Who waits; None: nobody does, or no longer.
-
-        Raises:
-            LinkLost: the connection to Redis ended.
-        """
-        found = await self._commits.pipe.call("GET", keys.backlog(uid))
+        """Who waits; None: nobody does, or no longer. Waits for a Redis that is away."""
+        found = await self._commits.ask("GET", keys.backlog(uid))
         return decode(found) if found is not None else None
 
 

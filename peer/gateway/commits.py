@@ -25,7 +25,7 @@ import hiredis
 from peer.gateway import keys
 from peer.gateway.bounds import PIPE_BYTES
 from redispipe.pipe import LinkLost, RedisPipe
-from redispipe.resp import command
+from redispipe.resp import Argument, command
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,7 @@ class Commits:
         self._was_full = False
         self._scheduled = False
         self._retry: asyncio.TimerHandle | None = None  # of a batch that was refused
+        self._unread = False  # the last thing that was asked was refused
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -134,6 +135,29 @@ class Commits:
         self._filling.then.append(then)
         self._schedule()
         await future
+
+    async def ask(self, *arguments: Argument) -> Any:
+        """Reads something, as often as it takes: redis may be away, or refuse it for a while.
+
+        After a refusal it is asked on a new connection, which may lead to another server.
+        """
+        while True:
+            await self.pipe.wait_usable()
+            connection = self.pipe.connections
+            try:
+                found = await self.pipe.call(*arguments)
+            except LinkLost:
+                continue
+            except hiredis.ReplyError as error:
+                if not self._unread:
+                    log.error("redis refused a read, it is tried again: %s", error)
+                self._unread = True
+                await asyncio.sleep(REFUSED_RETRY_S)
+                if self.pipe.connections == connection:  # once for all that were refused
+                    self.pipe.drop()
+                continue
+            self._unread = False
+            return found
 
     def _schedule(self) -> None:
         if not self._scheduled:

@@ -181,8 +181,7 @@ class ModuleStore:
 
     async def all(self) -> dict[str, bytes]:
         """Everything that is kept."""
-        await self._commits.pipe.wait_usable()
-        found: list[bytes] = await self._commits.pipe.call("HGETALL", self._key)
+        found: list[bytes] = await self._commits.ask("HGETALL", self._key)
         return {name.decode(): value for name, value in zip(found[::2], found[1::2], strict=True)}
 
 

@@ -47,7 +47,6 @@ from proto.rmb.errors import (
 )
 from proto.rmb.repeats import Repeats
 from proto.rmb.sealing import PublicKeys, Sealer
-from redispipe.pipe import LinkLost
 
 log = logging.getLogger(__name__)
 
@@ -354,12 +353,7 @@ class Incoming:
         failure: Failure | None,
     ) -> None:
         """Asks Redis who waits: the request was sent before this process began."""
-        while True:
-            try:
-                waiting = await self._backlogs.get(uid)
-                break
-            except LinkLost:
-                await self._commits.pipe.wait_usable()
+        waiting = await self._backlogs.get(uid)
         if waiting is None:
             self._counters["dropped:unmatched"] += 1
             log.info("nobody waits for answer %.60s of twin %s", uid, source)

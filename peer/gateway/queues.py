@@ -19,7 +19,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Any, Final
 
@@ -50,6 +50,8 @@ _SCRIPT: Final = (
 )
 
 Taken = Callable[[str, bytes], None]
+Ask = Callable[..., Awaitable[Any]]
+"""Sends one command, given as its arguments, and gives the reply."""
 
 
 class Fields:
@@ -180,13 +182,13 @@ class SystemQueue:
             self._on_up()
 
 
-async def held(pipe: RedisPipe) -> list[str]:
+async def held(ask: Ask) -> list[str]:
     """The fields of everything in hand, oldest first."""
-    found: list[bytes] = await pipe.call("HKEYS", keys.PROCESSING)
+    found: list[bytes] = await ask("HKEYS", keys.PROCESSING)
     return sorted(field.decode() for field in found)
 
 
-async def value(pipe: RedisPipe, field: str) -> bytes | None:
+async def value(ask: Ask, field: str) -> bytes | None:
     """What is in hand under a field; None: it was settled meanwhile."""
-    found: Any = await pipe.call("HGET", keys.PROCESSING, field)
+    found: Any = await ask("HGET", keys.PROCESSING, field)
     return found if found is None else bytes(found)

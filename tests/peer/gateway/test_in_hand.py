@@ -116,6 +116,24 @@ async def test_what_a_former_process_left_damaged_is_a_dead_letter(running: Runn
     await eventually(lambda: running.redis.run("LLEN", keys.DEAD) == len(damaged))
 
 
+async def test_a_sweep_that_redis_refuses_is_made_later(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    await running.start()
+    running.redis.run("HSET", keys.PROCESSING, queues.Fields().make(), b"?")
+    running.redis.run("ACL", "SETUSER", "default", "-hkeys")
+    try:
+        running.gateway._look_again()
+        await eventually(lambda: "redis refused a read" in caplog.text)
+        refused_by = running.gateway._commits.pipe.connections
+        await eventually(lambda: running.gateway._commits.pipe.connections >= refused_by + 2)
+    finally:
+        running.redis.run("ACL", "SETUSER", "default", "+@all")
+    await eventually(lambda: not running.in_hand())
+    assert running.task is not None and not running.task.done()
+    assert caplog.text.count("redis refused a read") == 1
+
+
 async def test_errors_for_others_are_bounded(running: Running) -> None:
     """Anybody can send what does not open, and no relay takes the answers."""
     running.twins.answering.set()

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from peer.gateway.backlog import Backlogs
+from peer.gateway import keys
+from peer.gateway.backlog import Backlogs, Waiting, encode
 from peer.gateway.bounds import INBOX_BYTES, PIPE_BYTES
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
@@ -133,6 +134,26 @@ async def test_unknown_senders_hold_nobody_up_while_twins_are_away(world: World)
     world.incoming.receive(message)
     await eventually(lambda: world.redis.run("LLEN", "msgbus.out.age") == 1, 15)
     assert world.counters["dropped:twins_away"] >= MAX_MESSAGES
+
+
+async def test_an_answer_is_kept_while_redis_does_not_tell_who_asked(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The request was sent by a former process; only Redis knows whose it was."""
+    world.commits.start()
+    await world.commits.pipe.wait_usable()
+    world.twins.put(known(OTHER))
+    uid, now = new_uid(os.urandom), int(time.time())
+    world.redis.run("SET", keys.backlog(uid), encode(uid, Waiting("ret", "mine", now + 60), 60))
+    sealer = Sealer(Address(OTHER.id), OTHER.signing_key, OTHER.encryption_key, os.urandom)
+    world.redis.run("ACL", "SETUSER", "default", "-get")
+    try:
+        world.incoming.receive(sealer.response(uid, (OWN.id, None), b"x", known(OWN), now, 60))
+        await eventually(lambda: "redis refused a read" in caplog.text)
+    finally:
+        world.redis.run("ACL", "SETUSER", "default", "+@all")
+    answer = json.loads(await eventually(lambda: world.redis.run("RPOP", "ret")))
+    assert answer["ref"] == "mine"
 
 
 async def test_what_has_come_is_written_at_the_end(world: World) -> None:
