@@ -130,10 +130,20 @@ class Gateway:
         self._writes = writes = QueueWrites(self._commits)
         backlogs = Backlogs(self._commits)
         self._unconfirmed = Unconfirmed(
-            self.links, self._make_ping, self._settled, self._expired, self._balance
+            self.links, self._make_ping, self._settled, self._expired, self._relays_have_room
         )
+        self._room = asyncio.Event()
         self._calls = Calls(self._sealer, twins, self._send)
-        self._handlers = Handlers(by_prefix, self._sealer, twins, writes, self._send, self.counters)
+        self._handlers = Handlers(
+            by_prefix,
+            self._sealer,
+            twins,
+            writes,
+            self._wait_for_room,
+            self._send,
+            self._send_error,
+            self.counters,
+        )
         self._outgoing = Outgoing(
             own,
             self._sealer,
@@ -252,7 +262,7 @@ class Gateway:
         self._unconfirmed.send(data, deadline, next(self._numbers))
 
     def _send_error(self, data: bytes, deadline: int) -> None:
-        """Sends the error for a request that can't be used; anybody can cause many of them."""
+        """Sends the error for a request that is not carried out; anybody can cause many."""
         if self._unconfirmed.full:
             self.counters["dropped:errors"] += 1
         else:
@@ -276,6 +286,15 @@ class Gateway:
                 queue.pause()
             else:
                 queue.resume()
+
+    async def _wait_for_room(self) -> None:
+        while self._unconfirmed.full:
+            self._room.clear()
+            await self._room.wait()
+
+    def _relays_have_room(self) -> None:
+        self._room.set()
+        self._balance()
 
     def _redis_has_room(self) -> None:
         self._incoming.resume()

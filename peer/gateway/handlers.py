@@ -24,7 +24,7 @@ from peer.modules.api import (
     Response,
     answer,
 )
-from peer.twins import TwinCache, TwinsAwayError
+from peer.twins import Twin, TwinCache, TwinsAwayError
 from proto.identity.errors import AgreementError
 from proto.rmb import stamp
 from proto.rmb.address import Address
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 LATE: Final = CommandError(ExpiredError.code, "request has expired before it was carried out")
 """For local programs; an asker elsewhere gives up by itself."""
 
+BUSY: Final = CommandError(CODE_OTHER, "too many requests are being worked on")
+
 
 class Handlers:
     """Runs the handlers of modules, each in a task, and sends what they answer.
@@ -47,7 +49,9 @@ class Handlers:
         sealer: signs and encrypts for the gateway.
         twins: who asks.
         writes: gives answers to local programs.
+        room: returns when there is room for an answer.
         send: sends a message that is kept nowhere; with its deadline.
+        send_error: the same for what is dropped when there is no room.
         counters: what happened, by name.
     """
 
@@ -57,14 +61,18 @@ class Handlers:
         sealer: Sealer,
         twins: TwinCache,
         writes: QueueWrites,
+        room: Callable[[], Awaitable[None]],
         send: Callable[[bytes, int], None],
+        send_error: Callable[[bytes, int], None],
         counters: Counter[str],
     ) -> None:
         self._modules = modules
         self._sealer = sealer
         self._twins = twins
         self._writes = writes
+        self._room = room
         self._send = send
+        self._send_error = send_error
         self._counters = counters
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -79,9 +87,10 @@ class Handlers:
         handler = self._modules.find(request.command)
         if handler is None:
             return False
-        busy = len(self._tasks) >= MAX_HANDLERS
-        asked: Awaitable[Answer] = _refuse_busy() if busy else handler(request)
-        self._spawn(self._run(request, asked))
+        if len(self._tasks) < MAX_HANDLERS:
+            self._spawn(self._run(request, handler(request)))
+        else:
+            self._refuse(request)
         return True
 
     def serve_local(
@@ -104,6 +113,28 @@ class Handlers:
             twin = None
         if twin is None:
             return  # it was there a moment ago
+        try:
+            async with asyncio.timeout(max(request.deadline - time.time(), 0)):
+                await self._room()
+        except TimeoutError:
+            log.warning("answer of %.80s could not be sent in time", request.command)
+            return
+        if self._answer(request, found, twin, self._send):
+            self._counters["handled"] += 1
+
+    def _refuse(self, request: Request) -> None:
+        twin = self._twins.peek(request.source.twin)
+        if twin is not None:  # its request was verified just now
+            self._answer(request, BUSY, twin, self._send_error)
+
+    def _answer(
+        self,
+        request: Request,
+        found: Response | CommandError,
+        twin: Twin,
+        send: Callable[[bytes, int], None],
+    ) -> bool:
+        """Seals an answer and sends it; False: it can't be sealed."""
         now, expiration_s = int(time.time()), stamp.response_expiration()
         uid, source = request.uid, request.source
         try:
@@ -117,9 +148,9 @@ class Handlers:
                 )
         except AgreementError as error:
             log.warning("answer for twin %d can't be sealed: %s", twin.id, error)
-            return
-        self._counters["handled"] += 1
-        self._send(data, now + expiration_s)
+            return False
+        send(data, now + expiration_s)
+        return True
 
     async def _run_local(
         self,
@@ -224,7 +255,3 @@ class ModuleContext:
         now = int(time.time())
         self._writes.request(request, now, max(request.deadline - now, 1))
         await self._writes.applied()
-
-
-async def _refuse_busy() -> Answer:
-    raise CommandError(CODE_OTHER, "too many requests are being worked on")

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from peer.gateway import keys, outgoing, queues
+from peer.gateway import handlers, keys, outgoing, queues
 from peer.gateway.app import Gateway
 from peer.gateway.bounds import MAX_IN_HAND, TAKE_ENTRIES
 from peer.identity import Identity
 from peer.links import Links
+from peer.modules.api import Module, Request
 from peer.twins import TwinCache
 from peer.unconfirmed import WINDOW_MESSAGES
 from proto.rmb import types_pb2 as pb
@@ -45,9 +46,15 @@ class Running:
                 ["ws://127.0.0.1:1"], lambda: "", on_message, on_change
             ),
             redis.url,
+            [Module("calc", unknown=self.double)],
         )
+        self.calls = 0
         self.stop = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+
+    async def double(self, request: Request) -> bytes:
+        self.calls += 1
+        return request.payload * 2
 
     async def start(self) -> None:
         self.task = asyncio.create_task(self.gateway.run(self.stop))
@@ -149,6 +156,29 @@ async def test_errors_for_others_are_bounded(running: Running) -> None:
     await eventually(lambda: running.gateway.counters["rejected:104"] == count, 30)
     assert running.gateway.gauges()["unconfirmed"] == WINDOW_MESSAGES
     assert running.gateway.counters["dropped:errors"] == 100
+
+
+async def test_answers_of_modules_wait_for_room(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handlers, "MAX_HANDLERS", 2)
+    running.cache.put(known(OTHER))
+    await running.start()
+    gateway, sealer = running.gateway, Sealer((OTHER.id, None), OTHER.signing_key, None, os.urandom)
+    now = int(time.time())
+    for _ in range(WINDOW_MESSAGES):
+        gateway._send(b"", now + 60)
+    for number in range(3):
+        uid, plain = str(number), known(OWN)._replace(pk=None)
+        gateway._received(sealer.request(uid, (OWN.id, None), "calc.double", b"1", plain, now, 60))
+    await eventually(lambda: gateway.counters["dropped:errors"] == 1)  # has nobody to answer it
+    await eventually(lambda: running.calls == 2)
+    await asyncio.sleep(0)
+    assert gateway.gauges()["unconfirmed"] == WINDOW_MESSAGES
+    for number in range(WINDOW_MESSAGES // 2 + 1):
+        gateway._unconfirmed.settle(number)
+    await eventually(lambda: gateway.counters["handled"] == 2)
+    assert gateway.gauges()["unconfirmed"] == WINDOW_MESSAGES // 2 - 1 + 2
 
 
 async def test_a_request_that_expires_while_its_twin_is_looked_up(
