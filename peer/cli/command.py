@@ -1,132 +1,18 @@
-"""The entry point of `rmb`: one verb, and one line for what went wrong."""
+"""The entry point of `rmb`; nothing is imported before Ctrl-C may come."""
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import importlib
-import json
-import logging
-import os
 import sys
-from collections.abc import Collection, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
 
-from peer.arguments import FAILED, USAGE_ERROR, Parser, UsageError
-from peer.cli.session import Session, add_options
-from peer.errors import PeerError, RemoteError
-from peer.gateway import logs
-
-VERBS: Final = {
-    "call": "ask a twin and show its answer",
-    "serve": "answer commands of other twins",
-    "upload": "send a file to another twin",
-    "ping": "ask the relays, or a twin, for a sign of life",
-    "keys": "show the public keys of a secret, or make a new one",
-    "twin": "show a twin: its account, its encryption key, its relays",
-}
-"""What there is, and in a few words what it does. Each is a module of this package, imported only
-when it is asked for: most of a short command is the time its imports take."""
-
-INTERRUPTED: Final = 130
-
-EPILOG: Final = """\
-examples:
-  rmb ping                                     # is the relay there?
-  rmb call 102 calc.add '[1, 2]'               # ask twin 102, show its answer
-  rmb serve echo=cat                           # answer `echo` with what was sent
-  rmb twin 102 --json
-
-`rmb VERB --help` tells more. With `make run` in a checkout there are profiles to try it with:
-  rmb call -p data/alice.toml 102 echo '"hello"'
-
-Exit codes: 0 done; 1 it did not work; 2 a bad option.
-"""
+from peer import interrupts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
-    arguments = sys.argv[1:] if argv is None else argv
-    as_json = "--json" in arguments
-    try:
-        options = build_parser(arguments).parse(arguments)
-        session = Session(options)
-        if session.debug:
-            logs.set_up(session.debug, "text")
-        else:
-            # What does not work is told once, by the verb's error.
-            logging.basicConfig(format="rmb: %(message)s", level=logging.ERROR)
-        code: int = asyncio.run(options.run(options, session))
-        sys.stdout.flush()
-    except UsageError as error:
-        _tell(error, as_json)
-        return USAGE_ERROR
-    except PeerError as error:
-        _tell(error, as_json)
-        return FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader, such as `head`, has seen enough. What is left in the buffer goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-    return code
-
-
-class _Verb(Parser):
-    """A verb's parser: options may stand between its arguments."""
-
-    _within = False
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        # argparse gives up an argument that may be missing as soon as an option stands before it.
-        # Its other way of parsing does not, and calls this one.
-        if self._within:
-            return super().parse_known_args(args, namespace)
-        self._within = True
-        try:
-            found, unknown = self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._within = False
-        self.refuse(unknown)
-        return found, []
-
-
-def build_parser(words: Collection[str]) -> Parser:
-    """The parser, with all there is of the verbs among some words; of others their names."""
-    style: dict[str, Any] = {
-        "allow_abbrev": False,
-        "formatter_class": argparse.RawDescriptionHelpFormatter,
-    }
-    parser = Parser(
-        prog="rmb",
-        description="Talk to other twins of the Reliable Message Bus.",
-        epilog=EPILOG,
-        **style,
-    )
-    add_options(parser)
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Verb)
-    for name, text in VERBS.items():
-        verb = verbs.add_parser(
-            name, help=text, description=f"{text[0].upper()}{text[1:]}.", **style
-        )
-        if name in words:
-            module = importlib.import_module(f"peer.cli.{name}")
-            module.add(verb)
-            verb.epilog = module.EPILOG
-            verb.set_defaults(run=module.run)
-            add_options(verb)
-    return parser
-
-
-def _tell(error: Exception, as_json: bool) -> None:
-    if as_json:
-        told: dict[str, Any] = {"kind": type(error).__name__, "message": str(error)}
-        if isinstance(error, RemoteError):
-            told |= {"code": error.code, "message": error.message, "twin": error.source.twin}
-        print(json.dumps({"error": told}))
-    else:
-        print(f"rmb: {error}", file=sys.stderr)
+    with interrupts.quiet():
+        from peer.cli.verbs import run
+    return run(argv)
 
 
 if __name__ == "__main__":

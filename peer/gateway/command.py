@@ -1,75 +1,18 @@
-"""The entry point of `rmb-peer`: options to actions, and one line for what went wrong."""
+"""The entry point of `rmb-peer`; nothing is imported before Ctrl-C may come."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from peer.arguments import FAILED, USAGE_ERROR, UsageError
-from peer.errors import PeerError
-from peer.gateway import logs
-from peer.gateway.options import Action, Options, parse
-
-logger = logging.getLogger("rmb-peer")
+from peer import interrupts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the gateway, or what else the options say; returns the exit code."""
-    tell: Callable[[str], None] = _print
-    try:
-        options = parse(sys.argv[1:] if argv is None else argv)
-        # The other actions have results, which what happens on the way would only blur.
-        quiet = options.action is not Action.RUN
-        logs.set_up(options.debug, options.log_format, logging.ERROR if quiet else logging.INFO)
-        if options.log_format == "json":
-            tell = logger.error
-        for warning in options.warnings:
-            logger.warning(warning)
-        return _run(_action(options))
-    except UsageError as error:
-        tell(str(error))
-        return USAGE_ERROR
-    except PeerError as error:
-        tell(str(error))
-        return FAILED
-    except KeyboardInterrupt:
-        return FAILED
-    except BrokenPipeError:
-        # The reader, such as `head`, has seen enough. What is left in the buffer goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-
-
-def _print(text: str) -> None:
-    print(f"rmb-peer: {text}", file=sys.stderr)
-
-
-def _action(options: Options) -> Coroutine[Any, Any, int]:
-    # Each brings what only it needs.
-    if options.action is Action.CHECK:
-        from peer.gateway import check
-
-        return check.run(options)
-    if options.action is Action.DEAD_LETTERS:
-        from peer.gateway import dead_letters_list
-
-        return dead_letters_list.run(options)
-    from peer.gateway import service
-
-    return service.run(options)
-
-
-def _run(action: Coroutine[Any, Any, int]) -> int:
-    """Run it in the fastest loop there is: uvloop has none for Windows."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(action)
-    return uvloop.run(action)
+    with interrupts.quiet():
+        from peer.gateway.actions import run
+    return run(argv)
 
 
 if __name__ == "__main__":

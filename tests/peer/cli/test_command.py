@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from peer.cli import output
-from peer.cli.command import VERBS, build_parser, main
+from peer.cli.command import main
+from peer.cli.verbs import VERBS, build_parser
 from proto.identity import ss58
 from tests.support.identities import twin, twins_csv
+from tests.support.relay_process import ROOT
 
 SEED = f"0x{twin(7).mini_secret.hex()}"  # TEST KEY
 
@@ -171,3 +176,20 @@ def test_what_a_twin_sends_does_not_steer_the_terminal(
         '?[2Jhi\n\n{\n  "a": [\n    1,\n    2\n  ]\n}\n'
         "2 bytes that are no text; send the output to a file to have them\n"
     )
+
+
+@pytest.mark.parametrize("module", ["peer.cli.command", "peer.gateway.command"])
+def test_an_interrupt_while_it_starts_is_no_traceback(module: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", module, "--help"],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr is not None
+        assert any("argparse" in line for line in process.stderr), "most is not imported yet"
+        process.send_signal(signal.SIGINT)
+        assert "Traceback" not in process.stderr.read()
+    assert process.returncode == -signal.SIGINT
