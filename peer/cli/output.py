@@ -76,7 +76,7 @@ def size(count: float) -> str:
 
 
 class Progress:
-    """A line on the terminal that is drawn again and again; elsewhere nothing.
+    """A line on the terminal that is drawn again and again; elsewhere only what is said.
 
     Use it as a context: the line is gone at its end.
     """
@@ -121,6 +121,11 @@ class Progress:
         bar = "█" * filled + "░" * (BAR_CHARACTERS - filled)
         speed = done / max(time.monotonic() - self._began, 1e-3)
         self._draw(f"{what} {bar} {share:4.0%}  {size(done)} of {size(total)}, {size(speed)}/s")
+
+    def say(self, text: str) -> None:
+        """Write a line that stays, on the terminal or not."""
+        clear = _CLEAR if self._shown else ""
+        print(f"{clear}rmb: {text}", file=sys.stderr, flush=True)
 
     def _draw(self, line: str) -> None:
         now = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,9 @@ from peer.modules.files import Uploads
 from peer.modules.files_sender import Progress, Step, Uploaded
 from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, STALL_S, WINDOW_CHUNKS
 from proto.identity.bounds import MAX_TWIN
+
+SILENCE_S: Final = 10.0
+"""How long the receiver may say nothing at all before that is told."""
 
 EPILOG: Final = f"""\
 examples:
@@ -57,14 +61,19 @@ def add(parser: argparse.ArgumentParser) -> None:
 async def run(options: argparse.Namespace, session: Session) -> int:
     """Send a file."""
     uploads = Uploads(None)
-    with output.Progress(session.json) as bar:
+    with (
+        output.Progress(session.json) as bar,
+        _Silence(bar, options.twin, options.give_up) as silence,
+    ):
 
         def progress(found: Progress) -> None:
             what = "reading" if found.step is Step.READING else "sending"
+            silence.progress(found.step)
             bar.part(found.done_bytes, found.size_bytes, what)
 
         bar.waiting("signing in")
         async with session.client(modules=[uploads]):
+            silence.begin()
             done = await uploads.send(
                 options.twin,
                 options.file,
@@ -77,6 +86,43 @@ async def run(options: argparse.Namespace, session: Session) -> int:
             )
     _show(done, options, session)
     return 0
+
+
+class _Silence:
+    """Says once that a receiver has not answered yet: its relay keeps what it is asked.
+
+    Use it as a context.
+    """
+
+    def __init__(self, bar: output.Progress, twin: int, give_up_s: float) -> None:
+        self._bar = bar
+        self._text = (
+            f"twin {twin} has not answered yet: it is away, or no gateway runs there; "
+            f"waiting for up to {give_up_s:.0f} s (--give-up)"
+        )
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> _Silence:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def begin(self) -> None:
+        """The receiver is asked from now on."""
+        self._end()
+        self._timer = asyncio.get_running_loop().call_later(SILENCE_S, self._bar.say, self._text)
+
+    def progress(self, step: Step) -> None:
+        """Nobody is asked while the file is read; what is sent was asked for."""
+        if step is Step.READING:
+            self.begin()
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def _show(done: Uploaded, options: argparse.Namespace, session: Session) -> None:

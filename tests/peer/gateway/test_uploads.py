@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 import pytest
@@ -246,6 +246,25 @@ async def test_rmb_upload(
     assert missing.returncode == 1 and "can't read" in missing.stderr
 
 
+async def test_rmb_upload_tells_of_a_receiver_that_is_away(
+    pair: Pair, relay: RelayProcess, twins_file: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "late.bin"
+    make_file(source, MB)
+    pair.receiver.stop()
+    command = Rmb(fresh_twins(1)[0], relay, twins_file, tmp_path)
+    told = tmp_path / "told"
+    with told.open("wb") as stderr, command.start(pair.receiver, source, stderr) as process:
+        try:
+            text = f"twin {pair.receiver.twin} has not answered yet"
+            await eventually(lambda: text in told.read_text(), 30)
+            pair.receiver.start()
+            assert await asyncio.to_thread(process.wait, TIMEOUT_S) == 0
+        finally:
+            process.kill()
+    assert len(told.read_text().splitlines()) == 1, "told once"
+
+
 class Rmb:
     """`rmb upload` of one twin."""
 
@@ -263,13 +282,15 @@ class Rmb:
         code = "import sys; from peer.cli.command import main; sys.exit(main())"
         return [sys.executable, "-c", code, "upload", str(receiver.twin), str(path), *more]
 
-    def start(self, receiver: GatewayProcess, path: Path) -> subprocess.Popen[bytes]:
+    def start(
+        self, receiver: GatewayProcess, path: Path, stderr: int | IO[bytes] = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             self._command(receiver, path),
             env=self._environment,
             cwd=self._folder,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
         )
 
     def run(
