@@ -12,6 +12,7 @@ import json
 import math
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from peer.gateway.bounds import (
@@ -123,6 +124,12 @@ def read_request(raw: bytes) -> OutgoingRequest:
     except BodyError as error:
         error.ret, error.reference = ret or "", reference
         raise
+
+
+def for_others(raw: bytes, destinations: Sequence[int]) -> bytes:
+    """An entry of `msgbus.system.local` that can be read, for other receivers."""
+    fields = _read_object(raw) | {"dst": list(destinations)}
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def read_response(raw: bytes) -> OutgoingResponse:

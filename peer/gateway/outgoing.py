@@ -17,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -46,6 +46,9 @@ from proto.rmb.sealing import Sealer
 from redispipe.resp import command
 
 log = logging.getLogger(__name__)
+
+LOOK_UPS: Final = 100
+"""Twins of one request that are asked for together, and sent to as soon as all are known."""
 
 LOOK_UP_PAUSE_S: Final = 1.0
 """Before twins are asked for again when their source is away."""
@@ -156,7 +159,7 @@ class Outgoing:
         else:
             receivers = {twin: self._twins.peek(twin) for twin in request.destinations}
             if None in receivers.values():
-                self._spawn(self._send_later(field, request, deadline))
+                self._spawn(self._send_later(field, raw, request, deadline))
             else:
                 self._send_request(field, request, deadline, receivers)
 
@@ -236,7 +239,9 @@ class Outgoing:
         request: OutgoingRequest,
         deadline: int,
         receivers: Mapping[int, Twin | None],
+        rest: bytes = b"",
     ) -> None:
+        """Sends a request, or a part of it: then `rest` is the entry for the other receivers."""
         now = int(time.time())
         uid = queues.uid_of(field)
         waiting = Waiting(request.ret, request.reference, deadline) if request.ret else None
@@ -248,10 +253,10 @@ class Outgoing:
             else:
                 self._counters["refused:unsendable"] += 1
                 self._fail(request.ret, request.reference, str(twin_id), found)
-        if not sealed:
+        if not sealed and not rest:
             self._settle(field)
             return
-        self._record_and_send(field, uid, deadline, waiting, sealed)
+        self._record_and_send(field, uid, deadline, waiting, sealed, rest)
         self._counters["requests_sent"] += len(sealed)
 
     def _seal_request(
@@ -324,14 +329,15 @@ class Outgoing:
         deadline: int,
         waiting: Waiting | None,
         sealed: Iterable[tuple[SessionKey, bytes]],
+        rest: bytes = b"",
     ) -> None:
-        """Replaces the entry by what is sent, and sends it when that is written."""
+        """Replaces the entry by its rest and what is sent, and sends it when that is written."""
         head = self._backlogs.add(uid, waiting) if waiting is not None else b""
         head = queues.SEALED + len(head).to_bytes(_HEAD_BYTES, "little") + head
-        arguments: list[str | bytes] = []
+        arguments: list[str | bytes] = [field, queues.REQUEST + rest] if rest else []
         messages = []
-        for number, (destination, data) in enumerate(sealed):
-            each = field if not number else f"{field}.{number}"
+        for destination, data in sealed:
+            each = f"{field}.{destination[0]}" if arguments else field
             self._held.add(each)
             self._sent[each] = _Sent(uid, destination, waiting)
             if waiting is not None:
@@ -368,16 +374,32 @@ class Outgoing:
 
     # Twins that have to be looked up.
 
-    async def _send_later(self, field: str, request: OutgoingRequest, deadline: int) -> None:
-        twins = await self._look_up(request.destinations, deadline)
-        if twins is None or time.time() >= deadline:
-            self._refuse_expired(field, request)
-        else:
-            self._send_request(field, request, deadline, twins)
+    async def _send_later(
+        self, field: str, raw: bytes, request: OutgoingRequest, deadline: int
+    ) -> None:
+        """Sends to those who are known at once, and to the others as they are looked up."""
+        missing = list(dict.fromkeys(request.destinations))
+        peeked = ((twin_id, self._twins.peek(twin_id)) for twin_id in missing)
+        found = dict(each for each in peeked if each[1] is not None)
+        while time.time() < deadline:
+            missing = [twin_id for twin_id in missing if twin_id not in found]
+            if not missing:
+                self._send_request(field, request, deadline, found)
+                return
+            if found:
+                rest = bodies.for_others(raw, missing)
+                self._send_request(field, request, deadline, found, rest)
+            asked, others = missing[:LOOK_UPS], missing[LOOK_UPS:]
+            found = await self._look_up(asked)
+            missing = others + asked  # who can't be looked up holds up nobody else
+        self._refuse_expired(field, request)
 
     async def _answer_later(self, field: str, response: OutgoingResponse, deadline: int) -> None:
         twin_id = response.destination.twin
-        twin = (await self._look_up((twin_id,), deadline) or {}).get(twin_id)
+        found: dict[int, Twin | None] = {}
+        while not found and time.time() < deadline:
+            found = await self._look_up((twin_id,))
+        twin = found.get(twin_id)
         if time.time() >= deadline:
             self._drop_expired(field, response)
         elif twin is None:
@@ -387,17 +409,24 @@ class Outgoing:
         else:
             self._send_response(field, response, deadline, twin)
 
-    async def _look_up(
-        self, twin_ids: tuple[int, ...], deadline: int
-    ) -> dict[int, Twin | None] | None:
-        """Looks twins up, for as long as there is time; None: they could not be."""
-        while time.time() < deadline:
+    async def _look_up(self, twin_ids: Sequence[int]) -> dict[int, Twin | None]:
+        """Looks twins up, all at once; those that can't be now are left out, after a pause."""
+        found: dict[int, Twin | None] = {}
+        away: TwinsAwayError | None = None
+
+        async def look_up(twin_id: int) -> None:
+            nonlocal away
             try:
-                return {twin_id: await self._twins.get(twin_id) for twin_id in twin_ids}
+                found[twin_id] = await self._twins.get(twin_id)
             except TwinsAwayError as error:
-                log.warning("twins can't be looked up: %s", error)
-                await asyncio.sleep(LOOK_UP_PAUSE_S)
-        return None
+                away = error
+
+        await asyncio.gather(*map(look_up, twin_ids))
+        if away is not None:
+            log.warning("twins can't be looked up: %s", away)
+        if not found:
+            await asyncio.sleep(LOOK_UP_PAUSE_S)
+        return found
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -181,6 +181,25 @@ async def test_answers_of_modules_wait_for_room(
     assert gateway.gauges()["unconfirmed"] == WINDOW_MESSAGES // 2 - 1 + 2
 
 
+async def test_receivers_that_are_known_do_not_wait_for_others(running: Running) -> None:
+    running.cache.put(known(OTHER))
+    await running.start()
+    others = list(range(3, 303))
+    body = request_body("out.age", [3, OTHER.id, *others], "ret", exp=60)
+    running.redis.run("LPUSH", keys.LOCAL, json.dumps(body))
+    await eventually(lambda: running.gateway.counters["requests_sent"] == 1)
+    await eventually(lambda: running.in_hand() == 2)
+    entries = running.redis.client().hgetall(keys.PROCESSING)
+    (left,) = (json.loads(each[1:]) for each in entries.values() if each[:1] == queues.REQUEST)
+    assert left == body | {"dst": others}, "what a killed gateway would go on with"
+    await eventually(lambda: len(running.cache._asking) == outgoing.LOOK_UPS)
+    running.twins.answering.set()
+    await eventually(lambda: running.in_hand() == 1 + len(others))
+    kinds = {each[:1] for each in running.redis.client().hgetall(keys.PROCESSING).values()}
+    assert kinds == {queues.SEALED}
+    assert running.gateway.counters["requests_sent"] == 1 + len(others)
+
+
 async def test_a_request_that_expires_while_its_twin_is_looked_up(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
