@@ -75,10 +75,14 @@ def celery_child(relay: RelayProcess, queue: str) -> psutil.Process | None:
     return None
 
 
+SIGN_IN_S = 60.0
+
+
 async def sign_in(relay: RelayProcess, twin: Twin) -> tuple[int, str]:
     """What signing in gets: status and text."""
     try:
-        client = await connect(relay.url, twin)
+        # A thousand at once take longer than one may on a machine that has other work.
+        client = await connect(relay.url, twin, open_timeout=SIGN_IN_S)
     except InvalidStatus as refused:
         return refused.response.status_code, (refused.response.body or b"").decode()
     await client.abort()
