@@ -15,6 +15,7 @@ from typing import Any, Final
 import hiredis
 from redis.exceptions import RedisError
 
+from redispipe import scripts
 from relay.queues import keys
 from relay.twins.bounds import SHARED_LIFE_S, SHARED_TIMEOUT_S
 from relay.twins.source import TwinRecord, from_text, to_text
@@ -29,7 +30,7 @@ FAILURES: Final = (RedisError, hiredis.HiredisError, OSError, RuntimeError)
 """What a command ends with when Redis is away. A `RuntimeError` is uvloop's: the transport was
 closed before the write."""
 
-FILL_SCRIPT = (Path(__file__).parent / "lua" / "fill.lua").read_text()
+FILL_SCRIPT: Final = scripts.source(Path(__file__).with_name("lua"), "fill")
 
 
 class SharedTwins:
