@@ -37,6 +37,21 @@ class LinkLost(ConnectionError):
     """The reply will not come: the connection ended first. Whether it was executed is unknown."""
 
 
+def awaited() -> tuple[asyncio.Future[Any], Callback]:
+    """A future for the reply of a request, and the callback that puts it there."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def answered(reply: Any) -> None:
+        if future.done():
+            return
+        if isinstance(reply, Exception):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
+
+    return future, answered
+
+
 class _Link(asyncio.Protocol):
     """One connection: feeds replies to the requests that wait, in order."""
 
@@ -237,16 +252,7 @@ class RedisPipe:
 
     async def request(self, payload: bytes, skip: int = 0) -> Any:
         """Sends encoded commands and awaits the reply that counts; see `submit` and `call`."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def answered(reply: Any) -> None:
-            if future.done():
-                return
-            if isinstance(reply, Exception):
-                future.set_exception(reply)
-            else:
-                future.set_result(reply)
-
+        future, answered = awaited()
         self.submit(payload, answered, skip, at_once=True)
         return await future
 

@@ -328,17 +328,18 @@ class Session:
 
     def _has_room(self) -> None:
         while self._room:
-            waiter = self._room.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+            self._let_one_in()
+
+    def _let_one_in(self) -> None:
+        waiter = self._room.popleft()
+        if not waiter.done():
+            waiter.set_result(None)
 
     def _gone(self, uid: str) -> None:
         """A request waits no longer: its message needs no more care."""
         self.unconfirmed.settle(uid)
         if self._room and not self.unconfirmed.full:
-            waiter = self._room.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+            self._let_one_in()
 
     def _go_on(self) -> None:
         self.inbox.go_on()

@@ -25,6 +25,7 @@ from proto.rmb.reasons import SESSIONS, MessageReason, SessionReason
 from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
 from redispipe.address import Connect
+from redispipe.pipe import awaited
 from relay.queues import keys
 from relay.queues.batch import SHARE_FROM, Batch, Item
 from relay.queues.commit import WAITING_BYTES, CommitLog
@@ -142,16 +143,7 @@ class Worker:
 
         It fails with `LinkLost`, or with the error Redis answered.
         """
-        future: asyncio.Future[Any] = self.loop.create_future()
-
-        def answered(reply: Any) -> None:
-            if future.done():
-                return
-            if isinstance(reply, Exception):
-                future.set_exception(reply)
-            else:
-                future.set_result(reply)
-
+        future, answered = awaited()
         self.commit.submit(payload, answered)
         return future
 
