@@ -18,6 +18,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
+from typing import NamedTuple
 
 from peer.gateway import bodies, keys
 from peer.gateway.backlog import Backlogs, Waiting
@@ -56,6 +57,17 @@ _KEY_CODES = frozenset(each.code for each in _KEY_ERRORS)
 
 class UnusableError(EnvelopeError):
     """A verified request that can't be passed on; has the code for all other reasons."""
+
+
+class _Answer(NamedTuple):
+    """An answer on its way to the program that asked."""
+
+    uid: str
+    source: Address  # twin 0: a relay
+    payload: bytes
+    schema: str | None
+    timestamp: int
+    failure: Failure | None
 
 
 class Incoming:
@@ -291,7 +303,7 @@ class Incoming:
             failure = Failure(envelope.error.code, envelope.error.message)
             if failure.code in _KEY_CODES and self._may_refresh(source.twin):
                 self._twins.forget(source.twin)  # perhaps we sealed for a key it has no more
-        self._take_answer(uid, source, payload, schema, envelope.timestamp, failure)
+        self._take_answer(_Answer(uid, source, payload, schema, envelope.timestamp, failure))
 
     def _take_request(
         self,
@@ -321,54 +333,32 @@ class Incoming:
         self._counters["relay_errors"] += 1
         failure = Failure(envelope.error.code, envelope.error.message)
         self._take_answer(
-            envelope.uid, Address(0), envelope.plain, None, envelope.timestamp, failure
+            _Answer(envelope.uid, Address(0), envelope.plain, None, envelope.timestamp, failure)
         )
 
-    def _take_answer(
-        self,
-        uid: str,
-        source: Address,
-        payload: bytes,
-        schema: str | None,
-        timestamp: int,
-        failure: Failure | None,
-    ) -> None:
+    def _take_answer(self, answer: _Answer) -> None:
+        uid, source, payload, schema, _, failure = answer
         if source.twin:
             self._counters["responses_received" if failure is None else "errors_received"] += 1
         if self._calls.answer(uid, source, payload, schema, failure):
             return
         waiting = self._backlogs.peek(uid)
         if waiting is None:
-            self._spawn(self._answer_later(uid, source, payload, schema, timestamp, failure))
+            self._spawn(self._answer_later(answer))
         else:
-            self._give(waiting, source, payload, schema, timestamp, failure)
+            self._give(waiting, answer)
 
-    async def _answer_later(
-        self,
-        uid: str,
-        source: Address,
-        payload: bytes,
-        schema: str | None,
-        timestamp: int,
-        failure: Failure | None,
-    ) -> None:
+    async def _answer_later(self, answer: _Answer) -> None:
         """Asks Redis who waits: the request was sent before this process began."""
-        waiting = await self._backlogs.get(uid)
+        waiting = await self._backlogs.get(answer.uid)
         if waiting is None:
             self._counters["dropped:unmatched"] += 1
-            log.info("nobody waits for answer %.60s of twin %s", uid, source)
+            log.info("nobody waits for answer %.60s of twin %s", answer.uid, answer.source)
         else:
-            self._give(waiting, source, payload, schema, timestamp, failure)
+            self._give(waiting, answer)
 
-    def _give(
-        self,
-        waiting: Waiting,
-        source: Address,
-        payload: bytes,
-        schema: str | None,
-        timestamp: int,
-        failure: Failure | None,
-    ) -> None:
+    def _give(self, waiting: Waiting, answer: _Answer) -> None:
+        _, source, payload, schema, timestamp, failure = answer
         body = bodies.incoming_response(
             waiting.reference, str(source), payload, schema, timestamp, failure
         )
