@@ -1,4 +1,4 @@
-"""Self-signed certificates for tests. TEST KEYS ONLY: made for one test, for localhost."""
+"""Self-signed certificates for tests. TEST KEYS ONLY: made for one test each."""
 
 from __future__ import annotations
 
@@ -12,20 +12,31 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Write a certificate for localhost and its key; returns both paths."""
+def make_certificate(
+    folder: Path,
+    *,
+    host: str = "localhost",
+    life: datetime.timedelta = datetime.timedelta(hours=1),
+) -> tuple[Path, Path]:
+    """Write a certificate and its key; returns both paths.
+
+    Args:
+        folder: where to.
+        host: it is for, beside 127.0.0.1.
+        life: from five minutes ago on, to so long from now; it may be over.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test of localhost")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test of {host}")])
     now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    names = [x509.DNSName(host), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(hours=1))
+        .not_valid_before(now + min(life, datetime.timedelta()) - datetime.timedelta(minutes=5))
+        .not_valid_after(now + life)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

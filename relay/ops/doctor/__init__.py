@@ -1,0 +1,50 @@
+"""The doctor: everything a relay stands on, looked at once, with what to do about it.
+
+Checks are functions that yield findings. None of them changes anything, each of them ends within
+seconds, and one that breaks is a finding itself: the others are not lost with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from relay.ops.doctor import certificates, machine, remote, running, stores
+from relay.ops.doctor.finding import Check, Finding, Level, fault
+
+__all__ = ["CHECKS", "Finding", "Level", "examine"]
+
+logger = logging.getLogger(__name__)
+
+CHECKS: Final[tuple[Check, ...]] = (
+    machine.open_files,
+    machine.accept_queue,
+    machine.memory,
+    machine.data_folder,
+    machine.contradictions,
+    certificates.own_certificate,
+    certificates.authorities,
+    stores.redis_server,
+    stores.database,
+    running.domains,
+    running.listener,
+    running.workers,
+    running.celery,
+    remote.federation,
+    remote.chain,
+)
+
+
+def examine(checks: Iterable[Check] = CHECKS) -> Iterator[Finding]:
+    """Run the checks, one after another; findings come as they are made."""
+    for check in checks:
+        try:
+            yield from check()
+        except Exception as error:  # the doctor is called when things are broken
+            logger.debug("check %s broke", check.__name__, exc_info=True)
+            yield fault(
+                f"doctor.{check.__name__}",
+                f"this check could not be made: {type(error).__name__}: {error}",
+                "run it with RMB_LOG__LEVEL=debug for the reason, and tell us",
+            )

@@ -1,0 +1,96 @@
+"""What is elsewhere: other relays and the chain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from redis.exceptions import RedisError
+
+from relay.federation import figures
+from relay.ops.doctor.finding import Finding, fault, ok, warning
+from relay.ops.redis_client import client
+from relay.twins import chain_state
+
+OLD_S: Final = 300.0
+"""What waits for another relay for so long waits because something is wrong."""
+
+LAG_BLOCKS: Final = 10
+PLAIN: Final = "ws"
+
+
+def federation() -> Iterator[Finding]:
+    """Messages for other relays leave."""
+    try:
+        found = figures.read(client())
+    except RedisError:
+        return  # told by the check of Redis
+    waiting = sum(
+        value for name, value in found.items() if name.startswith("federation_outbox_messages")
+    )
+    oldest = max(
+        (v for name, v in found.items() if name.startswith("federation_outbox_oldest_seconds")),
+        default=0.0,
+    )
+    if oldest > OLD_S:
+        yield warning(
+            "federation.outbox",
+            f"{waiting:,.0f} messages wait for other relays, the oldest for {oldest:,.0f} s",
+            "manage.py rmb_relays list shows which relay takes nothing",
+        )
+    else:
+        yield ok("federation.outbox", f"{waiting:,.0f} messages wait for other relays")
+    dead = found.get("federation_dead_letters", 0)
+    if dead:
+        yield warning(
+            "federation.dead-letters",
+            f"{dead:,.0f} messages for other relays failed for good in the last day",
+            "see why, and send them again, on the page Dead letters",
+        )
+    if settings.RMB.federation.scheme == "http":
+        yield warning(
+            "federation.scheme",
+            "federation.scheme is http: other relays are reached without TLS",
+            "for test networks only; leave it out elsewhere",
+        )
+
+
+def chain() -> Iterator[Finding]:
+    """Twins come from the chain, and it is followed."""
+    if settings.RMB.twins.source != "tfchain":
+        return
+    try:
+        following, imported = chain_state.read(client())
+    except RedisError:
+        return
+    complaint = following.complaint(time.time())
+    if complaint:
+        yield fault(
+            "chain.follower",
+            f"{complaint}: changes of twins are not seen",
+            f"look at the nodes ({', '.join(settings.RMB.substrate.urls)}) and whether Celery runs",
+        )
+    elif following.lag_blocks > LAG_BLOCKS:
+        yield warning(
+            "chain.lag",
+            f"{following.lag_blocks} blocks behind the chain",
+            "it catches up by itself; if not, name nearer nodes in substrate.urls",
+        )
+    else:
+        yield ok("chain.follower", f"follows {following.url} at block {following.head_height:,}")
+    if imported.needed and not imported.leased:
+        yield warning(
+            "chain.import",
+            "the twins of the chain were not imported since changes may have been missed",
+            "manage.py rmb_chain import",
+        )
+    plain = [url for url in settings.RMB.substrate.urls if urlsplit(url).scheme == PLAIN]
+    if plain:
+        yield warning(
+            "chain.scheme",
+            f"{', '.join(plain)} is asked without TLS: whoever sits between can forge twins",
+            "use wss:// beyond this machine",
+        )

@@ -1,0 +1,190 @@
+"""The relay itself: its name, its listener, its workers and the work in the background."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from django.conf import settings
+from redis.exceptions import RedisError
+
+from relay.ops import background, health
+from relay.ops.doctor.finding import Finding, fault, ok, warning
+from relay.ops.redis_client import client
+from relay.ops.workers import WorkerState, list_workers
+from relay.server.listen import ListenAddress, ListenError, parse_listen
+
+LAG_MS: Final = 100.0
+CONNECT_S: Final = 2.0
+_PRIVATE_NAMES: Final = ("localhost",)
+
+
+def domains() -> Iterator[Finding]:
+    """Twins find this relay by name."""
+    names = settings.RMB.relay.domains
+    if not names:
+        yield warning(
+            "relay.domains",
+            "relay.domains is empty: a start needs --domain or --embedded",
+            "set relay.domains in rmb.toml, or RMB_RELAY__DOMAINS",
+        )
+        return
+    lost = []
+    for name in names:
+        host = name.rpartition(":")[0] or name
+        if host in _PRIVATE_NAMES:
+            continue
+        try:
+            socket.getaddrinfo(host, None)
+        except OSError:
+            lost.append(name)
+    if lost:
+        yield warning(
+            "relay.domains",
+            f"{', '.join(lost)} does not resolve here: twins and other relays cannot find it",
+            "add the name to the DNS",
+        )
+    else:
+        yield ok("relay.domains", f"this relay is {', '.join(names)}")
+
+
+def listener() -> Iterator[Finding]:
+    """Somebody answers at its address, and it is the relay."""
+    text = settings.RMB.relay.listen
+    try:
+        address = parse_listen(text)
+    except ListenError as error:
+        yield fault("relay.listener", str(error), "mend relay.listen")
+        return
+    try:
+        running = bool(list_workers(client()))
+    except RedisError:
+        running = False
+    if running:
+        return  # a heartbeat says more, and the workers may be on other machines
+    if _answers(address):
+        yield fault(
+            "relay.listener",
+            f"{address} is in use, and not by a relay of this Redis",
+            "stop what listens there (ss -ltnp), or choose another address with relay.listen",
+        )
+        return
+    problem = _cannot_listen(address)
+    if problem:
+        yield fault("relay.listener", f"{address} cannot be listened on: {problem}", _help(problem))
+
+
+def workers() -> Iterator[Finding]:
+    """They give a heartbeat and say that they are well."""
+    try:
+        found = list_workers(client())
+    except RedisError:
+        return  # told by the check of Redis
+    live = [worker for worker in found if not worker.late()]
+    if not live:
+        yield warning(
+            "relay.workers",
+            "no relay worker gives a heartbeat: the relay does not run",
+            "manage.py runrelay, or systemctl status of its unit",
+        )
+        return
+    sessions = sum(worker.sessions for worker in live)
+    yield ok("relay.workers", f"{len(live)} workers hold {sessions:,} sessions")
+    yield from _complaints(found)
+
+
+def _complaints(found: list[WorkerState]) -> Iterator[Finding]:
+    now = time.time()
+    relay = settings.RMB.relay
+    room = max(1, relay.workers * relay.user_per_worker // relay.processes)
+    for worker in found:
+        name = f"worker {worker.host}/{worker.slot} (pid {worker.pid})"
+        if worker.late(now):
+            yield warning(
+                "relay.heartbeat",
+                f"{name} was last heard {worker.silent_s(now):.0f} s ago",
+                "it ended a moment ago, or hangs: look at its log",
+            )
+            continue
+        if worker.state in health.STATE_REASONS:
+            yield fault(
+                "relay.state",
+                f"{name}: {health.STATE_REASONS[worker.state]}",
+                "see the findings on Redis",
+            )
+        if worker.loop_lag_ms > LAG_MS:
+            yield warning(
+                "relay.lag",
+                f"{name}: its event loop is {worker.loop_lag_ms:.0f} ms late",
+                "the machine is short of processor time, or one worker holds too many sessions: "
+                "raise relay.processes",
+            )
+        if worker.sessions >= room:
+            yield warning(
+                "relay.capacity",
+                f"{name} is full: it holds {worker.sessions:,} sessions and refuses others",
+                "raise relay.user_per_worker or relay.processes",
+            )
+
+
+def celery() -> Iterator[Finding]:
+    """Somebody takes the tasks: without, nothing goes to other relays."""
+    try:
+        idle = background.queues_without_worker(client())
+        running = any(not worker.late() for worker in list_workers(client()))
+    except RedisError:
+        return
+    if not idle:
+        yield ok("celery.workers", "every queue of tasks has a Celery worker")
+    elif running:
+        yield fault(
+            "celery.workers",
+            f"no Celery worker takes tasks from {', '.join(idle)}: messages for other relays wait",
+            f"celery -A rmbsite worker -Q {','.join(idle)}, or leave celery.embedded on",
+        )
+
+
+def _answers(address: ListenAddress) -> bool:
+    try:
+        if address.path:
+            with socket.socket(socket.AF_UNIX) as unix:
+                unix.settimeout(CONNECT_S)
+                unix.connect(address.path)
+            return True
+        host = {"": "127.0.0.1", "::": "::1", "0.0.0.0": "127.0.0.1"}.get(
+            address.host, address.host
+        )
+        with socket.create_connection((host, address.port), CONNECT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _cannot_listen(address: ListenAddress) -> str:
+    """Why not; empty when it can."""
+    if address.path:
+        return ""
+    try:
+        with socket.create_server(
+            (address.host or "0.0.0.0", address.port), family=_family(address)
+        ):
+            return ""
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, "") + f" {error.strerror or error}"
+
+
+def _family(address: ListenAddress) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address.host else socket.AF_INET
+
+
+def _help(problem: str) -> str:
+    if problem.startswith("EACCES"):
+        return (
+            "ports below 1024 need a privilege (systemd: AmbientCapabilities=CAP_NET_BIND_SERVICE)"
+        )
+    if problem.startswith("EADDRNOTAVAIL"):
+        return "this machine has no such address: mend relay.listen"
+    return "stop what uses it (ss -ltnp), or choose another address with relay.listen"

@@ -1,0 +1,176 @@
+"""Redis, which holds the mail, and the database, which holds what operators decided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.db import Error as DatabaseError
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from redis.exceptions import RedisError
+
+from relay.ops.doctor.finding import Finding, fault, ok, warning
+from relay.ops.redis_client import client
+from relay.server.redis_check import SAFE_POLICY, RedisRefusedError, inspect, shown_url
+from relay.twins.models import Twin
+
+FULL: Final = 0.8
+"""Of its memory in use, Redis refuses soon."""
+
+SLOW_S: Final = 0.005
+SKEW_S: Final = 2.0
+_PINGS: Final = 20
+
+
+def redis_server() -> Iterator[Finding]:
+    """The server answers, is of the right kind, keeps what it is given and has room."""
+    url = settings.RMB.redis.url
+    try:
+        found = inspect(client(), url)
+    except RedisRefusedError as error:
+        yield fault("redis.server", str(error), "name another server: RMB_REDIS__URL or redis.url")
+        return
+    except ValueError as error:
+        yield fault("redis.server", f"{shown_url(url)}: {error}", "mend redis.url")
+        return
+    if not found.reachable:
+        yield fault(
+            "redis.server",
+            f"Redis at {shown_url(url)} does not answer: no message is taken",
+            "start it, or name another with RMB_REDIS__URL; of an embedded relay: start the relay, "
+            "or name its folder with RMB_DATA__DIR",
+        )
+        return
+    yield ok("redis.server", found.text)
+    try:
+        facts: dict[str, Any] = client().info("everything")
+        yield from _keeping(facts, found.text)
+        yield from _room(facts)
+        yield from _speed()
+    except RedisError as error:
+        yield fault("redis.server", f"Redis stopped answering: {error}", "look at its log")
+
+
+def _keeping(facts: dict[str, Any], text: str) -> Iterator[Finding]:
+    policy = facts.get("maxmemory_policy", SAFE_POLICY)
+    if policy != SAFE_POLICY:
+        yield fault(
+            "redis.policy",
+            f"maxmemory-policy is {policy}: Redis may throw queues away, the relay is not ready",
+            f"redis-cli CONFIG SET maxmemory-policy {SAFE_POLICY}, and in its configuration file",
+        )
+    if facts.get("role") != "master":
+        yield fault(
+            "redis.role",
+            "this Redis is a replica: it refuses writes",
+            "name the primary in redis.url, or promote this one (REPLICAOF NO ONE)",
+        )
+    if str(facts.get("aof_enabled")) != "1":
+        yield warning(
+            "redis.persistence",
+            f"{text}: messages that were accepted are lost when Redis ends",
+            "redis-cli CONFIG SET appendonly yes, and in its configuration file",
+        )
+    elif facts.get("aof_last_write_status", "ok") != "ok":
+        yield fault(
+            "redis.persistence",
+            "the last write of the append-only file failed: Redis refuses messages",
+            "look at its log and its disk",
+        )
+
+
+def _room(facts: dict[str, Any]) -> Iterator[Finding]:
+    used, most = int(facts.get("used_memory", 0)), int(facts.get("maxmemory", 0))
+    shown = f"Redis uses {used / 2**20:,.0f} MiB"
+    if not most:
+        yield ok("redis.memory", f"{shown}, without a limit")
+    elif used >= FULL * most:
+        yield warning(
+            "redis.memory",
+            f"{shown} of {most / 2**20:,.0f} MiB it may: beyond that every message is refused",
+            "raise maxmemory, or look for twins whose mail piles up (manage.py rmb_queue list)",
+        )
+    else:
+        yield ok("redis.memory", f"{shown} of {most / 2**20:,.0f} MiB")
+
+
+def _speed() -> Iterator[Finding]:
+    redis = client()
+    taken = []
+    for _ in range(_PINGS):
+        began = time.perf_counter()
+        redis.ping()
+        taken.append(time.perf_counter() - began)
+    median = sorted(taken)[_PINGS // 2]
+    seconds, microseconds = redis.time()
+    skew = seconds + microseconds / 1e6 - time.time()
+    if median > SLOW_S:
+        yield warning(
+            "redis.latency",
+            f"Redis answers in {median * 1000:.1f} ms: every message waits for it",
+            "put it on the machine of the relay, or next to it",
+        )
+    if abs(skew) > SKEW_S:
+        yield warning(
+            "redis.clock",
+            f"the clock of Redis' machine is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}",
+            "keep the time of both machines by NTP",
+        )
+
+
+def database() -> Iterator[Finding]:
+    """It answers, has its tables, and somebody can sign in."""
+    file = Path(connection.settings_dict["NAME"])
+    own = connection.vendor == "sqlite"
+    if own and file.is_absolute() and not file.exists():
+        # Looking into it would make it.
+        yield ok("database.server", f"SQLite {file} is made at the first start")
+        return
+    try:
+        connection.ensure_connection()
+        executor = MigrationExecutor(connection)
+        missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    except DatabaseError as error:
+        text = str(error).strip().partition("\n")[0]
+        yield fault(
+            "database.server",
+            f"the database does not answer: {text}",
+            "start it, or mend database.url",
+        )
+        return
+    yield ok("database.server", _version())
+    if missing:
+        yield fault(
+            "database.tables",
+            f"{len(missing)} migrations are missing, the first is {missing[0][0]}",
+            "manage.py migrate" + (", or start the relay, which does it" if own else ""),
+        )
+        return
+    if not get_user_model().objects.filter(is_superuser=True, is_active=True).exists():
+        yield warning(
+            "database.operators",
+            "nobody can sign in to the operator site",
+            "manage.py createsuperuser",
+        )
+    count = Twin.objects.count()
+    if not count and settings.RMB.twins.source == "registry":
+        yield warning(
+            "database.twins",
+            "the registry has no twin: nobody can connect",
+            "manage.py rmb_twin add or import",
+        )
+    else:
+        yield ok("database.twins", f"{count:,} twins known")
+
+
+def _version() -> str:
+    if connection.vendor == "sqlite":
+        return f"SQLite {connection.settings_dict['NAME']}"
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_version")
+        return f"PostgreSQL {cursor.fetchone()[0]}"

@@ -1,0 +1,302 @@
+"""`relay.ops.doctor`: set-ups that are broken in one way each, with real servers and files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import OperationalError, connection
+
+from relay.federation import outbox
+from relay.ops import background, doctor
+from relay.ops.doctor import Finding, Level, machine
+from relay.queues import keys
+from relay.twins.models import Twin
+from tests.relay.conftest import AddWorker, use_redis
+from tests.support.certificates import make_certificate
+from tests.support.redis_servers import RedisServer, free_port, start_valkey
+from tests.support.relay_process import ROOT, command_environment, run_command
+
+pytestmark = pytest.mark.django_db
+
+
+def configured(settings: Any, section: str, **values: Any) -> None:
+    changed = dataclasses.replace(getattr(settings.RMB, section), **values)
+    settings.RMB = dataclasses.replace(settings.RMB, **{section: changed})
+
+
+def examine() -> dict[str, Finding]:
+    """What is not well, by the name of its check."""
+    return {each.check: each for each in doctor.examine() if each.level is not Level.OK}
+
+
+@pytest.fixture
+def sound(
+    settings: Any, site_redis: RedisServer, add_worker: AddWorker, tmp_path: Path
+) -> RedisServer:
+    """A relay that runs, with an operator and a twin: the doctor has nothing to say."""
+    (tmp_path / "data").mkdir(mode=0o700)
+    configured(settings, "data", dir=str(tmp_path / "data"))
+    configured(
+        settings,
+        "relay",
+        domains=("localhost",),
+        workers=10,
+        user_per_worker=100,
+        backlog=128,
+        listen=f"127.0.0.1:{free_port()}",
+    )
+    site_redis.run("CONFIG", "SET", "appendonly", "yes")
+    add_worker("boot", sessions=3)
+    for queue in background.QUEUES:
+        site_redis.run("SET", background._alive(queue), "1")
+    call_command("createsuperuser", "--noinput", "--username", "one", "--email", "")
+    Twin.objects.create(id=7, account=bytes(32))
+    return site_redis
+
+
+@pytest.fixture
+def other_server(tmp_path: Path, settings: Any, sound: RedisServer) -> Iterator[Any]:
+    """Start a Valkey with options and let the site use it."""
+    servers = []
+
+    def start(*arguments: str) -> RedisServer:
+        server = start_valkey(tmp_path / f"redis{len(servers)}", *arguments)
+        servers.append(server)
+        use_redis(settings, server.url)
+        return server
+
+    yield start
+    for server in servers:
+        server.remove()
+
+
+def test_a_sound_relay(sound: RedisServer) -> None:
+    assert examine() == {}
+
+
+def test_redis_away(settings: Any, sound: RedisServer) -> None:
+    use_redis(settings, "redis://127.0.0.1:1")
+    found = examine()
+    assert found["redis.server"].level is Level.FAULT
+    assert "127.0.0.1:1 does not answer" in found["redis.server"].text
+
+
+def test_redis_that_throws_queues_away(other_server: Any) -> None:
+    other_server("--maxmemory-policy", "allkeys-lru", "--appendonly", "yes")
+    found = examine()["redis.policy"]
+    assert found.level is Level.FAULT and "allkeys-lru" in found.text
+    assert "CONFIG SET maxmemory-policy noeviction" in found.remedy
+
+
+def test_redis_that_forgets(other_server: Any) -> None:
+    other_server("--appendonly", "no", "--save", "")
+    assert "lost when Redis ends" in examine()["redis.persistence"].text
+
+
+def test_redis_that_is_a_replica(other_server: Any, sound: RedisServer) -> None:
+    other_server("--appendonly", "yes", "--replicaof", "127.0.0.1", str(sound.port))
+    assert "refuses writes" in examine()["redis.role"].text
+
+
+def test_redis_that_is_a_cluster(other_server: Any) -> None:
+    other_server("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    assert "is a cluster" in examine()["redis.server"].text
+
+
+def test_redis_that_is_nearly_full(other_server: Any) -> None:
+    server = other_server("--appendonly", "yes")
+    used = int(server.client().info("memory")["used_memory"])
+    server.run("CONFIG", "SET", "maxmemory", used + 100_000)
+    assert "of" in examine()["redis.memory"].text
+
+
+def test_database_without_tables(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "data" / "relay.sqlite3").touch(mode=0o600)
+    done = run_command(tmp_path, "rmb_doctor", settings={"redis.url": "redis://127.0.0.1:1"})
+    assert done.returncode == 1 and "migrations are missing" in done.stdout
+    assert "manage.py migrate" in done.stdout and "Traceback" not in done.stderr
+
+
+def test_before_the_first_start(tmp_path: Path) -> None:
+    run_command(tmp_path, "rmb_doctor", settings={"redis.url": "redis://127.0.0.1:1"})
+    assert not list(tmp_path.rglob("*.sqlite3")), "looking makes nothing"
+
+
+def test_database_away(sound: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OperationalError("connection refused\nIs the server running?")
+
+    monkeypatch.setattr(connection, "ensure_connection", refuse)
+    assert examine()["database.server"].text.endswith("connection refused")
+
+
+def test_nobody_can_sign_in(sound: RedisServer, django_user_model: Any) -> None:
+    django_user_model.objects.all().delete()
+    assert "createsuperuser" in examine()["database.operators"].remedy
+
+
+@pytest.mark.parametrize(
+    ("host", "life", "check", "text"),
+    [
+        ("localhost", timedelta(days=-1), "tls.expiry", "expired on"),
+        ("localhost", timedelta(days=3), "tls.expiry", "expires in"),
+        ("elsewhere.example", timedelta(days=90), "tls.names", "not for localhost"),
+    ],
+)
+def test_certificate(
+    settings: Any,
+    sound: RedisServer,
+    tmp_path: Path,
+    host: str,
+    life: timedelta,
+    check: str,
+    text: str,
+) -> None:
+    certificate, key = make_certificate(tmp_path, host=host, life=life)
+    configured(settings, "relay", tls_cert=str(certificate), tls_key=str(key))
+    found = examine()
+    assert text in found[check].text and list(found) == [check]
+
+
+def test_key_of_another_certificate(settings: Any, sound: RedisServer, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    certificate, _ = make_certificate(tmp_path, life=timedelta(days=90))
+    _, key = make_certificate(tmp_path / "other")
+    configured(settings, "relay", tls_cert=str(certificate), tls_key=str(key))
+    assert "is not the key of" in examine()["tls.key"].text
+
+
+def test_certificate_that_is_none(settings: Any, sound: RedisServer, tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text("nothing")
+    (tmp_path / "key.pem").write_text("nothing")
+    configured(
+        settings, "relay", tls_cert=str(tmp_path / "cert.pem"), tls_key=str(tmp_path / "key.pem")
+    )
+    assert examine()["tls.files"].level is Level.FAULT
+
+
+def test_authorities_that_are_none(settings: Any, sound: RedisServer, tmp_path: Path) -> None:
+    configured(settings, "federation", ca_file=str(tmp_path / "missing.pem"))
+    assert "cannot be used" in examine()["tls.authorities"].text
+
+
+def test_port_of_another_program(settings: Any, sound: RedisServer) -> None:
+    sound.run("FLUSHALL")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        configured(settings, "relay", listen=f"127.0.0.1:{other.getsockname()[1]}")
+        found = examine()
+    assert "not by a relay" in found["relay.listener"].text
+    assert "does not run" in found["relay.workers"].text
+
+
+def test_address_of_another_machine(settings: Any, sound: RedisServer) -> None:
+    sound.run("FLUSHALL")
+    configured(settings, "relay", listen="192.0.2.7:8080")
+    assert "no such address" in examine()["relay.listener"].remedy
+
+
+def test_name_nobody_finds(settings: Any, sound: RedisServer) -> None:
+    configured(settings, "relay", domains=("relay.invalid",))
+    assert "relay.invalid does not resolve" in examine()["relay.domains"].text
+
+
+def test_workers_that_are_not_well(sound: RedisServer, add_worker: AddWorker) -> None:
+    add_worker("late", slot="1", heartbeat=time.time() - 12)
+    add_worker("lagging", slot="2", loop_lag_ms=450.0)
+    add_worker("stopped", slot="3", state="storage_full")
+    add_worker("full", slot="4", sessions=1000)
+    found = examine()
+    assert "test/1" in found["relay.heartbeat"].text
+    assert "450 ms late" in found["relay.lag"].text
+    assert found["relay.state"].level is Level.FAULT
+    assert "test/4 (pid 4711) is full" in found["relay.capacity"].text
+
+
+def test_no_celery(sound: RedisServer) -> None:
+    sound.run("DEL", background._alive("federation"))
+    found = examine()["celery.workers"]
+    assert found.level is Level.FAULT and "federation" in found.text
+
+
+def test_mail_for_a_relay_that_takes_none(sound: RedisServer) -> None:
+    account = outbox.account_of(["b.example"])
+    sound.run("XADD", keys.outbox(0), f"{int((time.time() - 900) * 1000)}-0",
+              "_", b"x", "from", "7", "for", account)  # fmt: skip
+    sound.run("XADD", keys.DEAD_LETTERS, "*", "_", b"x", "why", "expired")
+    found = examine()
+    assert "the oldest for 9" in found["federation.outbox"].text
+    assert "1 messages for other relays failed" in found["federation.dead-letters"].text
+
+
+def test_chain_nobody_follows(settings: Any, sound: RedisServer) -> None:
+    configured(settings, "twins", source="tfchain")
+    configured(settings, "substrate", urls=("ws://127.0.0.1:1",))
+    found = examine()
+    assert "nobody follows the chain" in found["chain.follower"].text
+    assert "forge twins" in found["chain.scheme"].text
+
+
+def test_disk_and_memory_that_run_out(sound: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thresholds are moved, not the disk: it is the real one that is looked at."""
+    monkeypatch.setattr(machine, "LOW_MEMORY_BYTES", 2**60)
+    monkeypatch.setattr(machine, "LOW_DISK_BYTES", 2**60)
+    found = examine()
+    assert found["machine.disk"].level is Level.WARNING and "machine.memory" in found
+    monkeypatch.setattr(machine, "FULL_DISK_BYTES", 2**60)
+    assert examine()["machine.disk"].level is Level.FAULT
+
+
+def test_data_folder_that_is_a_file(settings: Any, sound: RedisServer, tmp_path: Path) -> None:
+    (tmp_path / "file").touch(mode=0o600)
+    configured(settings, "data", dir=str(tmp_path / "file"))
+    assert "cannot be written" in examine()["machine.data"].text
+
+
+def test_a_backlog_the_kernel_cuts(settings: Any, sound: RedisServer) -> None:
+    configured(settings, "relay", backlog=2**30)
+    assert "net.core.somaxconn" in examine()["machine.backlog"].remedy
+
+
+def test_a_check_that_breaks_does_not_take_the_others_away() -> None:
+    def broken() -> Iterator[Finding]:
+        raise RuntimeError("no such thing")
+        yield
+
+    found = list(doctor.examine([broken, machine.memory]))
+    assert [each.check for each in found] == ["doctor.broken", "machine.memory"]
+
+
+def test_too_few_open_files(tmp_path: Path) -> None:
+    """In a process of its own, whose limit is lowered; the report is JSON."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), "rmb_doctor", "--json"],
+        env=command_environment(tmp_path, {"redis.url": "redis://127.0.0.1:1"}),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    report = json.loads(done.stdout)
+    assert done.returncode == 1 and report["faults"] >= 1
+    texts = {each["check"]: each["text"] for each in report["findings"]}
+    assert "may open 512 files: a worker holds 448 sessions" in texts["machine.open-files"]
+
+
+def test_quiet(sound: RedisServer) -> None:
+    stdout = StringIO()
+    call_command("rmb_doctor", "--quiet", stdout=stdout)
+    assert stdout.getvalue().splitlines()[0].startswith("0 faults, 0 warnings")
