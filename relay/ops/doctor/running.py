@@ -26,6 +26,8 @@ def domains() -> Iterator[Finding]:
     """Twins find this relay by name."""
     names = settings.RMB.relay.domains
     if not names:
+        if _runs():
+            return  # it was given them at its start
         yield warning(
             "relay.domains",
             "relay.domains is empty: a start needs --domain or --embedded",
@@ -59,11 +61,7 @@ def listener() -> Iterator[Finding]:
     except ListenError as error:
         yield fault("relay.listener", str(error), "mend relay.listen")
         return
-    try:
-        running = bool(list_workers(client()))
-    except RedisError:
-        running = False
-    if running:
+    if _runs():
         return  # a heartbeat says more, and the workers may be on other machines
     if _answers(address):
         yield fault(
@@ -145,6 +143,13 @@ def celery() -> Iterator[Finding]:
             f"no Celery worker takes tasks from {', '.join(idle)}: messages for other relays wait",
             f"celery -A rmbsite worker -Q {','.join(idle)}, or leave celery.embedded on",
         )
+
+
+def _runs() -> bool:
+    try:
+        return bool(list_workers(client()))
+    except RedisError:
+        return False
 
 
 def _answers(address: ListenAddress) -> bool:

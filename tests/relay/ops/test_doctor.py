@@ -214,6 +214,13 @@ def test_name_nobody_finds(settings: Any, sound: RedisServer) -> None:
     assert "relay.invalid does not resolve" in examine()["relay.domains"].text
 
 
+def test_no_name(settings: Any, sound: RedisServer) -> None:
+    configured(settings, "relay", domains=())
+    assert examine() == {}, "a relay that runs was given one at its start"
+    sound.run("FLUSHALL")
+    assert "--domain" in examine()["relay.domains"].text
+
+
 def test_workers_that_are_not_well(sound: RedisServer, add_worker: AddWorker) -> None:
     add_worker("late", slot="1", heartbeat=time.time() - 12)
     add_worker("lagging", slot="2", loop_lag_ms=450.0)

@@ -1,0 +1,159 @@
+"""How much the relay does now: two looks at what workers publish, and the difference.
+
+Counters only grow while a worker lives, so rates are differences of the same worker (by boot id);
+one that came in between counts from the next look on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from django.conf import settings
+from redis import Redis
+
+from relay.federation import figures, live
+from relay.federation.live import PartnerState
+from relay.ops.exposition import SERIES
+from relay.ops.redis_client import text
+from relay.ops.workers import WorkerState, list_workers
+from relay.queues import keys
+from relay.twins import chain_state
+from relay.twins.chain_state import ChainState
+
+MAX_PARTNERS: Final = 1000
+"""Other relays that are looked at; the busiest of them are shown."""
+
+_BUCKET: Final = "relay_commit_seconds_bucket"
+_DROPPED: Final = "relay_messages_total"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What there is to know at one moment.
+
+    Attributes:
+        at: by a clock that is not set, in seconds.
+        federation: as `relay.federation.figures.read` returns it.
+        chain: None where twins come from the registry.
+    """
+
+    at: float
+    workers: tuple[WorkerState, ...]
+    federation: Mapping[str, float]
+    partners: tuple[PartnerState, ...]
+    chain: ChainState | None
+    redis_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What was done each second between two looks, by one worker or all.
+
+    Attributes:
+        commit_p50_s, commit_p99_s: upper bounds, of the buckets they fall into; None without one.
+        dropped: messages that ended undelivered, by reason.
+    """
+
+    messages_in: float = 0.0
+    messages_out: float = 0.0
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+    queued: float = 0.0
+    federated: float = 0.0
+    limit_hits: float = 0.0
+    commit_p50_s: float | None = None
+    commit_p99_s: float | None = None
+    dropped: Mapping[str, float] = field(default_factory=dict)
+
+
+def look(client: Redis, now: float | None = None) -> Snapshot:
+    """Ask Redis for all of it.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    domains = sorted(text(member) for member in client.smembers(keys.PARTNERS))[:MAX_PARTNERS]
+    partners = live.read_partners(client, domains, settings.RMB.federation.ranker_period_s)
+    on_chain = settings.RMB.twins.source == "tfchain"
+    return Snapshot(
+        at=time.monotonic() if now is None else now,
+        workers=tuple(list_workers(client)),
+        federation=figures.read(client),
+        partners=tuple(partners.values()),
+        chain=chain_state.read(client) if on_chain else None,
+        redis_bytes=int(client.info("memory")["used_memory"]),
+    )
+
+
+def rates(before: Snapshot, after: Snapshot) -> dict[str, Rates]:
+    """What each worker did between two looks, by its boot id."""
+    elapsed = after.at - before.at
+    known = {worker.boot_id: worker.metrics for worker in before.workers}
+    return {
+        worker.boot_id: _rates([_grown(known[worker.boot_id], worker.metrics)], elapsed)
+        for worker in after.workers
+        if worker.boot_id in known and elapsed > 0
+    }
+
+
+def total(before: Snapshot, after: Snapshot) -> Rates:
+    """What all workers did together."""
+    elapsed = after.at - before.at
+    known = {worker.boot_id: worker.metrics for worker in before.workers}
+    grown = [
+        _grown(known[worker.boot_id], worker.metrics)
+        for worker in after.workers
+        if worker.boot_id in known
+    ]
+    return _rates(grown, elapsed) if elapsed > 0 else Rates()
+
+
+def _grown(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    return {name: max(0.0, value - before.get(name, 0.0)) for name, value in after.items()}
+
+
+def _rates(grown: Iterable[Mapping[str, float]], elapsed_s: float) -> Rates:
+    counts: Counter[str] = Counter()
+    for each in grown:
+        counts.update(each)
+    buckets, dropped = _labelled(counts, _BUCKET), _labelled(counts, _DROPPED)
+    return Rates(
+        messages_in=counts["relay_message_rx"] / elapsed_s,
+        messages_out=counts["relay_message_tx"] / elapsed_s,
+        bytes_in=counts["relay_message_rx_bytes"] / elapsed_s,
+        bytes_out=counts["relay_message_tx_bytes"] / elapsed_s,
+        queued=counts["relay_messages_queued_total"] / elapsed_s,
+        federated=counts["relay_messages_federated_total"] / elapsed_s,
+        limit_hits=counts["relay_limit_hits_total"] / elapsed_s,
+        commit_p50_s=_quantile(buckets, 0.5),
+        commit_p99_s=_quantile(buckets, 0.99),
+        dropped={reason: count / elapsed_s for reason, count in dropped.items() if count},
+    )
+
+
+def _labelled(counts: Mapping[str, float], name: str) -> dict[str, float]:
+    """The series of a metric with one label, by its value."""
+    found = {}
+    for each, count in counts.items():
+        match = SERIES.fullmatch(each)
+        if match and match["name"] == name and match["labels"]:
+            found[match["labels"].partition("=")[2].strip('",')] = count
+    return found
+
+
+def _quantile(buckets: Mapping[str, float], part: float) -> float | None:
+    """The bound below which this part of the events lies.
+
+    Args:
+        buckets: cumulative counts by upper bound, `+Inf` among them.
+        part: from 0 to 1.
+    """
+    bounds = sorted((float(bound), count) for bound, count in buckets.items())
+    if not bounds or not bounds[-1][1]:
+        return None
+    wanted = part * bounds[-1][1]
+    return next(bound for bound, count in bounds if count >= wanted)

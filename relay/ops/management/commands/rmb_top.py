@@ -1,0 +1,159 @@
+"""`manage.py rmb_top`: what the relay does, live in the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import shutil
+import sys
+import termios
+import time
+import tty
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from redis.exceptions import RedisError
+
+from relay.ops import screen
+from relay.ops.load import Snapshot, look, rates, total
+from relay.ops.redis_client import client
+
+DESCRIPTION = """\
+What the relay does: messages and bytes a second, sessions, commits, what was dropped and why, each
+worker, the relays that messages wait for, and the chain. `q` or Ctrl-C ends it.
+
+Figures are published once a second: a shorter interval shows nothing more. Latencies are the upper
+bounds of histogram buckets.
+
+Where standard output is no terminal, or with --count or --json, it prints instead of drawing.
+"""
+
+_CLEAR: Final = "\x1b[H\x1b[2J"
+_ALTERNATE: Final = "\x1b[?1049h\x1b[?25l"
+_MAIN: Final = "\x1b[?25h\x1b[?1049l"
+
+
+class Command(BaseCommand):
+    """Draws until it is told to stop."""
+
+    help = "What the relay does, live in the terminal."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
+        parser.add_argument(
+            "--interval", type=_seconds, default=2.0, help="seconds between two looks (2)"
+        )
+        parser.add_argument("--count", type=_count, help="print so many looks, then end")
+        parser.add_argument("--json", action="store_true", help="one JSON object a look")
+
+    def handle(self, *args: Any, interval: float, count: int | None, **options: Any) -> None:
+        drawn = sys.stdout.isatty() and sys.stdin.isatty()
+        try:
+            if options["json"] or count or not drawn:
+                self._print(interval, count or 1, options["json"])
+            else:
+                self._draw(interval)
+        except KeyboardInterrupt:
+            return
+        except RedisError as error:
+            raise CommandError(f"redis does not answer: {error}") from None
+
+    def _print(self, interval: float, count: int, as_json: bool) -> None:
+        before = look(client())
+        for _ in range(count):
+            time.sleep(interval)
+            after = look(client())
+            if as_json:
+                self.stdout.write(json.dumps(_document(before, after)))
+            else:
+                self.stdout.write("\n".join(_lines(before, after)) + "\n")
+            self.stdout.flush()
+            before = after
+
+    def _draw(self, interval: float) -> None:
+        with _own_screen():
+            before = after = look(client())
+            note = ""
+            while True:
+                size = shutil.get_terminal_size()
+                shown = screen.fit([*_lines(before, after), note], size.columns, size.lines)
+                sys.stdout.write(_CLEAR + "\r\n".join(shown).rstrip())
+                sys.stdout.flush()
+                if _asked_to_stop(interval):
+                    return
+                try:
+                    before, after, note = after, look(client()), ""
+                except RedisError as error:
+                    # It may come back: what is shown stays, and says that it is old.
+                    note = f"redis does not answer: {error}; the figures above are old"
+
+
+def _lines(before: Snapshot, after: Snapshot) -> list[str]:
+    return screen.lines(before, after, ", ".join(settings.RMB.relay.domains), time.time())
+
+
+def _document(before: Snapshot, after: Snapshot) -> dict[str, Any]:
+    each = rates(before, after)
+    return {
+        "at": round(time.time(), 3),
+        "total": asdict(total(before, after)),
+        "sessions": sum(worker.sessions for worker in after.workers),
+        "redis_bytes": after.redis_bytes,
+        "workers": [
+            {
+                "boot_id": worker.boot_id,
+                "host": worker.host,
+                "slot": worker.slot,
+                "state": worker.state,
+                "sessions": worker.sessions,
+                "loop_lag_ms": worker.loop_lag_ms,
+                "rates": asdict(each[worker.boot_id]) if worker.boot_id in each else None,
+            }
+            for worker in after.workers
+        ],
+        "relays": [
+            {"domain": partner.domain, "waiting": partner.held.messages, "sent": partner.sent}
+            for partner in after.partners
+        ],
+    }
+
+
+@contextlib.contextmanager
+def _own_screen() -> Iterator[None]:
+    """The terminal's second screen, keys without Enter; put back however it ends."""
+    before = termios.tcgetattr(sys.stdin)
+    sys.stdout.write(_ALTERNATE)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        sys.stdout.write(_MAIN)
+        sys.stdout.flush()
+
+
+def _asked_to_stop(wait_s: float) -> bool:
+    ready, _, _ = select.select([sys.stdin], [], [], wait_s)
+    return bool(ready) and sys.stdin.read(1) in ("q", "Q", "")
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        raise ArgumentTypeError(f"{value!r} is no number of seconds") from None
+    if not 0.5 <= seconds <= 3600:
+        raise ArgumentTypeError("must be from 0.5 to 3600 seconds")
+    return seconds
+
+
+def _count(value: str) -> int:
+    if not value.isdecimal() or not 1 <= int(value) <= 1_000_000:
+        raise ArgumentTypeError("must be from 1 to 1000000")
+    return int(value)
