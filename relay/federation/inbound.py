@@ -311,10 +311,13 @@ class Inbound:
     def _count(self, answer: Answer, arrival: Arrival | None) -> None:
         """What is refused for good ends here; the rest comes again or goes elsewhere."""
         self._answers[answer.status, answer.reason] += 1
-        if not answer.final or answer.reason is None:
+        if answer.reason is None:
             return
         envelope = arrival.envelope if arrival else None
-        if isinstance(answer.reason, MessageReason):
+        if not answer.final:
+            if arrival is not None and envelope is not None:
+                self._worker.recorder.declined(envelope, answer.reason, arrival.partner.domain)
+        elif isinstance(answer.reason, MessageReason):
             self._worker.drop(None, envelope, answer.reason)
         else:
             self._worker.recorder.dropped(None, envelope, answer.reason)

@@ -424,7 +424,10 @@ class Intake:
                     )
                     stored.setdefault(batch, []).append(arrival)
                     if worker.recording:
-                        worker.recorder.accepted(arrival, arrival.envelope, len(arrival.payload))
+                        size_bytes = len(arrival.payload)
+                        worker.recorder.accepted(
+                            arrival, destination, arrival.envelope, size_bytes, batch
+                        )
             if held_back is not None and arrival.answer is not None and arrival.answer.temporary:
                 held_back.add(twin)
         for batch, members in stored.items():

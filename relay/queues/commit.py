@@ -172,6 +172,11 @@ class CommitLog:
             self._loop.call_soon(self._turn)
 
     @property
+    def applied_number(self) -> int:
+        """Of the last batch that is known to be applied."""
+        return self._applied
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is waiting or unanswered."""
         return (

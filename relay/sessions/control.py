@@ -70,6 +70,7 @@ class Control:
         default = worker.options.limit
         kicks: dict[str, str] = {}
         relays: dict[str, frozenset[str]] = {}
+        traces: dict[str, str] = {}
         for name, value in fields.items():
             kind, _, subject = name.partition(":")
             try:
@@ -83,11 +84,14 @@ class Control:
                     kicks[subject] = value
                 elif kind == "relay":
                     relays[subject] = frozenset(value.split())
+                elif kind == "trace":
+                    traces[subject] = value
                 elif kind == "drain" and subject == worker.boot_id:
                     worker.leave()
             except ValueError:
                 log.error("control state: %s = %.80r makes no sense", name, value)
         self.relays = relays
+        worker.on_traces(traces)
         worker.router.banned = banned
         worker.router.generation += 1
         worker.meters.change(default, overrides)

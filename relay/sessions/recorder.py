@@ -1,24 +1,25 @@
 """The one place where a worker tells what happens to messages and sessions.
 
 Each accept, delivery, queueing, drop, open and close passes here with the session, the parsed
-envelope and the reason, once. The recorder of this release keeps nothing; one that does (events
-for analytics, traces of one message) subclasses it and is handed to the worker, and the hot path
-is not touched again.
+envelope and the reason, once. This recorder keeps nothing; one that does (traces of messages,
+events for analytics) subclasses it and is handed to the worker (`Worker.record`), and the hot path
+is not touched again. A worker asks only one that keeps something (`Worker.recording`), and then
+about a whole batch, or all that one look at a socket found, in one call.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from proto.rmb.reasons import SessionReason
 
 if TYPE_CHECKING:
     from proto.federation.answers import Reason
     from proto.rmb.types_pb2 import Envelope
-    from relay.queues.batch import Origin
+    from relay.queues.batch import Batch, Origin
     from relay.queues.destination import Destination
     from relay.sessions.sender import Sender
-    from relay.sessions.session import Session
+    from relay.sessions.session import Removal, Session
 
 
 class Recorder:
@@ -30,22 +31,67 @@ class Recorder:
     def closed(self, session: Session, reason: SessionReason) -> None:
         """A connection is over."""
 
-    def accepted(self, sender: Origin, envelope: Envelope, size_bytes: int) -> None:
+    def accepted(
+        self,
+        sender: Origin,
+        destination: Destination,
+        envelope: Envelope,
+        size_bytes: int,
+        batch: Batch,
+    ) -> None:
         """A message of a session here, or of another relay, passed the checks and is on its way
-        into a queue or the outbox."""
+        into a queue or the outbox: it is the last one of that kind in its batch."""
+
+    def committed(self, batch: Batch, ids: list[Any] | None) -> None:
+        """Redis has a batch: tells `queued` of each message in it.
+
+        `ids` are those of its items and then other replies, in the place of an id an error where a
+        message was not stored. None: they are unknown, and so is each message to this recorder.
+        """
+        for (destination, _, sender, envelope), entry_id in zip(
+            batch.items, ids or (), strict=False
+        ):
+            if type(entry_id) is bytes:
+                self.queued(destination, sender, envelope, entry_id)
 
     def queued(
         self, destination: Destination, sender: Origin | None, envelope: Envelope, entry_id: bytes
     ) -> None:
         """A message is committed to the stream of its destination."""
 
+    def written(
+        self,
+        session: Session,
+        messages: list[tuple[bytes, Envelope]],
+        ids: list[bytes],
+        from_stream: bool,
+    ) -> None:
+        """Messages were written to a session's socket: tells `delivered` of each.
+
+        Those not read from its stream were in a batch that was told to be committed just before.
+        """
+        for (payload, envelope), entry_id in zip(messages, ids, strict=True):
+            self.delivered(session, envelope, len(payload), entry_id)
+
     def delivered(
         self, session: Session, envelope: Envelope, size_bytes: int, entry_id: bytes
     ) -> None:
         """A message was written to its session's socket."""
 
-    def federated(self, sender: Sender | None, envelope: Envelope) -> None:
-        """A message is committed to the outbox for another relay."""
+    def acknowledged(self, session: Session, entries: list[Removal]) -> None:
+        """The peer's TCP has the bytes of these messages."""
+
+    def removed(self, session: Session, entries: list[Removal]) -> None:
+        """Acknowledged messages are no longer in the stream."""
+
+    def federated(self, sender: Sender | None, envelope: Envelope, entry_id: bytes | None) -> None:
+        """A message is committed to the outbox for another relay; the id may be unknown."""
+
+    def declined(self, envelope: Envelope, reason: Reason, relay: str) -> None:
+        """A message that another relay brought is not taken now, and may come again."""
+
+    def notified(self, envelope: Envelope, reason: Reason) -> None:
+        """The sender of a request that ended undelivered is told so."""
 
     def dropped(self, sender: Sender | None, envelope: Envelope | None, reason: Reason) -> None:
         """A message ends undelivered. Without an envelope it did not parse, or was not looked at

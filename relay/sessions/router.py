@@ -170,7 +170,7 @@ class Router:
                 worker.refused((destination, payload, sender, envelope))
             else:
                 worker.metrics.federated += 1
-                worker.recorder.federated(sender, envelope)
+                worker.recorder.federated(sender, envelope, reply)
 
         if sender is not None:
             commit.close_full()

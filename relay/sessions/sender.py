@@ -131,9 +131,9 @@ class Sender:
                     destination = worker.destination(key)
                 holder = destination.session
                 if holder is not None and holder.memory_mode and not self._parked:
-                    self._batch = commit.add(destination, payload, self, envelope)
+                    self._batch = batch = commit.add(destination, payload, self, envelope)
                     if recording:
-                        worker.recorder.accepted(self, envelope, size)
+                        worker.recorder.accepted(self, destination, envelope, size, batch)
                 elif destination in self._asked:
                     self._park(destination, payload, envelope)
                 else:
@@ -167,15 +167,15 @@ class Sender:
         if step is Step.QUEUE:
             refusal = router.fullness(destination, self.key[0])
             if refusal is None:
-                self._batch = worker.commit.add(destination, payload, self, envelope)
-                worker.recorder.accepted(self, envelope, len(payload))
+                self._batch = batch = worker.commit.add(destination, payload, self, envelope)
+                worker.recorder.accepted(self, destination, envelope, len(payload), batch)
             else:
                 self.refuse(envelope, refusal)
         elif step is Step.FEDERATE:
-            batch = router.federate(destination, payload, self, envelope)
-            if batch is not None:  # a pong after a refused message waits for those before it
-                self._batch = batch
-                worker.recorder.accepted(self, envelope, len(payload))
+            outgoing = router.federate(destination, payload, self, envelope)
+            if outgoing is not None:  # a pong after a refused message waits for those before it
+                self._batch = outgoing
+                worker.recorder.accepted(self, destination, envelope, len(payload), outgoing)
         elif step is Step.REFUSE:
             assert decision.reason is not None
             self.refuse(envelope, decision.reason)
@@ -260,7 +260,10 @@ class Sender:
         self.worker.drop(self, envelope, reason)
         if envelope is None:
             return None
-        return notices.refusal(envelope, reason, self.worker.now_s(), self.key, detail)
+        notice = notices.refusal(envelope, reason, self.worker.now_s(), self.key, detail)
+        if notice is not None:
+            self.worker.recorder.notified(envelope, reason)
+        return notice
 
     def _ping(self, payload: bytes, envelope: Envelope) -> None:
         if self._parked:

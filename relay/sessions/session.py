@@ -182,7 +182,9 @@ class Session:
         if self.socket.buffered_bytes():
             self.watch_room()
 
-    def _write(self, messages: list[tuple[bytes, Envelope]], ids: list[bytes]) -> None:
+    def _write(
+        self, messages: list[tuple[bytes, Envelope]], ids: list[bytes], from_stream: bool = False
+    ) -> None:
         position = self.socket.written
         payloads = [payload for payload, _ in messages]
         total = 0
@@ -201,8 +203,7 @@ class Session:
         worker.metrics.tx += count
         worker.metrics.tx_bytes += total
         if worker.recording:
-            for (payload, envelope), entry_id in zip(messages, ids, strict=True):
-                worker.recorder.delivered(self, envelope, len(payload), entry_id)
+            worker.recorder.written(self, messages, ids, from_stream)
 
     def _room_bytes(self) -> int:
         """How many more bytes the socket may be given; 0 when it is full."""
@@ -333,7 +334,7 @@ class Session:
             self.read_up_to = entry_id
         if messages:
             self.took += len(messages)
-            self._write(messages, ids)
+            self._write(messages, ids, from_stream=True)
             self.worker.watch()  # no batch may follow that would look at what TCP acknowledged
             average = total // len(messages) + 1
             budget = self.worker.bounds.session_bytes
@@ -415,9 +416,12 @@ class Session:
         if not inflight or inflight[0][0] > acknowledged:
             return False
         removals = self.removals
+        before = len(removals)
         while inflight and inflight[0][0] <= acknowledged:
             _, entry_id, content = inflight.popleft()
             removals.append((entry_id, content))
+        if self.worker.recording:
+            self.worker.recorder.acknowledged(self, removals[before:])
         self.worker.commit.remove(self)
         return True
 
@@ -431,6 +435,8 @@ class Session:
         """Redis has removed them."""
         for entry_id, _ in removals:
             self.removing.pop(entry_id, None)
+        if self.worker.recording:
+            self.worker.recorder.removed(self, removals)
 
     def removals_lost(self, removals: list[Removal]) -> None:
         """Whether Redis removed them is unknown: they are sent again, unless it went back."""

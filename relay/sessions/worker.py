@@ -82,8 +82,8 @@ class Worker:
         self.twins = twins
         self.history = history
         self.gauges: Callable[[], dict[str, float]] = dict  # figures of what is around the worker
-        self.recorder = recorder or Recorder()
-        self.recording = type(self.recorder) is not Recorder
+        self.record(recorder or Recorder())
+        self.on_traces: Callable[[dict[str, str]], None] = lambda orders: None
         self.metrics = Counters()
         self.meters = MeterBook(options.limit)
         self.commit = CommitLog(options.boot_id, connect, opening, options.queue, self)
@@ -125,6 +125,11 @@ class Worker:
             self._look_timer.cancel()
         await self.commit.pipe.close()
         await self.hub.pipe.close()
+
+    def record(self, recorder: Recorder) -> None:
+        """Tells what happens from now on to this recorder."""
+        self.recorder = recorder
+        self.recording = type(recorder) is not Recorder
 
     def spawn(self, coroutine: Any) -> asyncio.Task[None]:
         """Runs a take-over, an ending or a look-up beside everything else."""
@@ -304,7 +309,6 @@ class Worker:
         touched: list[Session] = []
         elsewhere: dict[Destination, None] = {}
         absent = batch.absent
-        recording = self.recording
         for (destination, payload, sender, envelope), entry_id in zip(
             batch.items, ids, strict=False
         ):
@@ -322,8 +326,8 @@ class Worker:
                 self.metrics.queued += 1
                 if session is None and destination not in absent:
                     elsewhere[destination] = None
-            if recording:
-                self.recorder.queued(destination, sender, envelope, entry_id)
+        if self.recording:
+            self.recorder.committed(batch, ids)
         for session in touched:
             session.deliver()
         for destination in elsewhere:
@@ -334,6 +338,7 @@ class Worker:
 
     def _applied_unseen(self, batch: Batch) -> None:
         """A batch was found applied: its ids are unknown, so its sessions read their streams."""
+        self.recorder.committed(batch, None)
         for destination in dict.fromkeys(item[0] for item in batch.items):
             session = destination.session
             if session is not None:
@@ -455,6 +460,7 @@ class Worker:
         key = from_message(envelope.source)
         notice = notices.refusal(envelope, reason, self.now_s(), key)
         if notice is not None and key.twin:
+            self.recorder.notified(envelope, reason)
             self.router.send_notice(self.destination(key), notice)
 
     def limit_hit(self, sender: Sender, reason: MessageReason) -> None:

@@ -78,7 +78,9 @@ class OracleRecorder(Recorder):
     def opened(self, session: Any) -> None:
         self._told("opened", None, session.destination.text)
 
-    def accepted(self, sender: Any, envelope: Envelope, size_bytes: int) -> None:
+    def accepted(
+        self, sender: Any, destination: Any, envelope: Envelope, size_bytes: int, batch: Any
+    ) -> None:
         self._told("accepted", envelope, size_bytes)
 
     def queued(self, destination: Any, sender: Any, envelope: Envelope, entry_id: bytes) -> None:
@@ -88,7 +90,7 @@ class OracleRecorder(Recorder):
     def delivered(self, session: Any, envelope: Envelope, size_bytes: int, entry_id: bytes) -> None:
         self._told("delivered", envelope, session.destination.text)
 
-    def federated(self, sender: Any, envelope: Envelope) -> None:
+    def federated(self, sender: Any, envelope: Envelope, entry_id: Any) -> None:
         self._told("federated", envelope)
 
     def dropped(self, sender: Any, envelope: Envelope | None, reason: MessageReason) -> None:
