@@ -35,6 +35,8 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "channels",
+    "relay.access",
+    "relay.audit",
     "relay.twins",
     "relay.limits",
     "relay.sessions",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,20 @@ def _session_server(
         yield server
     finally:
         server.remove()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
+    """Without the triggers of the audit log: they refuse that a test's tables are emptied.
+
+    Tests of the triggers migrate a database of their own.
+    """
+    from django.db import connection
+
+    from relay.audit import triggers
+
+    with django_db_blocker.unblock():
+        triggers.remove(None, SimpleNamespace(connection=connection))
 
 
 @pytest.fixture(scope="session")

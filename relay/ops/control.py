@@ -16,6 +16,7 @@ from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 from redis import Redis
 
+from relay.access.errors import Away
 from relay.ops.redis_client import client, text
 from relay.queues import keys
 
@@ -41,7 +42,7 @@ KICK_LIFE_S: Final = 60
 _KICK_TIMES: Final = "relay:control:kicks"
 
 
-class ControlError(Exception):
+class ControlError(Away):
     """The workers could not be told: Redis does not answer. The text says so to the operator."""
 
 

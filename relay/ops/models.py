@@ -17,3 +17,35 @@ class Worker(models.Model):
 
     def __str__(self) -> str:
         return f"worker {self.boot_id}"
+
+
+class Queue(models.Model):
+    """Mail that waits for one session. It is in Redis; no row is ever stored."""
+
+    key = models.CharField(max_length=200, primary_key=True)
+
+    class Meta:
+        managed = False
+        default_permissions = ("view",)
+        permissions = (
+            ("export_queue", "Can export what is known of queued messages"),
+            ("move_queue", "Can move queued messages to another session"),
+            ("purge_queue", "Can delete queued messages"),
+        )
+
+    def __str__(self) -> str:
+        return f"queue {self.key}"
+
+
+class Task(models.Model):
+    """Background work of the Celery workers. It is in Redis; no row is ever stored."""
+
+    task_id = models.CharField(max_length=64, primary_key=True)
+
+    class Meta:
+        managed = False
+        default_permissions = ("view",)
+        permissions = (("retry_task", "Can start a failed task again"),)
+
+    def __str__(self) -> str:
+        return f"task {self.task_id}"

@@ -78,3 +78,17 @@ class Twin(models.Model):
             relays=split_relays(self.relays),
             version=self.version if self.height is None else self.height,
         )
+
+
+class Chain(models.Model):
+    """The chain as this relay sees it. It is in Redis; no row is ever stored."""
+
+    url = models.CharField(max_length=200, primary_key=True)
+
+    class Meta:
+        managed = False
+        default_permissions = ("view",)
+        permissions = (("import_chain", "Can have all twins of the chain imported"),)
+
+    def __str__(self) -> str:
+        return f"chain at {self.url}"

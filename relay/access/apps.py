@@ -1,0 +1,24 @@
+"""Django app of `relay.access`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+
+class AccessAppConfig(AppConfig):
+    name = "relay.access"
+    label = "relay_access"
+    verbose_name = "Access"
+
+    def ready(self) -> None:
+        post_migrate.connect(_keep_roles_true, sender=self, dispatch_uid="relay.access.roles")
+
+
+def _keep_roles_true(using: str, verbosity: int, plan: Any = (), **_: Any) -> None:
+    # Imported when it is needed: relay workers set Django up too, and have no use for it.
+    from relay.access import roles
+
+    roles.keep_true(using, verbosity)

@@ -1,0 +1,136 @@
+"""Who may do what: the one table that groups, services, REST and the tests go by.
+
+Each action of the platform has one permission (Django's) and the lowest role that has it; a higher
+role has everything of those below. The roles are Django groups of the same names, made by a
+migration and kept true after each `migrate` (`relay.access.roles`). Other groups are the
+operator's own business and may have any of these permissions.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+
+class Role(StrEnum):
+    """The groups, the lowest first."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    OWNER = "owner"
+
+    def includes(self, other: Role) -> bool:
+        """Whether this role may do what the other may."""
+        order = tuple(Role)
+        return order.index(self) >= order.index(other)
+
+
+class Action(NamedTuple):
+    """Something that can be done.
+
+    Attributes:
+        name: `<noun>.<verb>`, as the audit log says it.
+        permission: `<app>.<codename>`.
+        role: the lowest that may.
+    """
+
+    name: str
+    permission: str
+    role: Role
+
+
+_VIEWER, _OPERATOR, _OWNER = Role
+
+ACTIONS: Final[tuple[Action, ...]] = tuple(
+    Action(*line)
+    for line in (
+        # Twins and the chain
+        ("twin.view", "relay_twins.view_twin", _VIEWER),
+        ("twin.add", "relay_twins.add_twin", _OWNER),
+        ("twin.put", "relay_twins.change_twin", _OWNER),
+        ("twin.import", "relay_twins.change_twin", _OWNER),
+        ("twin.remove", "relay_twins.delete_twin", _OWNER),
+        ("chain.view", "relay_twins.view_chain", _VIEWER),
+        ("chain.import", "relay_twins.import_chain", _OPERATOR),
+        # Sessions and workers
+        ("session.view", "relay_sessions.view_session", _VIEWER),
+        ("session.kick", "relay_sessions.kick_session", _OPERATOR),
+        ("worker.view", "relay_ops.view_worker", _VIEWER),
+        ("worker.drain", "relay_ops.drain_worker", _OPERATOR),
+        # Queues
+        ("queue.view", "relay_ops.view_queue", _VIEWER),
+        ("queue.export", "relay_ops.export_queue", _OPERATOR),
+        ("queue.purge", "relay_ops.purge_queue", _OPERATOR),
+        ("queue.move", "relay_ops.move_queue", _OPERATOR),
+        # Background tasks
+        ("task.view", "relay_ops.view_task", _VIEWER),
+        ("task.retry", "relay_ops.retry_task", _OPERATOR),
+        # Limits and bans
+        ("limit.view", "relay_limits.view_twinlimit", _VIEWER),
+        ("limit.add", "relay_limits.add_twinlimit", _OPERATOR),
+        ("limit.set", "relay_limits.change_twinlimit", _OPERATOR),
+        ("limit.remove", "relay_limits.delete_twinlimit", _OPERATOR),
+        ("ban.set", "relay_limits.change_twinlimit", _OPERATOR),
+        ("ban.lift", "relay_limits.change_twinlimit", _OPERATOR),
+        # Other relays
+        ("relay.view", "relay_federation.view_relaynode", _VIEWER),
+        ("relay.add", "relay_federation.add_relaynode", _OPERATOR),
+        ("relay.put", "relay_federation.change_relaynode", _OPERATOR),
+        ("relay.trust", "relay_federation.change_relaynode", _OPERATOR),
+        ("relay.distrust", "relay_federation.change_relaynode", _OPERATOR),
+        ("relay.pause", "relay_federation.change_relaynode", _OPERATOR),
+        ("relay.resume", "relay_federation.change_relaynode", _OPERATOR),
+        ("relay.block", "relay_federation.change_relaynode", _OPERATOR),
+        ("relay.unblock", "relay_federation.change_relaynode", _OPERATOR),
+        ("relay.reset", "relay_federation.change_relaynode", _OPERATOR),
+        ("relay.forget", "relay_federation.delete_relaynode", _OPERATOR),
+        ("letter.view", "relay_federation.view_deadletter", _VIEWER),
+        ("letter.requeue", "relay_federation.change_deadletter", _OPERATOR),
+        ("letter.delete", "relay_federation.delete_deadletter", _OPERATOR),
+        # Audit
+        ("audit.view", "relay_audit.view_auditentry", _VIEWER),
+        ("audit.export", "relay_audit.export_auditentry", _OWNER),
+        # Accounts, groups and tokens
+        ("account.view", "auth.view_user", _OWNER),
+        ("account.add", "auth.add_user", _OWNER),
+        ("account.change", "auth.change_user", _OWNER),
+        ("account.delete", "auth.delete_user", _OWNER),
+        ("group.view", "auth.view_group", _OWNER),
+        ("group.add", "auth.add_group", _OWNER),
+        ("group.change", "auth.change_group", _OWNER),
+        ("group.delete", "auth.delete_group", _OWNER),
+        ("token.view", "relay_access.view_apitoken", _OWNER),
+        ("token.create", "relay_access.add_apitoken", _OWNER),
+        ("token.revoke", "relay_access.revoke_apitoken", _OWNER),
+    )
+)
+
+_BY_NAME: Final = {action.name: action for action in ACTIONS}
+
+
+def permission_of(action: str) -> str:
+    """The permission an action needs.
+
+    Raises:
+        KeyError: there is no such action; a mistake of the caller.
+    """
+    return _BY_NAME[action].permission
+
+
+def role_of(action: str) -> Role:
+    """The lowest role that may do an action.
+
+    Raises:
+        KeyError: there is no such action.
+    """
+    return _BY_NAME[action].role
+
+
+def permissions_of(role: Role) -> frozenset[str]:
+    """Everything a role may do."""
+    return frozenset(action.permission for action in ACTIONS if role.includes(action.role))
+
+
+def all_permissions() -> frozenset[str]:
+    """Every permission the platform knows."""
+    return frozenset(action.permission for action in ACTIONS)

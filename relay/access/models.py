@@ -1,0 +1,54 @@
+"""Tokens for programs. Written by `relay.access.tokens` only."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from relay.access.actor import MAX_ADDRESS_CHARS
+from relay.access.matrix import Role
+
+PUBLIC_ID_CHARS = 16
+MAX_LABEL_CHARS = 80
+
+
+class ApiToken(models.Model):
+    """What a program signs in with, in place of an account; the secret itself is nowhere."""
+
+    public_id = models.CharField(
+        "id",
+        max_length=PUBLIC_ID_CHARS,
+        unique=True,
+        help_text="The part of the token that may be seen: in logs, and by secret scanners.",
+    )
+    label = models.CharField(max_length=MAX_LABEL_CHARS, help_text="What it is for.")
+    account = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.CASCADE,
+        related_name="api_tokens",
+        help_text="It acts for this account, and never may more than it.",
+    )
+    role = models.CharField(
+        max_length=16,
+        blank=True,
+        default="",
+        choices=[(role.value, role.value) for role in Role],
+        help_text="It may what this role may; empty: the permissions below.",
+    )
+    permissions = models.JSONField(default=list, blank=True)
+    secret_hash = models.CharField(max_length=64, editable=False)
+    created = models.DateTimeField(auto_now_add=True)
+    created_by = models.CharField(max_length=150, default="")
+    expires = models.DateTimeField()
+    last_used = models.DateTimeField(null=True, blank=True)
+    last_address = models.CharField(max_length=MAX_ADDRESS_CHARS, blank=True, default="")
+    revoked = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-created", "-id")
+        verbose_name = "API token"
+        default_permissions = ("add", "view")
+        permissions = (("revoke_apitoken", "Can revoke an API token"),)
+
+    def __str__(self) -> str:
+        return f"rmb_{self.public_id}"

@@ -1,0 +1,109 @@
+"""API tokens: making, recognising and revoking them.
+
+    rmb_<16 hexadecimal digits>_<43 characters>
+
+The prefix lets secret scanners find a token that leaked, the id lets logs and pages name one, and
+the rest are 256 random bits of which only the SHA-256 is stored: there is nothing to guess, so
+nothing slow is needed to check one.
+
+A token acts for an account. What it may is looked up at each use: the less of what it was given
+and what the account may now. It is nobody once the account is deactivated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.utils import timezone
+
+from relay.access import matrix
+from relay.access.actor import MAX_ADDRESS_CHARS, Actor, Face
+from relay.access.models import PUBLIC_ID_CHARS, ApiToken
+
+PREFIX: Final = "rmb_"
+SECRET_BYTES: Final = 32
+USE_NOTED_S: Final = 60
+"""The last use is written at most so often."""
+
+_FORM: Final = re.compile(r"rmb_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+
+
+class Minted(NamedTuple):
+    """A new token, the only time its text is known."""
+
+    text: str
+    public_id: str
+    secret_hash: str
+
+
+def mint() -> Minted:
+    """Make the text of a token. Nothing is stored."""
+    public_id = secrets.token_hex(PUBLIC_ID_CHARS // 2)
+    text = f"{PREFIX}{public_id}_{secrets.token_urlsafe(SECRET_BYTES)}"
+    return Minted(text, public_id, hash_of(text))
+
+
+def hash_of(text: str) -> str:
+    """What is stored of a token."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def authenticate(text: str, address: str) -> Actor | None:
+    """The actor a token stands for.
+
+    Args:
+        text: as the client sent it.
+        address: of the client.
+
+    Returns:
+        None where it is no token of ours, expired, revoked, or its account is not active.
+    """
+    form = _FORM.fullmatch(text)
+    if form is None:
+        return None
+    token = ApiToken.objects.select_related("account").filter(public_id=form[1]).first()
+    if token is None or not hmac.compare_digest(token.secret_hash, hash_of(text)):
+        return None
+    now = timezone.now()
+    if token.revoked or token.expires <= now or not token.account.is_active:
+        return None
+    _note_use(token, address, now)
+    name = f"{token.account.get_username()}/{token}"
+    return Actor(name, Face.REST, address[:MAX_ADDRESS_CHARS], permissions_of(token))
+
+
+def permissions_of(token: ApiToken) -> frozenset[str]:
+    """What a token may do now."""
+    return given_to(token.role, token.permissions) & permissions_of_account(token.account)
+
+
+def given_to(role: str, permissions: Iterable[str]) -> frozenset[str]:
+    """What a token with this role or these permissions may at most."""
+    return matrix.permissions_of(matrix.Role(role)) if role else frozenset(permissions)
+
+
+def permissions_of_account(account: User | Any) -> frozenset[str]:
+    """What an account may, of all there is in the matrix."""
+    if not account.is_active:
+        return frozenset()
+    if account.is_superuser:
+        return matrix.all_permissions()
+    return frozenset(account.get_all_permissions()) & matrix.all_permissions()
+
+
+def _note_use(token: ApiToken, address: str, now: datetime) -> None:
+    """Once a minute: a busy client must not write to the database with each request."""
+    before = now - timedelta(seconds=USE_NOTED_S)
+    if token.last_used is not None and token.last_used > before:
+        return
+    ApiToken.objects.filter(Q(last_used=None) | Q(last_used__lte=before), pk=token.pk).update(
+        last_used=now, last_address=address[:MAX_ADDRESS_CHARS]
+    )

@@ -1,0 +1,138 @@
+"""The hash chain of the audit log, as arithmetic: no database, no clock.
+
+    hash(n) = HMAC-SHA256(key, canonical JSON of entry n with hash(n - 1))
+
+The key comes from the secret key of the site. Whoever has only the database can change rows, but
+not make the hashes fit. Entries at the end can be cut off without a trace in the rest: against
+that, a head (number and hash of the last entry) is kept elsewhere, and verified as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+NO_HASH: Final = "0" * 64
+"""What the first entry has before it."""
+
+MAX_VALUE_BYTES: Final = 4096
+"""Of what was before and of what is after, each."""
+
+_PURPOSE: Final = b"rmb relay audit chain 1"
+
+
+class Record(NamedTuple):
+    """What is hashed of an entry, in the order of the canonical form."""
+
+    number: int
+    at: datetime
+    actor: str
+    face: str
+    address: str
+    action: str
+    target: str
+    before: str
+    after: str
+    previous: str
+
+
+class Head(NamedTuple):
+    """The last entry of a log, to be kept elsewhere. Its text is `<number>:<hash>`."""
+
+    number: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.hash}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """The head of its text.
+
+        Raises:
+            ValueError: it is none.
+        """
+        number, _, found = text.strip().partition(":")
+        if not (number.isascii() and number.isdecimal() and len(number) <= 18):
+            raise ValueError("a head is <number>:<hash>")
+        if len(found) != len(NO_HASH) or set(found) - set("0123456789abcdef"):
+            raise ValueError("the hash of a head is 64 hexadecimal digits")
+        return cls(int(number), found)
+
+
+EMPTY: Final = Head(0, NO_HASH)
+"""The head of a log without entries."""
+
+
+class Broken(Exception):
+    """The log is not what was written; `number` is the first entry of which that is certain."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(f"entry {number}: {why}")
+        self.number = number
+
+
+def key_of(secret: str) -> bytes:
+    """The key of the chain, out of the secret key of the site."""
+    return hmac.digest(secret.encode(), _PURPOSE, "sha256")
+
+
+def hash_of(key: bytes, record: Record) -> str:
+    """The hash of one entry."""
+    at = record.at.astimezone(UTC).isoformat(timespec="microseconds")
+    fields = [str(value) for value in record._replace(at=at)]  # type: ignore[arg-type]
+    return hmac.new(key, canonical(fields).encode(), hashlib.sha256).hexdigest()
+
+
+def canonical(value: Any) -> str:
+    """A value as JSON of one form only."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def bounded(value: Any) -> str:
+    """The canonical JSON of a value, or, where that is too long, of its beginning and its size."""
+    text = canonical(value)
+    if len(text) <= MAX_VALUE_BYTES:
+        return text
+    # Quotes and backslashes double, and nothing else: the text is ASCII.
+    start = text[: MAX_VALUE_BYTES // 2 - 100]
+    return canonical({"cut": start, "size_bytes": len(text)})
+
+
+def verify(
+    keys: Sequence[bytes], entries: Iterable[tuple[Record, str]], anchors: Iterable[Head] = ()
+) -> Head:
+    """Walk a whole log.
+
+    Args:
+        keys: those entries may be hashed with, the present one first.
+        entries: with the hash each has, by rising number from the first.
+        anchors: heads the log had at some time.
+
+    Returns:
+        The head it has now.
+
+    Raises:
+        Broken: it was changed.
+    """
+    wanted = {anchor.number: anchor.hash for anchor in anchors if anchor.number}
+    head = EMPTY
+    for record, found in entries:
+        expected = head.number + 1
+        if record.number != expected:
+            raise Broken(expected, "it is missing" if record.number > expected else "it is twice")
+        if record.previous != head.hash:
+            raise Broken(expected, "it does not follow the entry before it")
+        if not any(hmac.compare_digest(hash_of(key, record), found) for key in keys):
+            raise Broken(expected, "it was changed, or was written with another secret key")
+        anchored = wanted.pop(expected, found)
+        if anchored != found:
+            raise Broken(expected, "it is not the one that was the head")
+        head = Head(expected, found)
+    if wanted:
+        raise Broken(head.number + 1, f"it is missing: there was a head {max(wanted)}")
+    return head

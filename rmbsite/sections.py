@@ -1,0 +1,247 @@
+"""The sections of the configuration: every setting with its default, meaning and bounds.
+
+:mod:`rmbsite.config` reads them; the reference in `docs/operate/settings.md` is made of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rmbsite.options import option
+
+MIB = 1024 * 1024
+SCHEMES = ("http", "https")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RelayConfig:
+    """The public listener and what one session may use."""
+
+    domains: tuple[str, ...] = option(
+        (), "Names of this relay. A twin that lists one of them belongs here. Required to start."
+    )
+    listen: str = option("[::]:8080", "Address of the relay: host:port or unix:/path.")
+    server: str = option("uvicorn", "Web server; daphne is slower.", choices=("uvicorn", "daphne"))
+    processes: int = option(1, "Number of relay worker processes.", minimum=1, maximum=256)
+    workers: int = option(
+        500, "With user_per_worker only their product counts: the capacity.", minimum=1
+    )
+    user_per_worker: int = option(1000, "See workers.", minimum=1)
+    handshake_timeout_s: float = option(
+        10.0,
+        "Time a client has to sign in, or to end a request that was answered before its body came.",
+        minimum=0.1,
+    )
+    idle_timeout_s: float = option(
+        120.0, "A session that sent nothing for so long is closed; 0 is never.", minimum=0
+    )
+    max_message_bytes: int = option(16 * MIB, "Largest message.", minimum=1024, maximum=256 * MIB)
+    partial_bytes: int = option(
+        64 * MIB, "Memory for incomplete frames of all clients of one worker.", minimum=MIB
+    )
+    session_messages: int = option(
+        256, "Messages a session may have in memory; the rest waits in its queue.", minimum=1
+    )
+    session_bytes: int = option(
+        MIB, "Bytes a session may have in memory; the rest waits in its queue.", minimum=1024
+    )
+    back_pressure_s: float = option(
+        60.0, "A session that takes nothing for so long is closed.", minimum=1
+    )
+    max_token_lifetime_s: int = option(
+        0, "Longest life of a session token (exp - iat) accepted; 0 is any.", minimum=0
+    )
+    max_sid_bytes: int = option(128, "Longest session id.", minimum=1, maximum=1024)
+    max_tags_bytes: int = option(1024, "Longest tags of an envelope.", minimum=16)
+    max_uid_bytes: int = option(256, "Longest uid of an envelope.", minimum=36)
+    trusted_proxies: tuple[str, ...] = option(
+        (), "Networks whose X-Forwarded-For is believed, such as 10.0.0.0/8."
+    )
+    handshakes_per_ip_per_s: int = option(
+        200, "New connections each second from one address; 0 is any.", minimum=0
+    )
+    tls_cert: str = option("", "Certificate file: the relay then speaks TLS itself.")
+    tls_key: str = option("", "Key file of tls_cert.")
+    drain_s: float = option(
+        5.0, "On a graceful stop sessions are closed spread over so long.", minimum=0
+    )
+    backlog: int = option(4096, "Connections waiting to be accepted.", minimum=1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AdminConfig:
+    """The operator site."""
+
+    listen: str = option("127.0.0.1:8081", "Address of the operator site; empty is none.")
+    hosts: tuple[str, ...] = option(
+        (), "Host names the operator site answers to, beside those of the loopback interface."
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RedisConfig:
+    """Where queues, the session directory and the shared caches live."""
+
+    url: str = option(
+        "redis://localhost:6379",
+        "redis://, rediss:// or unix:// address; with user, password and database if needed.",
+        secret=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DatabaseConfig:
+    """Where twins, limits and the session history live."""
+
+    url: str = option(
+        "", "postgres://… or sqlite:///path; empty is SQLite in the data folder.", secret=True
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TwinsConfig:
+    """Where twins come from and how long they are believed."""
+
+    source: str = option(
+        "registry",
+        "registry: the table of this site; tfchain: the chain.",
+        choices=("registry", "tfchain"),
+    )
+    cache_s: float = option(60.0, "A worker believes a twin for so long.", minimum=0.1)
+    unknown_s: float = option(5.0, "A twin that does not exist is believed so long.", minimum=0.1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SubstrateConfig:
+    """The chain."""
+
+    urls: tuple[str, ...] = option(("wss://tfchain.grid.tf:443",), "Nodes, tried in turn.")
+    catchup_threshold: int = option(
+        600,
+        "Blocks the follower replays after it was away; behind by more, it calls all twins stale.",
+        minimum=0,
+        maximum=100_000,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FederationConfig:
+    """Messages to and from other relays."""
+
+    scheme: str = option(
+        "https", "How other relays are reached; http is for test networks.", choices=SCHEMES
+    )
+    allow_private: bool = option(
+        False, "Send to relays on loopback and private addresses as well: for test networks."
+    )
+    ca_file: str = option("", "Certificates relays are verified by; empty is those of the system.")
+    ranker_period_s: int = option(
+        3600, "A relay's failures count so long when relays of a twin are put in order.", minimum=1
+    )
+    max_messages: int = option(
+        100_000, "Messages that may wait for one domain; a quarter of it from one twin.", minimum=4
+    )
+    max_bytes: int = option(
+        256 * MIB,
+        "Bytes that may wait for one domain; a quarter of it from one twin.",
+        minimum=4096,
+    )
+    timeout_s: float = option(
+        3.0, "Time one delivery to a relay may take.", minimum=0.1, maximum=60
+    )
+    connect_timeout_s: float = option(
+        2.0, "Time connecting to a relay may take.", minimum=0.1, maximum=60
+    )
+    batch: bool = option(
+        True, "Offer relays of this kind to send many messages at once, and do so where offered."
+    )
+    requests_per_ip_per_s: int = option(
+        20_000, "Messages each second from one address of another relay; 0 is any.", minimum=0
+    )
+    verify_processes: int = option(
+        1,
+        "Processes of a worker that check signatures of what comes in; 0 checks in the worker.",
+        minimum=0,
+        maximum=64,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CeleryConfig:
+    """Background work: federation and the chain."""
+
+    embedded: bool = option(
+        True, "runrelay keeps Celery workers as children; off where they are started beside it."
+    )
+    federation_threads: int = option(
+        8,
+        "Threads of the child that delivers to other relays; with fewer than one for each of the 8 "
+        "shards of the outbox some would wait for others to end.",
+        minimum=8,
+        maximum=64,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """Mail of a session that is away."""
+
+    max_messages: int = option(10_000, "Messages one queue may hold.", minimum=1)
+    max_bytes: int = option(64 * MIB, "Bytes one queue may hold.", minimum=1024)
+    retention_s: int = option(3600, "Mail older than this is removed.", minimum=1)
+    overflow: str = option(
+        "refuse",
+        "A full queue refuses the new message or drops the oldest one.",
+        choices=("refuse", "drop_oldest"),
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LimitsConfig:
+    """What one twin may send in a minute, over all its sessions; 0 and 0 is no limit."""
+
+    count: int = option(0, "Messages in a window of 60 s.", minimum=0)
+    size: int = option(0, "Bytes in a window of 60 s, and of one message.", minimum=0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """Who may read the figures on the public listener."""
+
+    allow: tuple[str, ...] = option(
+        ("127.0.0.1/32", "::1/128"), "Networks that may read /metrics of the relay's listener."
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SessionsConfig:
+    """The history of sessions in the database."""
+
+    keep_closed_days: int = option(30, "Closed sessions are kept so long.", minimum=1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DataConfig:
+    """Files of this installation."""
+
+    dir: str = option("./data", "Folder of the database, keys and embedded servers.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogConfig:
+    """What is logged."""
+
+    level: str = option(
+        "info", "Least severe line to log.", choices=("debug", "info", "warning", "error")
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SiteConfig:
+    """Secrets of the operator site."""
+
+    secret_key: str = option(
+        "",
+        "Signs cookies; the same on all hosts. Empty: made once and kept in the data folder.",
+        secret=True,
+    )
