@@ -72,7 +72,7 @@ TEMPLATES = [
     }
 ]
 
-DATABASES = {"default": database.settings_of(RMB.database.url, RMB.data_dir)}
+DATABASES = {"default": database.settings_of(RMB.database.url, RMB.make_data_dir())}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The core layer reads with a block time of 5 s, which is also redis-py's default time-out: without

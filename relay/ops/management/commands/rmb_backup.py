@@ -1,0 +1,69 @@
+"""`manage.py rmb_backup`: write a backup, or look whether one is whole."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from relay.ops import backup
+from relay.ops.backup import BackupError, Manifest
+
+DESCRIPTION = """\
+Write all tables of the database and the settings into one file, while the relay runs. Mail that
+waits is not in it: it is in Redis.
+
+The file holds password hashes and keys of second factors: only its owner can read it, keep it so.
+With --secrets it also holds the site's secret key, without which the audit log of a restored
+database cannot be verified elsewhere.
+
+  rmb_backup FILE            write it; a file that exists is not replaced
+  rmb_backup FILE --verify   read one from end to end, nothing is written
+"""
+
+
+class Command(BaseCommand):
+    """One file, whole or not at all."""
+
+    help = "Write a backup of database and settings, or verify one."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
+        parser.add_argument("file", type=Path, help="the backup, such as relay.zip")
+        parser.add_argument("--verify", action="store_true", help="only read an existing one")
+        parser.add_argument("--no-history", action="store_true", help="leave ended sessions out")
+        parser.add_argument("--secrets", action="store_true", help="with the site's secret key")
+        parser.add_argument("--json", action="store_true", help="one JSON object")
+
+    def handle(self, *args: Any, file: Path, **options: Any) -> None:
+        try:
+            if options["verify"]:
+                manifest = backup.verify(file)
+            else:
+                manifest = backup.make(
+                    file,
+                    history=not options["no_history"],
+                    secrets=options["secrets"],
+                    say=self.stderr.write,
+                )
+        except BackupError as error:
+            raise CommandError(str(error)) from None
+        if options["json"]:
+            self.stdout.write(json.dumps({"file": str(file), **asdict(manifest)}, indent=2))
+        else:
+            self.stdout.write(f"{file}: {summary(manifest)}")
+
+
+def summary(manifest: Manifest) -> str:
+    """One line about a backup."""
+    rows = sum(table.rows for table in manifest.tables)
+    secrets = "with" if manifest.secrets else "without"
+    return (
+        f"{rows:,} rows in {len(manifest.tables)} tables, made {manifest.made} by release "
+        f"{manifest.release}, {secrets} the secret key"
+    )

@@ -1,0 +1,64 @@
+"""`manage.py rmb_restore`: put a backup into an empty database."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from relay.federation import services as federation
+from relay.limits import services as limits
+from relay.ops import backup
+from relay.ops.backup import BackupError
+from relay.ops.control import ControlError
+from relay.ops.management.commands.rmb_backup import summary
+from relay.twins import services as twins
+
+DESCRIPTION = """\
+Put a backup into an empty database: all of it, or nothing. Then what the database holds is compared
+with what the file held, row by row; if it differs, everything is undone.
+
+The database may be of another kind than the one the backup was made of. It must be new:
+
+  RMB_DATA__DIR=new manage.py migrate
+  RMB_DATA__DIR=new manage.py rmb_restore relay.zip
+
+Running relays hear of twins, limits and decisions on other relays at once. Settings are not put
+back: `unzip -p FILE settings/rmb.toml` shows the file they were in.
+"""
+
+
+class Command(BaseCommand):
+    """Verified before, and after."""
+
+    help = "Put a backup into an empty database, and verify it."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
+        parser.add_argument("file", type=Path, help="a backup of rmb_backup")
+
+    def handle(self, *args: Any, file: Path, **options: Any) -> None:
+        try:
+            manifest = backup.restore(file, say=self.stderr.write)
+            key = backup.secret_key_of(file)
+        except BackupError as error:
+            raise CommandError(str(error)) from None
+        self.stdout.write(f"restored and verified: {summary(manifest)}")
+        if key != settings.SECRET_KEY:
+            where = "in the file (secrets/secret_key)" if key else "not in the file"
+            self.stderr.write(
+                f"this site has another secret key than the one that made the backup, which is "
+                f"{where}: until it has that one (site.secret_key) the audit log cannot be verified"
+            )
+        told = twins.announce(None)
+        try:
+            limits.publish_all()
+            federation.publish_all()
+        except ControlError:
+            told = False
+        if not told:
+            self.stderr.write("Redis does not answer: the relay takes it over when it starts")

@@ -1,0 +1,230 @@
+"""Backups: what goes in comes out, on both databases, or nothing changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import zipfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from relay.federation.models import RelayNode
+from relay.limits.models import TwinLimit
+from relay.ops import backup
+from relay.ops.backup import BackupError
+from relay.sessions.models import Session
+from relay.twins.models import Twin
+from tests.support.postgres_server import PostgresServer
+from tests.support.relay_process import run_command
+
+NOBODY = {"redis.url": "redis://127.0.0.1:1"}
+
+
+def fill(django_user_model: Any) -> None:
+    """Something in every kind of table, with what is easily lost: microseconds, bytes, groups."""
+    Twin.objects.create(id=7, account=bytes(range(32)), encryption_key=b"\x02" * 33, relays="a_b")
+    Twin.objects.create(id=2**32 - 1, account=b"\xff" * 32)
+    TwinLimit.objects.create(twin=7, banned=True, ban_reason="späm", note="line\nline")
+    RelayNode.objects.create(domain="b.example", paused=True)
+    Session.objects.create(
+        twin=7, sid="\u2028x", sid_present=True, epoch=2**60, worker="w",
+        opened_at=datetime(2026, 1, 2, 3, 4, 5, 123456, UTC),
+    )  # fmt: skip
+    user = django_user_model.objects.create_superuser("one", "one@example.com", "password-of-test")
+    user.groups.create(name="night shift")
+
+
+@pytest.fixture
+def made(tmp_path: Path, db: None, django_user_model: Any) -> Path:
+    """A backup of a filled database."""
+    fill(django_user_model)
+    backup.make(tmp_path / "relay.zip", secrets=True)
+    return tmp_path / "relay.zip"
+
+
+def everything() -> dict[str, Any]:
+    return {label: backup._digest(label) for label in backup._labels()}
+
+
+def clear(django_user_model: Any) -> None:
+    for model in (Twin, TwinLimit, RelayNode, Session, django_user_model):
+        model.objects.all().delete()
+
+
+def test_private_and_whole(made: Path) -> None:
+    assert made.stat().st_mode & 0o777 == 0o600
+    assert list(made.parent.glob(".relay*")) == []
+    manifest = backup.verify(made)
+    rows = {table.label: table.rows for table in manifest.tables}
+    assert rows["relay_twins.twin"] == 2 and rows["auth.user"] == 1
+    assert "contenttypes.contenttype" not in rows and "relay_ops.worker" not in rows
+    assert backup.secret_key_of(made)
+
+
+def test_restored_as_it_was(made: Path, django_user_model: Any) -> None:
+    before = everything()
+    clear(django_user_model)
+    backup.restore(made)
+    assert everything() == before
+    user = django_user_model.objects.get(username="one")
+    assert user.check_password("password-of-test")
+    assert [group.name for group in user.groups.all()] == ["night shift"]
+    assert Session.objects.get().opened_at.microsecond == 123456
+    assert Session.objects.create(twin=7, epoch=1, worker="w", opened_at=datetime.now(UTC)).pk
+
+
+def test_not_into_a_database_that_has_something(made: Path, django_user_model: Any) -> None:
+    clear(django_user_model)
+    Twin.objects.create(id=1, account=bytes(32))
+    with pytest.raises(BackupError, match=r"not empty \(table relay_twins.twin\)"):
+        backup.restore(made)
+    assert Twin.objects.count() == 1 and not TwinLimit.objects.exists()
+
+
+def test_without_history_or_secrets(tmp_path: Path, db: None, django_user_model: Any) -> None:
+    fill(django_user_model)
+    manifest = backup.make(tmp_path / "b.zip", history=False)
+    assert "relay_sessions.session" not in {table.label for table in manifest.tables}
+    assert backup.secret_key_of(tmp_path / "b.zip") is None
+    names = zipfile.ZipFile(tmp_path / "b.zip").namelist()
+    values = json.loads(zipfile.ZipFile(tmp_path / "b.zip").read("settings/values.json"))
+    assert "secrets/secret_key" not in names
+    assert "relay.listen" in values and "redis.url" not in values, "secrets are no values"
+
+
+def test_never_over_another_file(made: Path) -> None:
+    before = made.read_bytes()
+    with pytest.raises(BackupError, match="exists already"):
+        backup.make(made)
+    assert made.read_bytes() == before
+
+
+def test_nowhere_to_write(tmp_path: Path, db: None) -> None:
+    with pytest.raises(BackupError, match="cannot write"):
+        backup.make(tmp_path / "missing" / "b.zip")
+
+
+def rewrite(path: Path, name: str, change: Any) -> None:
+    """Change one member of a backup."""
+    with zipfile.ZipFile(path) as archive:
+        members = {each: archive.read(each) for each in archive.namelist()}
+    members[name] = change(members[name])
+    with zipfile.ZipFile(path, "w") as archive:
+        for each, content in members.items():
+            if content is not None:
+                archive.writestr(each, content)
+
+
+TWINS = "database/relay_twins.twin.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error"),
+    [
+        (TWINS, lambda data: data.replace(b"a_b", b"a_c"), "relay_twins.twin is damaged"),
+        (TWINS, lambda data: data.split(b"\n", 1)[1], "relay_twins.twin is damaged"),
+        (TWINS, lambda data: data + data, "relay_twins.twin is damaged"),
+        (TWINS, lambda data: data[:-1], "a row is cut"),
+        (TWINS, lambda data: b"\xff\n", "relay_twins.twin is damaged"),
+        (TWINS, lambda data: None, "relay_twins.twin is missing"),
+        ("manifest.json", lambda data: None, "no backup of a relay"),
+        ("manifest.json", lambda data: b"[]", "is damaged"),
+        ("manifest.json", lambda data: b"{", "is damaged"),
+        ("manifest.json", lambda data: b"{}", "there is no 'format'"),
+        ("manifest.json", lambda data: data.replace(b'"format": 1', b'"format": 9'), "format 9"),
+    ],
+)
+def test_damaged(made: Path, django_user_model: Any, name: str, change: Any, error: str) -> None:
+    clear(django_user_model)
+    rewrite(made, name, change)
+    with pytest.raises(BackupError, match=error):
+        backup.restore(made)
+    assert not Twin.objects.exists() and not RelayNode.objects.exists()
+
+
+def test_rows_the_database_does_not_take(made: Path, django_user_model: Any) -> None:
+    """Whoever forges a file with a right digest is stopped by the database, and nothing stays."""
+    clear(django_user_model)
+    with zipfile.ZipFile(made) as archive:
+        lines = archive.read(TWINS).decode().replace('"a_b"', f'"{"a" * 9}"').splitlines()
+    lines[0] = lines[0].replace('"relay_twins.twin"', '"relay_limits.twinlimit"')
+    digest = backup._Digest()
+    for line in lines:
+        digest.add(line)
+    table = digest.table("relay_twins.twin")
+
+    def announce(data: bytes) -> bytes:
+        document = json.loads(data)
+        document["tables"]["relay_twins.twin"] = [table.rows, table.digest]
+        return json.dumps(document).encode()
+
+    rewrite(made, TWINS, lambda data: "".join(f"{line}\n" for line in lines).encode())
+    rewrite(made, "manifest.json", announce)
+    with pytest.raises(BackupError):
+        backup.restore(made)
+    assert not Twin.objects.exists() and not TwinLimit.objects.exists()
+
+
+def test_of_a_newer_release(made: Path, django_user_model: Any) -> None:
+    clear(django_user_model)
+
+    def newer(data: bytes) -> bytes:
+        document = json.loads(data)
+        document["migrations"].append(["relay_twins", "0999_later"])
+        return json.dumps(document).encode()
+
+    rewrite(made, "manifest.json", newer)
+    with pytest.raises(BackupError, match=r"lacks its migration relay_twins\.0999_later"):
+        backup.restore(made)
+
+
+def test_something_that_is_no_file_of_ours(tmp_path: Path, db: None) -> None:
+    (tmp_path / "text").write_text("hello")
+    for path in (tmp_path / "text", tmp_path / "missing", tmp_path):
+        with pytest.raises(CommandError, match="cannot be read as a backup"):
+            call_command("rmb_backup", str(path), "--verify")
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+def test_from_sqlite_to_postgresql_and_back(tmp_path: Path, postgres: PostgresServer) -> None:
+    """By the commands, in processes of their own; and the relay's numbers go on where they were."""
+    source = {**NOBODY, "site.secret_key": "k" * 50}
+    target = {**source, "database.url": postgres.make_database("restored")}
+    twin = ("rmb_twin", "add", "7", f"0x{'01' * 32}", "--relays", "a.example")
+    for arguments in (("migrate", "-v", "0"), twin, ("rmb_backup", "first.zip", "--secrets")):
+        done = run_command(tmp_path, *arguments, settings=source)
+        assert done.returncode == 0, done.stderr
+    with sqlite3.connect(tmp_path / "data" / "relay.sqlite3") as database:
+        assert database.execute("SELECT count(*) FROM relay_twins_twin").fetchone() == (1,)
+    for arguments in (
+        ("migrate", "-v", "0"),
+        ("rmb_restore", "first.zip"),
+        ("rmb_twin", "add", "8", f"0x{'02' * 32}"),
+        ("rmb_backup", "second.zip"),
+    ):
+        done = run_command(tmp_path, *arguments, settings=target)
+        assert done.returncode == 0, done.stderr
+    assert "restored and verified" not in done.stdout and "rows in" in done.stdout
+    back = {**NOBODY, "database.url": f"sqlite:///{tmp_path}/back.sqlite3"}
+    for arguments in (("migrate", "-v", "0"), ("rmb_restore", "second.zip")):
+        done = run_command(tmp_path, *arguments, settings=back)
+        assert done.returncode == 0, done.stderr
+    assert "another secret key" in done.stderr and "when it starts" in done.stderr
+    with sqlite3.connect(tmp_path / "back.sqlite3") as database:
+        assert database.execute("SELECT count(*) FROM relay_twins_twin").fetchone() == (2,)
+    assert os.listdir(tmp_path).count("first.zip") == 1
