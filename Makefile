@@ -70,9 +70,10 @@ bench: $(DEV) ## Measure speed against the yardstick; takes a while
 fuzz: $(DEV) ## Fuzz all targets with 1,000,000 inputs
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-docs: $(RELAY) ## Write the reference of all settings anew
+docs: $(RELAY) ## Write the references of settings and REST anew
 	@folder=$$(mktemp -d) && RMB_DATA__DIR=$$folder $(BIN)/python manage.py rmb_configdoc \
-	    > docs/operate/settings.md; status=$$?; rm -rf "$$folder"; exit $$status
+	    > docs/operate/settings.md && RMB_DATA__DIR=$$folder $(BIN)/python manage.py rmb_openapi \
+	    --output docs/reference/openapi.json; status=$$?; rm -rf "$$folder"; exit $$status
 
 screenshots: $(DEV) browser ## Take the pictures of the README anew
 	$(BIN)/python -m tests.screenshots

@@ -39,6 +39,7 @@ from rmbsite.sections import (
     QueueConfig,
     RedisConfig,
     RelayConfig,
+    RestConfig,
     SessionsConfig,
     SiteConfig,
     SubstrateConfig,
@@ -71,6 +72,7 @@ class Config:
     sessions: SessionsConfig = dataclasses.field(default_factory=SessionsConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
+    rest: RestConfig = dataclasses.field(default_factory=RestConfig)
     site: SiteConfig = dataclasses.field(default_factory=SiteConfig)
 
     @property
@@ -103,6 +105,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "sessions": SessionsConfig,
     "data": DataConfig,
     "log": LogConfig,
+    "rest": RestConfig,
     "site": SiteConfig,
 }
 

@@ -237,6 +237,18 @@ class LogConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RestConfig:
+    """The REST API of the operator site."""
+
+    requests_per_minute: int = option(
+        1200, "Requests of one token or session in a minute; 0 is any.", minimum=0
+    )
+    failures_per_minute: int = option(
+        30, "Wrong tokens from one address in a minute; 0 is any.", minimum=0
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class SiteConfig:
     """Secrets of the operator site."""
 

@@ -42,6 +42,7 @@ INSTALLED_APPS = [
     "relay.sessions",
     "relay.federation",
     "relay.ops",
+    "relay.rest",
 ]
 
 MIDDLEWARE = [

@@ -7,7 +7,8 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from relay.ops import views
-from relay.twins import api
+from relay.rest.api import api
+from relay.twins import api as twins
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
@@ -15,6 +16,7 @@ urlpatterns = [
     path("live", views.live),
     path("ready", views.ready),
     path("metrics", views.metrics),
-    path("api/v1/twins", api.by_account),
-    path("api/v1/twins/<twin>", api.by_id),
+    path("api/v1/twins", twins.by_account),
+    path("api/v1/twins/<twin>", twins.by_id),
+    path("api/v1/", api.urls),
 ]

@@ -1,0 +1,140 @@
+"""Server-sent events: what happens, as it happens, to a reader that stays connected.
+
+    source = feed(...)                 # Callable[[str], AsyncIterator[Event]], from after an id on
+    return await stream(request, "alarm.view", source)
+
+The reader says with `Last-Event-ID` what it had; the source begins after that. A comment each 15 s
+shows that the stream lives. It ends when the reader goes, after an hour, when the permission ends,
+or when the source does; readers come back by themselves, as browsers do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, NamedTuple
+
+from asgiref.sync import sync_to_async
+from django.http import StreamingHttpResponse
+
+from relay.access import matrix
+from relay.rest import caller
+from relay.rest.bounds import HEARTBEAT_S, MAX_STREAM_S, MAX_STREAMS, MAX_STREAMS_OF_ONE
+from relay.rest.parsing import clean
+from relay.rest.problem import Refusal, refuse_field
+
+CONTENT_TYPE: Final = "text/event-stream"
+MAX_EVENT_ID_CHARS: Final = 64
+RETRY_MS: Final = 2000
+"""What readers wait before they come back."""
+
+_open: Counter[str] = Counter()
+
+
+class Event(NamedTuple):
+    """One event.
+
+    Attributes:
+        id: what `Last-Event-ID` will say; of printable ASCII.
+        kind: its name, one word.
+        data: anything JSON can hold.
+    """
+
+    id: str
+    kind: str
+    data: Any
+
+    def encode(self) -> bytes:
+        document = json.dumps(self.data, separators=(",", ":"))
+        return f"id: {self.id}\nevent: {self.kind}\ndata: {document}\n\n".encode()
+
+
+Source = Callable[[str], AsyncIterator[Event]]
+
+
+async def stream(
+    request: caller.Request,
+    action: str,
+    source: Source,
+    *,
+    heartbeat_s: float = HEARTBEAT_S,
+    longest_s: float = MAX_STREAM_S,
+) -> StreamingHttpResponse:
+    """The answer that streams.
+
+    Args:
+        request: of an operation that is declared with `events=True`.
+        action: what the reader must be allowed to all the time.
+        source: events after an id; an empty id is from now on. It bounds what it holds by itself.
+
+    Raises:
+        Refusal: too many streams, or a `Last-Event-ID` that is none.
+    """
+    last = request.headers.get("Last-Event-ID", "")
+    if len(last) > MAX_EVENT_ID_CHARS or not clean(last) or not last.isascii():
+        raise refuse_field("header.Last-Event-ID", "is none of ours")
+    key = request.caller.key
+    if _open.total() >= MAX_STREAMS or _open[key] >= MAX_STREAMS_OF_ONE:
+        raise Refusal(429, "too many streams are open", headers={"Retry-After": "5"})
+    answer = StreamingHttpResponse(
+        _lines(request, action, source(last), heartbeat_s, longest_s), content_type=CONTENT_TYPE
+    )
+    answer["Cache-Control"] = "no-store"
+    answer["X-Accel-Buffering"] = "no"  # nginx would hold events back
+    return answer
+
+
+async def _lines(
+    request: caller.Request,
+    action: str,
+    events: AsyncIterator[Event],
+    heartbeat_s: float,
+    longest_s: float,
+) -> AsyncIterator[bytes]:
+    key = request.caller.key
+    end = time.monotonic() + longest_s
+    checked = time.monotonic()
+    _open[key] += 1
+    following: asyncio.Task[Event] | None = None
+    try:
+        yield f"retry: {RETRY_MS}\n\n".encode()
+        while time.monotonic() < end:
+            if following is None:
+                following = asyncio.ensure_future(anext(events))
+            await asyncio.wait({following}, timeout=heartbeat_s)
+            if time.monotonic() - checked >= heartbeat_s:
+                checked = time.monotonic()
+                if not await sync_to_async(_still_may)(request, action):
+                    return
+            if not following.done():
+                yield b": alive\n\n"
+                continue
+            try:
+                event = following.result()
+            except StopAsyncIteration:
+                return
+            following = None
+            yield event.encode()
+    finally:
+        _open[key] -= 1
+        if not _open[key]:
+            del _open[key]
+        if following is not None:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
+                await following
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _still_may(request: Any, action: str) -> bool:
+    """Whether the reader may still do this: the token or account may have ended meanwhile."""
+    with contextlib.suppress(Refusal):
+        found = caller.identify_again(request)
+        return found is not None and found.actor.may(matrix.permission_of(action))
+    return False

@@ -1,0 +1,101 @@
+"""`Idempotency-Key`: a POST that is sent again does its work once.
+
+The key is bound to who sends it, to the path and to the body. The first request takes it in Redis
+and leaves its answer there for a day; a repeat gets that answer, with `Idempotency-Replayed: true`.
+While the first one runs, a second gets 409. A request that failed leaves no answer: it changed
+nothing, and the next one may try. Without Redis the promise cannot be kept, so there is 503.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+from relay.ops.redis_client import client
+from relay.rest.bounds import KEY_LEASE_S, KEY_LIFE_S, MAX_KEY_CHARS, MAX_STORED_BYTES
+from relay.rest.problem import Refusal, refuse_field
+
+HEADER: Final = "Idempotency-Key"
+REPLAYED: Final = "Idempotency-Replayed"
+_KEPT_HEADERS: Final = ("Content-Type", "ETag", "Location")
+
+_GIVE_BACK: Final = (Path(__file__).parent / "lua" / "give_back.lua").read_text()
+
+
+def once(
+    request: HttpRequest, caller: str, act: Callable[[], HttpResponseBase], *, secret: bool
+) -> HttpResponseBase:
+    """Run an action, or answer as it did before.
+
+    Args:
+        request: a POST.
+        caller: names the token or session.
+        act: runs it.
+        secret: the answer shows something that is stored nowhere: a repeat gets 409.
+
+    Raises:
+        Refusal: the key is wrong, belongs to another request, or that one still runs.
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    key = request.headers.get(HEADER)
+    if key is None:
+        return act()
+    if not (0 < len(key) <= MAX_KEY_CHARS and key.isascii() and key.isprintable()):
+        raise refuse_field(
+            f"header.{HEADER}", f"must be 1 to {MAX_KEY_CHARS} printable ASCII characters"
+        )
+    name = f"rest:key:{_hash(caller, request.path, key)}"
+    body = _hash(request.META.get("QUERY_STRING", ""), request.body.decode("latin-1"))
+    mine = json.dumps({"run": secrets.token_hex(8), "body": body})
+    redis = client()
+    with redis.pipeline(transaction=True) as pipe:
+        pipe.set(name, mine, nx=True, ex=KEY_LEASE_S)
+        pipe.get(name)
+        taken, present = pipe.execute()
+    if not taken:
+        return _repeat(json.loads(present), body)
+    keep = False
+    try:
+        answer = act()
+        keep = 200 <= answer.status_code < 300
+    finally:
+        if not keep:
+            redis.eval(_GIVE_BACK, 1, name, mine)
+    redis.set(name, json.dumps(_kept(answer, body, secret)), ex=KEY_LIFE_S)
+    return answer
+
+
+def _repeat(present: dict[str, Any], body: str) -> HttpResponse:
+    if present["body"] != body:
+        raise refuse_field(f"header.{HEADER}", "was used for a request with another body")
+    if "run" in present:
+        raise Refusal(
+            409, "the request with this Idempotency-Key still runs", headers={"Retry-After": "1"}
+        )
+    if present["content"] is None:
+        raise Refusal(409, "this was done; its answer is not kept")
+    answer = HttpResponse(present["content"], status=present["status"])
+    for name, value in present["headers"].items():
+        answer[name] = value
+    answer[REPLAYED] = "true"
+    return answer
+
+
+def _kept(answer: HttpResponseBase, body: str, secret: bool) -> dict[str, Any]:
+    content = None
+    if isinstance(answer, HttpResponse) and not secret and len(answer.content) <= MAX_STORED_BYTES:
+        content = answer.content.decode()
+    headers = {name: answer[name] for name in _KEPT_HEADERS if name in answer}
+    return {"body": body, "status": answer.status_code, "headers": headers, "content": content}
+
+
+def _hash(*parts: str) -> str:
+    document = json.dumps(parts).encode()
+    return hashlib.sha256(document).hexdigest()

@@ -1,0 +1,44 @@
+"""`manage.py rmb_openapi`: the OpenAPI document of the REST API."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+DESCRIPTION = """\
+Print the OpenAPI 3.1 document of the REST API, as /api/v1/openapi.json serves it.
+
+  rmb_openapi                               print it
+  rmb_openapi --output openapi.json         write it to a file
+  rmb_openapi --check openapi.json          exit code 1 if the file says something else
+"""
+
+
+class Command(BaseCommand):
+    """Needs neither Redis nor the database."""
+
+    help = "Print the OpenAPI document of the REST API."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
+        what = parser.add_mutually_exclusive_group()
+        what.add_argument("--output", type=Path, metavar="FILE", help="write it there")
+        what.add_argument("--check", type=Path, metavar="FILE", help="compare it with this file")
+
+    def handle(self, *args: Any, output: Path | None, check: Path | None, **options: Any) -> None:
+        from relay.rest.api import api  # ninja takes a second: other commands do without
+
+        try:
+            if output is not None:
+                output.write_bytes(api.document)
+            elif check is None:
+                self.stdout.write(api.document.decode(), ending="")
+            elif check.read_bytes() != api.document:
+                raise CommandError(f"{check} is not what the API is: write it anew with --output")
+        except OSError as error:
+            raise CommandError(str(error)) from None

@@ -1,0 +1,158 @@
+"""The OpenAPI document: what ninja makes of the operations, and what they said beyond it.
+
+For each operation: the action and permission it needs and the lowest role that has it
+(`x-action`, `x-permission`, `x-role`), how to say who asks, the headers it heeds, and every
+problem it may answer with.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ninja import NinjaAPI
+from ninja.schema import NinjaGenerateJsonSchema
+
+from relay.access import matrix
+from relay.rest import idempotency
+from relay.rest.bounds import MAX_KEY_CHARS
+from relay.rest.operation import Declared, declared
+from relay.rest.problem import CONTENT_TYPE, TITLES
+from relay.rest.schema import Problem
+
+DESCRIPTION: Final = """\
+Everything an operator does, for programs. Say who you are with an API token \
+(`Authorization: Bearer <token>`), or call it from the operator site's own pages.
+
+Lists come in pages: `limit`, `cursor`, `order` and filters in the query, `items` and `next` in \
+the answer. Refusals are problem+json (RFC 9457). A POST with an `Idempotency-Key` is done once, \
+however often it is sent within a day. Requests are limited per token: 429 says when to go on.\
+"""
+
+SECURITY: Final[dict[str, Any]] = {
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API token, made by `manage.py rmb_token` or at `/api/v1/tokens`.",
+    },
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "rmb_operator",
+        "description": "Signed in on the site; changes need the header `X-CSRFToken` as well.",
+    },
+}
+
+_PROBLEMS: Final = {
+    400: "The request is malformed.",
+    401: "No token was sent, or it is unknown, expired or revoked.",
+    403: "The permission is missing.",
+    404: "There is no such thing.",
+    409: "Not as things are now; or the request with this `Idempotency-Key` still runs.",
+    412: "The resource has changed since it was read.",
+    413: "The body is too large.",
+    415: "The body is of another media type.",
+    422: "A value is wrong; `errors` names the fields.",
+    429: "Too many requests; `Retry-After` says when to go on.",
+    503: "Redis, the database or the chain does not answer.",
+}
+
+_KEY: Final[dict[str, Any]] = {
+    "in": "header",
+    "name": idempotency.HEADER,
+    "required": False,
+    "description": "The request is done once within a day, however often it is sent.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS, "pattern": "^[!-~]+$"},
+}
+
+
+def complete(document: dict[str, Any], api: NinjaAPI) -> dict[str, Any]:
+    """Add what ninja does not know."""
+    for bound in api._get_bound_routers():
+        for path, view in bound.path_operations.items():
+            item = document["paths"]["/".join(["/api/v1", path.lstrip("/")])]
+            for operation in view.operations:
+                for method in operation.methods:
+                    _complete(item[method.lower()], declared(operation), operation)
+    components = document["components"]
+    components["schemas"] = dict(sorted(components["schemas"].items()))
+    schema = Problem.model_json_schema(
+        ref_template="#/components/schemas/{model}", schema_generator=NinjaGenerateJsonSchema
+    )
+    components["schemas"].update(schema.pop("$defs"))
+    components["schemas"]["Problem"] = schema
+    components["securitySchemes"] = SECURITY
+    components["responses"] = {_name(status): _response(status) for status in _PROBLEMS}
+    document["servers"] = [{"url": "/", "description": "This site."}]
+    document["tags"] = [
+        {"name": name}
+        for name in sorted(
+            {tag for item in document["paths"].values() for each in item.values()
+             for tag in each["tags"]}
+        )
+    ]  # fmt: skip
+    return document
+
+
+def _complete(described: dict[str, Any], facts: Declared, operation: Any) -> None:
+    parameters = described["parameters"]
+    statuses = {422, 429, 503}
+    if facts.action is None:
+        described["security"] = [{}, *({name: []} for name in SECURITY)]
+    else:
+        described["security"] = [{name: []} for name in SECURITY]
+        described["x-action"] = facts.action
+        described["x-permission"] = matrix.permission_of(facts.action)
+        described["x-role"] = matrix.role_of(facts.action).value
+        statuses |= {401, 403}
+    if facts.missing:
+        statuses.add(404)
+    if facts.conflicts:
+        statuses.add(409)
+    if facts.method == "POST":
+        parameters.append(_KEY)
+    if facts.tagged:
+        name = "If-None-Match" if facts.method == "GET" else "If-Match"
+        parameters.append(
+            {
+                "in": "header",
+                "name": name,
+                "required": False,
+                "description": "An ETag of this resource.",
+                "schema": {"type": "string", "maxLength": 1000},
+            }
+        )
+        if facts.method != "GET":
+            statuses.add(412)
+    if facts.body:
+        described["requestBody"] = {
+            "required": True,
+            "content": {facts.body: {"schema": {"type": "string"}}},
+        }
+    if "requestBody" in described:
+        statuses |= {400, 413, 415}
+    if facts.content:
+        for answer in described["responses"].values():
+            answer["content"] = {facts.content: {"schema": {"type": "string"}}}
+    responses = described["responses"]
+    if facts.tagged and facts.method == "GET":
+        responses["200"] = responses.pop(200)
+        responses["200"]["headers"] = {"ETag": {"schema": {"type": "string"}}}
+        responses["304"] = {"description": "Not Modified"}
+    for status in sorted(statuses):
+        responses[str(status)] = {"$ref": f"#/components/responses/{_name(status)}"}
+    described["responses"] = {str(status): answer for status, answer in responses.items()}
+
+
+def _name(status: int) -> str:
+    return TITLES[status].replace(" ", "")
+
+
+def _response(status: int) -> dict[str, Any]:
+    content = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    found: dict[str, Any] = {
+        "description": _PROBLEMS[status],
+        "content": {CONTENT_TYPE: content},
+    }
+    if status in (429, 503):
+        found["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
+    return found

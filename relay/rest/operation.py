@@ -1,0 +1,211 @@
+"""How an operation is declared, and what happens around it.
+
+    @get(router, "/sessions", action="session.view", answer=Page[SessionOut])
+    def list_sessions(request: Request, query: Query[SessionQuery]) -> Any:
+        '''Sessions in the history.
+
+        The newest first, unless ordered otherwise.'''
+
+A request goes through these gates, in this order, each of which may end it with a problem:
+
+1. who asks (`relay.rest.caller`), and how often (`relay.rest.throttle`);
+2. may they: the action's permission, by the matrix of `relay.access`;
+3. form: names in the query, size and type of the body;
+4. a POST with an `Idempotency-Key` is run once (`relay.rest.idempotency`);
+5. ninja validates what the operation declares, runs it, and shapes the answer.
+
+So nobody learns of a resource, nor what a body should be, who may not use the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from ninja import Router
+from ninja.decorators import decorate_view
+from ninja.operation import Operation
+
+from relay.access import matrix
+from relay.access.errors import Denied
+from relay.rest import caller, etag, idempotency, parsing, throttle
+from relay.rest.bounds import MAX_BODY_BYTES
+from relay.rest.problem import Refusal, refuse_field
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+JSON: Final = "application/json"
+EVENT_STREAM: Final = "text/event-stream"
+_DECLARED: Final = "_rest_declared"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What an operation says of itself.
+
+    Attributes:
+        action: key of the permission matrix; None where everybody may.
+        tagged: its answer has an ETag (GET), or it heeds If-Match (PUT, PATCH, DELETE).
+        secret: its answer is not kept for a repeat.
+        body: media type of the body that it reads itself; empty where ninja does.
+        max_bytes: of the body.
+        events: its answer is a stream of server-sent events.
+        missing: it answers 404 where the resource does not exist.
+        conflicts: it answers 409 where the state of things forbids it.
+        content: media type of an answer that is not JSON.
+    """
+
+    action: str | None
+    method: str
+    tagged: bool = False
+    secret: bool = False
+    body: str = ""
+    max_bytes: int = MAX_BODY_BYTES
+    events: bool = False
+    missing: bool = False
+    conflicts: bool = False
+    content: str = ""
+
+
+def declared(operation: Operation) -> Declared:
+    """What an operation said of itself."""
+    found: Declared = getattr(operation.view_func, _DECLARED)
+    return found
+
+
+def operation(
+    router: Router,
+    method: str,
+    path: str,
+    *,
+    action: str | None,
+    answer: Any,
+    status: int = 200,
+    tagged: bool = False,
+    secret: bool = False,
+    body: str = "",
+    max_bytes: int = MAX_BODY_BYTES,
+    events: bool = False,
+    conflicts: bool = False,
+    content: str = "",
+) -> Callable[[Function], Function]:
+    """Declare an operation; see `Declared` and the functions below."""
+    facts = Declared(
+        action=action,
+        method=method,
+        tagged=tagged,
+        secret=secret,
+        body=body,
+        max_bytes=max_bytes,
+        events=events,
+        missing="{" in path,
+        conflicts=conflicts or method == "POST",
+        content=EVENT_STREAM if events else content,
+    )
+
+    def declare(function: Function) -> Function:
+        if not function.__doc__:
+            raise TypeError(f"operation {function.__name__} has no description")
+        summary, _, rest = function.__doc__.strip().partition("\n")
+        setattr(function, _DECLARED, facts)
+        decorate_view(partial(_guard, facts))(function)
+        router.api_operation(
+            [method],
+            path,
+            response={status: answer},
+            operation_id=function.__name__,
+            summary=summary.rstrip("."),
+            description=rest.strip() or summary,
+        )(function)
+        return function
+
+    return declare
+
+
+get = partial(operation, method="GET")
+post = partial(operation, method="POST")
+put = partial(operation, method="PUT")
+patch = partial(operation, method="PATCH")
+delete = partial(operation, method="DELETE")
+
+
+def _guard(facts: Declared, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Put the gates in front of an operation's `run`."""
+    inner: Operation = run.__self__  # type: ignore[attr-defined]
+
+    def gated(request: HttpRequest, **path: Any) -> HttpResponseBase:
+        try:
+            _enter(request, inner, facts)
+            act = partial(run, request, **path)
+            found = getattr(request, "caller", None)
+            if facts.method != "POST" or found is None:
+                return _leave(request, facts, act())
+            return idempotency.once(request, found.key, act, secret=facts.secret)
+        except Exception as error:
+            return inner.api.on_exception(request, error)
+
+    async def gated_stream(request: HttpRequest, **path: Any) -> HttpResponseBase:
+        try:
+            await sync_to_async(_enter)(request, inner, facts)
+            answer: HttpResponseBase = await run(request, **path)
+            return answer
+        except Exception as error:
+            return inner.api.on_exception(request, error)
+
+    return gated_stream if inner.is_async else gated
+
+
+def _enter(request: Any, inner: Operation, facts: Declared) -> None:
+    found = caller.identify(request)
+    if found is not None:
+        throttle.count_request(found.key)
+        request.caller = found
+        request.actor = found.actor
+    if facts.action is not None:
+        if found is None:
+            raise caller.unknown()
+        permission = matrix.permission_of(facts.action)
+        if not found.actor.may(permission):
+            raise Denied(permission)
+    _check_query(request, inner)
+    _check_body(request, inner, facts)
+
+
+def _check_query(request: HttpRequest, inner: Operation) -> None:
+    known: set[str] = set()
+    for model in inner.models:
+        if model.__ninja_param_source__ == "query":
+            known |= set(model.__ninja_flatten_map__)
+    for name in request.GET:
+        if name not in known:
+            raise refuse_field(f"query.{name[:80]}", "is not known here")
+
+
+def _check_body(request: HttpRequest, inner: Operation, facts: Declared) -> None:
+    parsed = any(model.__ninja_param_source__ == "body" for model in inner.models)
+    length = request.META.get("CONTENT_LENGTH") or "0"
+    if not parsed and not facts.body:
+        return  # nobody reads it
+    if length.isdecimal() and int(length) > facts.max_bytes:
+        raise Refusal(413, f"the body is larger than {facts.max_bytes} bytes")
+    wanted = facts.body or JSON
+    if request.content_type != wanted:
+        raise Refusal(415, f"the body must be {wanted}", headers={"Accept": wanted})
+    if parsed:
+        if len(request.body) > facts.max_bytes:
+            raise Refusal(413, f"the body is larger than {facts.max_bytes} bytes")
+        parsing.read_json(request)
+
+
+def _leave(request: HttpRequest, facts: Declared, answer: HttpResponseBase) -> HttpResponseBase:
+    if facts.method != "GET":
+        return answer
+    if facts.tagged and answer.status_code == 200 and isinstance(answer, HttpResponse):
+        answer = etag.tagged(request, answer)
+    answer.headers.setdefault("Cache-Control", "no-store")
+    return answer

@@ -1,0 +1,90 @@
+"""What bodies, queries and answers are made of: bounded texts and numbers, nothing unknown.
+
+Texts a client sends are checked as a whole before they come here (`relay.rest.parsing`): no NUL,
+which PostgreSQL refuses, and nothing that is no Unicode.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, TypeVar
+
+from ninja import Field, Schema
+from pydantic import ConfigDict, StrictBool, StrictInt
+
+from proto.identity.bounds import MAX_TWIN
+from relay.rest import bounds
+
+Item = TypeVar("Item")
+
+Flag = StrictBool
+"""true or false in a body."""
+
+TwinId = Annotated[int, Field(ge=1, le=MAX_TWIN, description="Id of a twin.")]
+"""In a path or a query."""
+
+BodyTwinId = Annotated[StrictInt, Field(ge=1, le=MAX_TWIN, description="Id of a twin.")]
+
+RowId = Annotated[int, Field(ge=1, le=bounds.MAX_ID)]
+
+Count = Annotated[StrictInt, Field(ge=0, le=bounds.MAX_ID)]
+"""A number of a body that is none below zero."""
+
+
+class Body(Schema):
+    """Base of what a request brings; names it does not know are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class PageQuery(Schema):
+    """Base of the query of a list. Subclasses add filters and narrow `order` to the fields that
+    may be ordered by (`Literal["id", "-id"]`)."""
+
+    limit: int = Field(
+        bounds.DEFAULT_ITEMS, ge=1, le=bounds.MAX_ITEMS, description="Most items of the page."
+    )
+    cursor: str | None = Field(
+        None,
+        max_length=bounds.MAX_CURSOR_CHARS,
+        description="`next` of the page before; filters and order must be as they were.",
+    )
+    order: str | None = None
+
+
+class Page(Schema, Generic[Item]):
+    """One page of a list."""
+
+    items: list[Item]
+    next: str | None = Field(
+        None, description="Cursor of the page after this one; null where there is none."
+    )
+
+
+class Done(Schema):
+    """What an action did."""
+
+    done: int = Field(description="How many things were changed.")
+
+
+class FieldError(Schema):
+    """A field of the request and what is wrong with it."""
+
+    field: str
+    message: str
+
+
+class Problem(Schema):
+    """What went wrong (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldError] = Field(
+        default_factory=list, description="Only where fields of the request are to blame."
+    )
+
+
+def example(**values: Any) -> dict[str, Any]:
+    """`json_schema_extra` with one example."""
+    return {"examples": [values]}

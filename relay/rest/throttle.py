@@ -1,0 +1,78 @@
+"""How often one caller may ask, and how often one address may fail to sign in.
+
+Both are counted in Redis in windows of a minute, over all processes of the site. Without Redis
+nothing is counted: the API then only reads the database, and a token cannot be guessed anyway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+
+from django.conf import settings
+from redis.exceptions import RedisError
+
+from relay.ops.redis_client import client
+from relay.rest.bounds import WINDOW_S
+from relay.rest.problem import Refusal
+
+logger = logging.getLogger(__name__)
+
+
+def count_request(caller: str) -> None:
+    """Count one request of a token or session.
+
+    Args:
+        caller: anything that names it; only its hash is stored.
+
+    Raises:
+        Refusal: it has used up its window.
+    """
+    limit = settings.RMB.rest.requests_per_minute
+    if limit and _add(f"rest:rate:{_hash(caller)}") > limit:
+        raise _too_many(f"more than {limit} requests in a minute")
+
+
+def check_address(address: str) -> None:
+    """Turn an address away that failed to sign in too often.
+
+    Raises:
+        Refusal: it did.
+    """
+    limit = settings.RMB.rest.failures_per_minute
+    if limit and _read(f"rest:failed:{_hash(address)}") >= limit:
+        raise _too_many(f"more than {limit} failed sign-ins in a minute from this address")
+
+
+def count_failure(address: str) -> None:
+    """Remember that an address failed to sign in."""
+    _add(f"rest:failed:{_hash(address)}")
+
+
+def _add(name: str) -> int:
+    key = f"{name}:{int(time.time()) // WINDOW_S}"
+    try:
+        with client().pipeline(transaction=False) as pipe:
+            pipe.incr(key)
+            pipe.expire(key, 2 * WINDOW_S)
+            return int(pipe.execute()[0])
+    except RedisError as error:
+        logger.warning("requests are not counted: %s", error)
+        return 0
+
+
+def _read(name: str) -> int:
+    try:
+        return int(client().get(f"{name}:{int(time.time()) // WINDOW_S}") or 0)
+    except RedisError:
+        return 0
+
+
+def _too_many(detail: str) -> Refusal:
+    left_s = WINDOW_S - int(time.time()) % WINDOW_S
+    return Refusal(429, detail, headers={"Retry-After": str(left_s)})
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]

@@ -1,0 +1,57 @@
+"""Callers of the REST API: operators who are signed in, and tokens."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+from django.utils import timezone
+
+from relay.access import tokens
+from relay.access.models import ApiToken
+
+
+def account(name: str, role: str) -> User:
+    """An account of a role. Without a password: hashing one takes longer than the test."""
+    user = User.objects.create_user(name, is_staff=True)
+    user.groups.add(Group.objects.get(name=role))
+    return user
+
+
+def token_of(user: User, **fields: Any) -> str:
+    """The text of a new token of this account."""
+    minted = tokens.mint()
+    values = {"label": "test", "role": "owner", "expires": timezone.now() + timedelta(days=1)}
+    ApiToken.objects.create(
+        public_id=minted.public_id,
+        secret_hash=minted.secret_hash,
+        account=user,
+        **{**values, **fields},
+    )
+    return minted.text
+
+
+def bearer(text: str) -> Client:
+    """A client that sends this token."""
+    return Client(headers={"authorization": f"Bearer {text}"}, raise_request_exception=False)
+
+
+@pytest.fixture
+def owner(site_redis: Any, db: None) -> Client:
+    """A program with the token of an owner."""
+    return bearer(token_of(account("owner", "owner")))
+
+
+@pytest.fixture
+def operator(site_redis: Any, db: None) -> Client:
+    """A program with the token of an operator."""
+    return bearer(token_of(account("operator", "operator"), role="operator"))
+
+
+@pytest.fixture
+def viewer(site_redis: Any, db: None) -> Client:
+    """A program with the token of a viewer."""
+    return bearer(token_of(account("viewer", "viewer"), role="viewer"))
