@@ -9,7 +9,13 @@ from django.contrib import messages
 from django.core.management.base import CommandError
 from django.http import HttpRequest
 
+from relay.access.actor import Actor, Face, of_request
 from relay.access.errors import Denied, ServiceError
+
+
+def operator(request: HttpRequest) -> Actor:
+    """Who uses the admin."""
+    return of_request(request, Face.ADMIN)
 
 
 @contextlib.contextmanager

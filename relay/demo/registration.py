@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proto.identity import agreement, seeds, signing
+from relay.access.actor import SYSTEM
 from relay.demo.identities import DemoTwin
 from relay.twins import services
 from relay.twins.fields import TwinValues
@@ -22,5 +23,6 @@ def register(twins: Sequence[DemoTwin], domain: str) -> None:
                 ).account,
                 pk=agreement.EncryptionKey(mini_secret).public,
                 relays=(domain,),
-            )
+            ),
+            actor=SYSTEM,
         )

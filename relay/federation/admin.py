@@ -17,11 +17,12 @@ from redis.exceptions import RedisError
 from unfold.admin import ModelAdmin
 from unfold.views import ChangeList
 
+from relay.access import faces
 from relay.federation import dead_letters_admin as dead_letters_admin
 from relay.federation import live, services
 from relay.federation.live import PartnerState
 from relay.federation.models import RelayNode
-from relay.ops import control, live_page
+from relay.ops import live_page
 from relay.ops.redis_client import client
 
 logger = logging.getLogger(__name__)
@@ -75,19 +76,20 @@ class RelayNodeAdmin(ModelAdmin):  # type: ignore[misc]
         return ("domain",) if obj else ()
 
     def save_model(self, request: HttpRequest, obj: RelayNode, form: Any, change: bool) -> None:
-        services.save(obj)
+        services.save(obj, actor=faces.operator(request))
 
     def delete_model(self, request: HttpRequest, obj: RelayNode) -> None:
-        services.forget([obj.domain])
+        services.forget([obj.domain], actor=faces.operator(request))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[RelayNode]) -> None:
-        services.forget(queryset.values_list("domain", flat=True))
+        domains = queryset.values_list("domain", flat=True)
+        services.forget(domains, actor=faces.operator(request))
 
     # Actions
 
     @admin.action(description="Reset rank and back-off", permissions=["change"])
     def reset_selected(self, request: HttpRequest, queryset: QuerySet[RelayNode]) -> None:
-        self._act(request, queryset, "reset", lambda domain: services.reset([domain]))
+        self._act(request, queryset, "reset", services.reset)
 
     @admin.action(description="Pause", permissions=["change"])
     def pause_selected(self, request: HttpRequest, queryset: QuerySet[RelayNode]) -> None:
@@ -118,16 +120,13 @@ class RelayNodeAdmin(ModelAdmin):  # type: ignore[misc]
         request: HttpRequest,
         queryset: QuerySet[RelayNode],
         done: str,
-        act: Callable[[str], None],
+        act: Callable[..., None],
     ) -> None:
         domains = list(queryset.values_list("domain", flat=True))
-        try:
+        who = faces.operator(request)
+        with faces.in_admin(request):
             for domain in domains:
-                act(domain)
-                logger.info("operator %s: relay %s %s", request.user, domain, done)
-        except control.ControlError as error:
-            messages.error(request, str(error))
-        else:
+                act(domain, actor=who)
             messages.success(request, f"{len(domains)} relays {done}")
 
     # Columns

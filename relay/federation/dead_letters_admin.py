@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,18 +12,16 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.defaultfilters import filesizeformat
 from django.urls import URLPattern, path
 from django.utils.html import format_html_join
-from redis import Redis
 from redis.exceptions import RedisError
 from unfold.admin import ModelAdmin
 
-from relay.federation import dead_letters, letters
+from relay.access import faces
+from relay.federation import letters, services
 from relay.federation.letters import Letter, Try
 from relay.federation.models import DeadLetter
 from relay.ops import live_page
 from relay.ops.redis_client import client
 from relay.queues import keys
-
-logger = logging.getLogger(__name__)
 
 DEAD_HEADERS = (
     "died", "why", "from", "to", "message", "uid", "size", "relays", "last try", "", "",
@@ -88,24 +85,16 @@ class DeadLetterAdmin(ModelAdmin):  # type: ignore[misc]
         return live_page.render(self, request, table)
 
     def _act(self, request: HttpRequest) -> HttpResponse:
-        actions: dict[str, tuple[bool, str, Callable[[Redis, str], object]]] = {
-            "requeue": (self.has_change_permission(request), "sent again", dead_letters.requeue),
-            "delete": (self.has_delete_permission(request), "deleted", dead_letters.delete),
+        actions: dict[str, tuple[str, Callable[..., object]]] = {
+            "requeue": ("sent again", services.requeue),
+            "delete": ("deleted", services.delete_letter),
         }
-        for name, (allowed, done, act) in actions.items():
+        for name, (done, act) in actions.items():
             entry = request.POST.get(name, "")
-            if not _is_entry(entry):
-                continue
-            if not allowed:
-                raise PermissionDenied
-            try:
-                if act(client(), entry):
-                    logger.info("operator %s: dead letter %s %s", request.user, entry, done)
+            if entry:
+                with faces.in_admin(request):
+                    act(entry, actor=faces.operator(request))
                     messages.success(request, f"The message is {done}")
-                else:
-                    messages.error(request, "This dead letter is gone already")
-            except RedisError as error:
-                messages.error(request, f"Redis does not answer: {error}")
         return HttpResponseRedirect(request.get_full_path())
 
     def _dead_rows(
@@ -145,7 +134,3 @@ def _what(each: Letter) -> tuple[Any, ...]:
 def _told(attempt: Try) -> str:
     ago = live_page.duration(time.time() - attempt.at)
     return f"{attempt.relay}: {attempt.answer}, {attempt.ms:.0f} ms, {ago} ago"
-
-
-def _is_entry(text: str) -> bool:
-    return len(text) <= 40 and text.replace("-", "", 1).isdecimal()

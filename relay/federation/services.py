@@ -2,7 +2,8 @@
 
 The database is the record. After the commit the relay's field in `relay:control` is made to fit,
 and workers and drainers act on it within a second. Where Redis was away, `publish_all` heals it:
-the relay calls it when it starts. Rank and back-off are Redis' own: `reset` changes them there.
+the relay calls it when it starts. Rank and back-off are Redis' own, and so are dead letters: they
+are changed there.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import redis.exceptions
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q
 
+from relay.access.actor import Actor
+from relay.access.errors import NotFound
+from relay.audit import services as audit
+from relay.federation import dead_letters
 from relay.federation.models import RelayNode, check_domain
 from relay.ops import control
 from relay.ops.redis_client import client, text
@@ -24,83 +29,112 @@ from relay.queues import keys
 
 logger = logging.getLogger(__name__)
 
+NO_LETTER: Final = "this dead letter is gone already"
+
 MAX_NODES: Final = 10_000
 """Rows made for domains that turned up by themselves: twins name theirs freely."""
 
 
-def save(node: RelayNode) -> None:
-    """Store one row, after validation, and tell workers and drainers.
+def save(node: RelayNode, *, actor: Actor) -> None:
+    """Store one row as a whole, after validation, and tell workers and drainers.
 
     Raises:
-        django.core.exceptions.ValidationError: a field is out of bounds.
+        relay.access.errors.Invalid: a field is out of bounds.
     """
-    node.full_clean(validate_unique=False)
-    with transaction.atomic():
-        node.save()
-        transaction.on_commit(partial(_publish, [node.domain]))
+    with audit.change(actor, "relay.put", target=node.domain) as change:
+        _store(node, change)
 
 
-def trust(domain: str, trusted: bool = True) -> None:
+def trust(domain: str, trusted: bool = True, *, actor: Actor) -> None:
     """Accept what this relay sends without the signature of its source twin, or no longer."""
-    node = _row(domain)
-    node.trusted = trusted
-    save(node)
+    _decide(domain, "relay.trust" if trusted else "relay.distrust", actor, trusted=trusted)
 
 
-def pause(domain: str) -> None:
+def pause(domain: str, *, actor: Actor) -> None:
     """Send nothing to this relay for now."""
-    node = _row(domain)
-    node.paused = True
-    save(node)
+    _decide(domain, "relay.pause", actor, paused=True)
 
 
-def resume(domain: str) -> None:
-    """Send to this relay again, at once: a back-off it had is over as well."""
-    node = _row(domain)
-    node.paused = False
-    save(node)
-    reset([domain], rank=False)
-
-
-def block(domain: str) -> None:
-    """Neither send to this relay nor accept anything from it."""
-    node = _row(domain)
-    node.blocked = True
-    save(node)
-
-
-def unblock(domain: str) -> None:
-    """Treat a blocked relay as any other again."""
-    node = _row(domain)
-    node.blocked = False
-    save(node)
-
-
-def reset(domains: Iterable[str], *, rank: bool = True) -> None:
-    """End the back-off of these relays and, with `rank`, forget their failures.
+def resume(domain: str, *, actor: Actor) -> None:
+    """Send to this relay again, at once: a back-off it had is over as well.
 
     Raises:
-        relay.ops.control.ControlError: Redis does not answer.
+        relay.access.errors.Away: Redis does not answer.
     """
-    try:
-        with client().pipeline(transaction=True) as pipe:
-            for domain in domains:
-                pipe.hdel(keys.partner(domain), "retry_at", "failures")
-                if rank:
-                    pipe.delete(keys.failures(domain))
-            pipe.execute()
-    except redis.exceptions.RedisError as error:
-        raise control.ControlError(f"Redis does not answer: {error}") from error
-    # The version is what drainers compare: they read the partners' state again.
-    control.change({})
+    with audit.change(actor, "relay.resume", target=domain) as change:
+        node = _row(domain)
+        node.paused = False
+        _store(node, change)
+        _end_back_off(domain, rank=False)
 
 
-def forget(domains: Iterable[str]) -> None:
-    """Remove these relays' rows and what Redis knows of them. One that is used comes back."""
+def block(domain: str, *, actor: Actor) -> None:
+    """Neither send to this relay nor accept anything from it."""
+    _decide(domain, "relay.block", actor, blocked=True)
+
+
+def unblock(domain: str, *, actor: Actor) -> None:
+    """Treat a blocked relay as any other again."""
+    _decide(domain, "relay.unblock", actor, blocked=False)
+
+
+def reset(domain: str, *, actor: Actor) -> None:
+    """End the back-off of a relay and forget its failures.
+
+    Raises:
+        relay.access.errors.Away: Redis does not answer.
+    """
+    with audit.change(actor, "relay.reset", target=domain) as change:
+        state = _end_back_off(domain, rank=True)
+        change.before = {name: value for name, value in state.items() if value is not None}
+
+
+def forget(domains: Iterable[str], *, actor: Actor) -> int:
+    """Remove these relays' rows and what Redis knows of them. One that is used comes back.
+
+    Returns:
+        How many rows there were.
+    """
     names = list(domains)
+    removed = 0
     with transaction.atomic():
-        RelayNode.objects.filter(domain__in=names).delete()
+        for domain in names:
+            with audit.change(actor, "relay.forget", target=domain) as change:
+                change.before = _told(domain)
+                change.happened = bool(RelayNode.objects.filter(domain=domain).delete()[0])
+            removed += change.happened
         transaction.on_commit(partial(_forget, names))
+    return removed
+
+
+def requeue(entry: str, *, actor: Actor) -> str:
+    """Send a dead letter again.
+
+    Returns:
+        Its new id in the outbox.
+
+    Raises:
+        relay.access.errors.NotFound: there is no such letter.
+        relay.access.errors.Away: Redis does not answer.
+    """
+    with audit.change(actor, "letter.requeue", target=entry) as change:
+        again = dead_letters.requeue(client(), entry)
+        if again is None:
+            raise NotFound(NO_LETTER)
+        change.after = {"outbox": again}
+    return again
+
+
+def delete_letter(entry: str, *, actor: Actor) -> None:
+    """Delete a dead letter for good.
+
+    Raises:
+        relay.access.errors.NotFound: there is no such letter.
+        relay.access.errors.Away: Redis does not answer.
+    """
+    with audit.change(actor, "letter.delete", target=entry):
+        if not dead_letters.is_entry(entry) or not dead_letters.delete(client(), entry):
+            raise NotFound(NO_LETTER)
 
 
 def discover() -> int:
@@ -131,6 +165,43 @@ def publish_all() -> None:
     """
     decided = RelayNode.objects.filter(Q(trusted=True) | Q(paused=True) | Q(blocked=True))
     control.replace((control.RELAY_PREFIX,), _fields(decided.iterator()))
+
+
+def _decide(domain: str, action: str, actor: Actor, **flags: bool) -> None:
+    with audit.change(actor, action, target=domain) as change:
+        node = _row(domain)
+        for name, value in flags.items():
+            setattr(node, name, value)
+        _store(node, change)
+
+
+def _store(node: RelayNode, change: audit.Change) -> None:
+    node.full_clean(validate_unique=False)
+    change.before = _told(node.domain)
+    node.save()
+    change.after = _told(node.domain)
+    transaction.on_commit(partial(_publish, [node.domain]))
+
+
+def _told(domain: str) -> dict[str, Any] | None:
+    """A relay's row as the audit log has it."""
+    fields = ("trusted", "paused", "blocked", "note")
+    row: dict[str, Any] | None = RelayNode.objects.filter(domain=domain).values(*fields).first()
+    return row
+
+
+def _end_back_off(domain: str, *, rank: bool) -> dict[str, str | None]:
+    """What there was of a back-off; with `rank`, its failures are forgotten as well."""
+    names = ("retry_at", "failures")
+    with client().pipeline(transaction=True) as pipe:
+        pipe.hmget(keys.partner(domain), names)
+        pipe.hdel(keys.partner(domain), *names)
+        if rank:
+            pipe.delete(keys.failures(domain))
+        found = pipe.execute()[0]
+    # The version is what drainers compare: they read the partners' state again.
+    control.change({})
+    return {name: text(value) if value else None for name, value in zip(names, found, strict=True)}
 
 
 def _publish(domains: list[str]) -> None:

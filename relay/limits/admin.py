@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 
+from relay.access import faces
 from relay.limits import services
 from relay.limits.models import TwinLimit
 
@@ -35,25 +36,30 @@ class TwinLimitAdmin(ModelAdmin):  # type: ignore[misc]
         return ("twin",) if obj else ()
 
     def save_model(self, request: HttpRequest, obj: TwinLimit, form: Any, change: bool) -> None:
-        services.save(obj)
+        services.save(obj, actor=faces.operator(request))
 
     def delete_model(self, request: HttpRequest, obj: TwinLimit) -> None:
-        services.remove([obj.twin])
+        services.remove([obj.twin], actor=faces.operator(request))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[TwinLimit]) -> None:
-        services.remove(queryset.values_list("twin", flat=True))
+        twins = queryset.values_list("twin", flat=True)
+        services.remove(twins, actor=faces.operator(request))
 
     @admin.action(description="Ban", permissions=["change"])
     def ban_selected(self, request: HttpRequest, queryset: QuerySet[TwinLimit]) -> None:
-        for limit in queryset:
-            services.ban(limit.twin, limit.ban_reason)
-        messages.success(request, f"{len(queryset)} twins banned")
+        who = faces.operator(request)
+        with faces.in_admin(request):
+            for limit in queryset:
+                services.ban(limit.twin, limit.ban_reason, actor=who)
+            messages.success(request, f"{len(queryset)} twins banned")
 
     @admin.action(description="Lift the ban", permissions=["change"])
     def lift_selected(self, request: HttpRequest, queryset: QuerySet[TwinLimit]) -> None:
-        for limit in queryset:
-            services.lift_ban(limit.twin)
-        messages.success(request, f"{len(queryset)} bans lifted")
+        who = faces.operator(request)
+        with faces.in_admin(request):
+            for limit in queryset:
+                services.lift_ban(limit.twin, actor=who)
+            messages.success(request, f"{len(queryset)} bans lifted")
 
     @admin.display(description="limit")
     def show_limit(self, limit: TwinLimit) -> str:

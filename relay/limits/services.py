@@ -11,11 +11,14 @@ import logging
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from relay.access.actor import SYSTEM, Actor
+from relay.audit import services as audit
 from relay.limits.models import TwinLimit
 from relay.ops import control
 
@@ -25,46 +28,64 @@ logger = logging.getLogger(__name__)
 DEFAULT_REASON = "banned"
 
 
-def save(limit: TwinLimit) -> None:
-    """Store one row, after validation, and tell the workers.
+def save(limit: TwinLimit, *, actor: Actor) -> None:
+    """Store one row as a whole, after validation, and tell the workers.
 
     Raises:
-        django.core.exceptions.ValidationError: a field is out of bounds.
+        relay.access.errors.Invalid: a field is out of bounds.
     """
-    limit.full_clean(validate_unique=False)
-    with transaction.atomic():
-        limit.save()
-        transaction.on_commit(partial(_publish, [limit.twin]))
+    with audit.change(actor, "limit.set", target=limit.twin) as change:
+        _store(limit, change)
 
 
-def remove(twins: Iterable[int]) -> int:
-    """Forget what was decided about these twins: the relay's limit holds, a ban is lifted."""
+def remove(twins: Iterable[int], *, actor: Actor) -> int:
+    """Forget what was decided about these twins: the relay's limit holds, a ban is lifted.
+
+    Returns:
+        How many of them there were.
+    """
     ids = list(twins)
+    removed = 0
     with transaction.atomic():
-        removed, _ = TwinLimit.objects.filter(twin__in=ids).delete()
+        for twin in ids:
+            with audit.change(actor, "limit.remove", target=twin) as change:
+                change.before = _told(twin)
+                change.happened = bool(TwinLimit.objects.filter(twin=twin).delete()[0])
+            removed += change.happened
         transaction.on_commit(partial(_publish, ids))
     return removed
 
 
-def set_limit(twin: int, count: int | None, size: int | None) -> None:
-    """Give a twin limits of its own; 0 and 0 is none, None and None is the relay's."""
-    limit = _row(twin)
-    limit.count, limit.size = count, size
-    save(limit)
+def set_limit(twin: int, count: int | None, size: int | None, *, actor: Actor) -> None:
+    """Give a twin limits of its own; 0 and 0 is none, None and None is the relay's.
+
+    Raises:
+        relay.access.errors.Invalid: a value is out of bounds, or only one is given.
+    """
+    with audit.change(actor, "limit.set", target=twin) as change:
+        limit = _row(twin)
+        limit.count, limit.size = count, size
+        _store(limit, change)
 
 
-def ban(twin: int, reason: str = "", until: datetime | None = None) -> None:
-    """Close a twin's sessions and refuse it."""
-    limit = _row(twin)
-    limit.banned, limit.ban_reason, limit.banned_until = True, reason, until
-    save(limit)
+def ban(twin: int, reason: str = "", until: datetime | None = None, *, actor: Actor) -> None:
+    """Close a twin's sessions and refuse it.
+
+    Raises:
+        relay.access.errors.Invalid: a value is out of bounds.
+    """
+    with audit.change(actor, "ban.set", target=twin) as change:
+        limit = _row(twin)
+        limit.banned, limit.ban_reason, limit.banned_until = True, reason, until
+        _store(limit, change)
 
 
-def lift_ban(twin: int) -> None:
+def lift_ban(twin: int, *, actor: Actor) -> None:
     """Let a banned twin in again."""
-    limit = _row(twin)
-    limit.banned, limit.banned_until = False, None
-    save(limit)
+    with audit.change(actor, "ban.lift", target=twin) as change:
+        limit = _row(twin)
+        limit.banned, limit.banned_until = False, None
+        _store(limit, change)
 
 
 def lift_expired_bans(now: datetime | None = None) -> int:
@@ -76,7 +97,7 @@ def lift_expired_bans(now: datetime | None = None) -> int:
     over = TwinLimit.objects.filter(banned=True, banned_until__lte=now or timezone.now())
     twins = list(over.values_list("twin", flat=True))
     for twin in twins:
-        lift_ban(twin)
+        lift_ban(twin, actor=SYSTEM)
     return len(twins)
 
 
@@ -91,6 +112,21 @@ def publish_all() -> None:
     for limit in TwinLimit.objects.filter(told).iterator():
         put.update(_fields(limit))
     control.replace((control.BAN_PREFIX, control.LIMIT_PREFIX), put)
+
+
+def _store(limit: TwinLimit, change: audit.Change) -> None:
+    limit.full_clean(validate_unique=False)
+    change.before = _told(limit.twin)
+    limit.save()
+    change.after = _told(limit.twin)
+    transaction.on_commit(partial(_publish, [limit.twin]))
+
+
+def _told(twin: int) -> dict[str, Any] | None:
+    """A twin's row as the audit log has it."""
+    fields = ("count", "size", "banned", "ban_reason", "banned_until", "note")
+    row: dict[str, Any] | None = TwinLimit.objects.filter(twin=twin).values(*fields).first()
+    return row
 
 
 def _publish(twins: list[int]) -> None:

@@ -13,10 +13,9 @@ from django.db import Error as DatabaseError
 from redis import Redis
 from redis.exceptions import RedisError
 
-from relay.limits import services as limits
+from relay.access.errors import Away
 from relay.ops.redis_client import client, text
 from relay.ops.workers import list_workers
-from relay.sessions import services as sessions
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +36,15 @@ def run_due() -> bool:
         connection = client()
         if not connection.set(_LOCK, "1", nx=True, ex=_LOCK_S):
             return False
-        lost = sessions.mark_worker_lost(_dead_workers(connection))
+        # Services write the audit log: a worker that never does the minute's work does not load it.
+        from relay.limits import services as limits
+        from relay.sessions import services as sessions
+
+        suspects = _dead_workers(connection, sessions.workers_with_open_rows())
+        lost = sessions.mark_worker_lost(suspects)
         lifted = limits.lift_expired_bans()
         sessions.prune(settings.RMB.sessions.keep_closed_days)
-    except (RedisError, DatabaseError) as error:
+    except (RedisError, DatabaseError, Away) as error:
         logger.warning("housekeeping put off: %s", error)
         return False
     if lost or lifted:
@@ -48,14 +52,14 @@ def run_due() -> bool:
     return True
 
 
-def _dead_workers(connection: Redis) -> set[str]:
+def _dead_workers(connection: Redis, with_rows: set[str]) -> set[str]:
     """Workers with open rows that had no heartbeat now and a minute ago.
 
     Once is not enough: when Redis comes back from an outage longer than the heartbeats live, all
     workers look dead for a second.
     """
     alive = {worker.boot_id for worker in list_workers(connection)}
-    suspects = sessions.workers_with_open_rows() - alive
+    suspects = with_rows - alive
     before = {text(member) for member in connection.smembers(_SUSPECTS)}
     with connection.pipeline(transaction=True) as pipe:
         pipe.delete(_SUSPECTS)

@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from relay.access import faces
 from relay.ops import live_page
 from relay.twins import services
 from relay.twins.fields import (
@@ -128,14 +129,15 @@ class TwinAdmin(ModelAdmin):  # type: ignore[misc]
         return queryset.filter(relays__icontains=term) if term else queryset, False
 
     def save_model(self, request: HttpRequest, obj: Twin, form: TwinForm, change: bool) -> None:
-        services.put_twin(form.values())
+        services.put_twin(form.values(), actor=faces.operator(request))
 
     def delete_model(self, request: HttpRequest, obj: Twin) -> None:
-        services.remove_twins([obj.id])
+        services.remove_twins([obj.id], actor=faces.operator(request))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Twin]) -> None:
         twins = queryset.exclude(source=Twin.Source.CHAIN)
-        services.remove_twins(list(twins.values_list("id", flat=True)))
+        ids = list(twins.values_list("id", flat=True))
+        services.remove_twins(ids, actor=faces.operator(request))
 
     @admin.display(description="account")
     def show_account(self, twin: Twin) -> str:

@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TextIO
 
-from django.db import connection, transaction
+from django.db import connection
 from django.utils import timezone
 
+from relay.access import matrix
+from relay.access.actor import Actor
+from relay.audit import services as audit
 from relay.twins.fields import (
     FieldError,
     TwinValues,
@@ -114,6 +117,7 @@ def read(file: TextIO) -> Iterator[tuple[int, TwinValues] | LineError]:
 def import_twins(
     file: TextIO,
     *,
+    actor: Actor,
     keep_going: bool = False,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> ImportReport:
@@ -121,12 +125,15 @@ def import_twins(
 
     Args:
         file: open text, `newline=""`.
+        actor: who imports them.
         keep_going: import the good lines although there are bad ones.
         progress: called with the rows read so far, now and then.
 
     Raises:
+        relay.access.errors.Denied: the actor may not.
         ImportRefusedError: a line is wrong and `keep_going` is off; nothing was changed.
     """
+    actor.require(matrix.permission_of("twin.import"))
     report = ImportReport()
     with connection.cursor() as cursor:
         kind = connection.data_types["BinaryField"]
@@ -138,7 +145,7 @@ def import_twins(
         _stage(file, report, progress)
         if report.error_count and not keep_going:
             raise ImportRefusedError(report)
-        _take_over(report)
+        _take_over(report, actor)
     finally:
         with connection.cursor() as cursor:
             cursor.execute(f"DROP TABLE {_STAGE}")
@@ -208,7 +215,7 @@ def _stage(file: TextIO, report: ImportReport, progress: Callable[[int], None]) 
             cursor.executemany(insert, waiting)
 
 
-def _take_over(report: ImportReport) -> None:
+def _take_over(report: ImportReport, actor: Actor) -> None:
     table = connection.ops.quote_name(Twin._meta.db_table)
     # "WHERE true" keeps SQLite from reading ON CONFLICT as the condition of a join.
     statement = f"""
@@ -223,11 +230,17 @@ def _take_over(report: ImportReport) -> None:
         )
     """
     now = connection.ops.adapt_datetimefield_value(timezone.now())
-    with transaction.atomic(), connection.cursor() as cursor:
+    with audit.change(actor, "twin.import") as change, connection.cursor() as cursor:
         before = Twin.objects.count()
         cursor.execute(statement, [Twin.Source.REGISTRY.value, now])
         written = cursor.rowcount
         report.added = Twin.objects.count() - before
         report.changed = written - report.added
+        change.after = {
+            "rows": report.rows,
+            "added": report.added,
+            "changed": report.changed,
+            "errors": report.error_count,
+        }
         if written:
             announce_on_commit(None)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F
 from redis.exceptions import RedisError
 
+from relay.access.actor import Actor
+from relay.audit import services as audit
 from relay.ops.redis_client import client
 from relay.queues import keys
 from relay.twins.fields import TwinValues, join_relays
@@ -27,36 +30,51 @@ MAX_ANNOUNCED = 1000
 ALL = "*"
 
 
-def put_twin(values: TwinValues, source: str = Twin.Source.REGISTRY) -> bool:
-    """Add a twin or change it.
+def put_twin(values: TwinValues, *, actor: Actor) -> bool:
+    """Add a twin to the registry or change it.
 
     Returns:
         Whether it was added.
+
+    Raises:
+        relay.access.errors.Away: the database does not answer.
     """
-    fields = {
-        "account": values.account,
-        "encryption_key": values.pk,
-        "relays": join_relays(values.relays),
-        "source": source,
-    }
-    with transaction.atomic():
+    with audit.change(actor, "twin.put", target=values.id) as change:
+        fields: dict[str, Any] = {
+            "account": values.account,
+            "encryption_key": values.pk,
+            "relays": join_relays(values.relays),
+            "source": Twin.Source.REGISTRY,
+        }
+        change.before = _told(values.id)
         _, added = Twin.objects.update_or_create(
             id=values.id,
             defaults={**fields, "version": F("version") + 1},
             create_defaults={**fields, "version": 1},
         )
+        change.after = _told(values.id)
+        # Telling the workers again does no harm; saying that something changed would be wrong.
+        change.happened = change.before != change.after
         announce_on_commit([values.id])
     return added
 
 
-def remove_twins(ids: Sequence[int]) -> int:
+def remove_twins(ids: Sequence[int], *, actor: Actor) -> int:
     """Remove twins; those that do not exist are passed over.
 
     Returns:
         How many were removed.
+
+    Raises:
+        relay.access.errors.Away: the database does not answer.
     """
+    removed = 0
     with transaction.atomic():
-        removed, _ = Twin.objects.filter(id__in=ids).delete()
+        for twin in ids:
+            with audit.change(actor, "twin.remove", target=twin) as change:
+                change.before = _told(twin)
+                change.happened = bool(Twin.objects.filter(id=twin).delete()[0])
+            removed += change.happened
         if removed:
             announce_on_commit(ids)
     return removed
@@ -93,3 +111,17 @@ def announce(ids: Sequence[int] | None) -> bool:
         logger.error("twins changed, but the workers could not be told: %s", error)
         return False
     return True
+
+
+def _told(twin: int) -> dict[str, Any] | None:
+    """A twin's row as the audit log has it."""
+    row = Twin.objects.filter(id=twin).first()
+    if row is None:
+        return None
+    key = bytes(row.encryption_key) if row.encryption_key else None
+    return {
+        "account": row.address,
+        "pk": f"0x{key.hex()}" if key else None,
+        "relays": row.relays,
+        "source": row.source,
+    }

@@ -14,7 +14,10 @@ from tests.bench import targets
 from tests.bench.targets import RelayOptions, Target
 from tests.support.redis_servers import free_port
 
-TRUST = "from relay.federation import services; services.trust({domain!r})"
+TRUST = (
+    "from relay.access.actor import SYSTEM; from relay.federation import services;"
+    "services.trust({domain!r}, actor=SYSTEM)"
+)
 ENVIRONMENT = {
     "RMB_CELERY__EMBEDDED": "1",
     "RMB_FEDERATION__SCHEME": "http",

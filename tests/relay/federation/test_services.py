@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from django.core.exceptions import ValidationError
 
+from relay.access.actor import SYSTEM
+from relay.access.errors import Away, Invalid
 from relay.federation import services
 from relay.federation.models import RelayNode
-from relay.ops import control
 from relay.queues import keys
 from tests.relay.federation.stored import PARTNER, add_partner
 from tests.relay.ops.test_control import fields
@@ -21,16 +21,16 @@ def decided(server: RedisServer) -> dict[str, str]:
 
 
 def test_decisions(site_redis: RedisServer) -> None:
-    services.trust(PARTNER)
-    services.pause(PARTNER)
-    services.block("a.example:8080")
+    services.trust(PARTNER, actor=SYSTEM)
+    services.pause(PARTNER, actor=SYSTEM)
+    services.block("a.example:8080", actor=SYSTEM)
     assert decided(site_redis) == {
         "relay:b.example": "trusted paused",
         "relay:a.example:8080": "blocked",
     }
-    services.resume(PARTNER)
-    services.unblock("a.example:8080")
-    services.trust(PARTNER, trusted=False)
+    services.resume(PARTNER, actor=SYSTEM)
+    services.unblock("a.example:8080", actor=SYSTEM)
+    services.trust(PARTNER, trusted=False, actor=SYSTEM)
     assert decided(site_redis) == {}
     assert set(RelayNode.objects.values_list("domain", flat=True)) == {PARTNER, "a.example:8080"}
 
@@ -38,23 +38,23 @@ def test_decisions(site_redis: RedisServer) -> None:
 def test_reset_ends_the_back_off(site_redis: RedisServer) -> None:
     add_partner(site_redis, retry_at=5, failures=3, sent=9)
     site_redis.run("ZADD", keys.failures(PARTNER), 5, "5")
-    services.reset([PARTNER])
+    services.reset(PARTNER, actor=SYSTEM)
     assert site_redis.client().hgetall(keys.partner(PARTNER)) == {b"sent": b"9"}
     assert site_redis.run("EXISTS", keys.failures(PARTNER)) == 0
     assert fields(site_redis)["version"] == "1", "drainers read the state again"
 
 
 def test_resume_keeps_the_rank(site_redis: RedisServer) -> None:
-    services.pause(PARTNER)
+    services.pause(PARTNER, actor=SYSTEM)
     add_partner(site_redis, retry_at=5, failures=3)
     site_redis.run("ZADD", keys.failures(PARTNER), 5, "5")
-    services.resume(PARTNER)
+    services.resume(PARTNER, actor=SYSTEM)
     assert site_redis.run("EXISTS", keys.partner(PARTNER)) == 0
     assert site_redis.run("EXISTS", keys.failures(PARTNER)) == 1
 
 
 def test_relays_in_traffic_get_rows(site_redis: RedisServer) -> None:
-    services.trust("a.example")
+    services.trust("a.example", actor=SYSTEM)
     for domain in ("a.example", PARTNER, "127.0.0.1:8080", "no_domain", "x" * 300, "sp ace"):
         add_partner(site_redis, domain)
     assert services.discover() == 2
@@ -73,8 +73,8 @@ def test_rows_have_a_bound(site_redis: RedisServer, monkeypatch: pytest.MonkeyPa
 
 def test_a_forgotten_relay_is_gone_until_it_is_used(site_redis: RedisServer) -> None:
     add_partner(site_redis, retry_at=5)
-    services.block(PARTNER)
-    services.forget([PARTNER])
+    services.block(PARTNER, actor=SYSTEM)
+    services.forget([PARTNER], actor=SYSTEM)
     assert decided(site_redis) == {}
     assert not RelayNode.objects.exists()
     assert site_redis.run("EXISTS", keys.partner(PARTNER)) == 0
@@ -84,7 +84,7 @@ def test_a_forgotten_relay_is_gone_until_it_is_used(site_redis: RedisServer) -> 
 
 
 def test_publish_all_heals_what_was_missed(site_redis: RedisServer) -> None:
-    services.trust(PARTNER)
+    services.trust(PARTNER, actor=SYSTEM)
     site_redis.run("HDEL", keys.CONTROL, f"relay:{PARTNER}")
     site_redis.run("HSET", keys.CONTROL, "relay:stale.example", "blocked", "ban:7", "spam")
     services.publish_all()
@@ -95,19 +95,19 @@ def test_publish_all_heals_what_was_missed(site_redis: RedisServer) -> None:
     "domain", ["", "a_b", "http://a", "a/b", "a b", "a\n", "a?b", "user@a", "x" * 261]
 )
 def test_refusals(site_redis: RedisServer, domain: str) -> None:
-    with pytest.raises(ValidationError):
-        services.save(RelayNode(domain=domain))
+    with pytest.raises(Invalid):
+        services.save(RelayNode(domain=domain), actor=SYSTEM)
     assert fields(site_redis) == {}
 
 
 def test_without_redis_the_decision_is_kept(
     no_redis: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    services.block(PARTNER)
+    services.block(PARTNER, actor=SYSTEM)
     assert RelayNode.objects.get(domain=PARTNER).blocked
     assert "saved but not in force yet" in caplog.text
-    for attempt in (services.publish_all, lambda: services.reset([PARTNER])):
-        with pytest.raises(control.ControlError):
+    for attempt in (services.publish_all, lambda: services.reset(PARTNER, actor=SYSTEM)):
+        with pytest.raises(Away):
             attempt()
-    services.forget([PARTNER])
+    services.forget([PARTNER], actor=SYSTEM)
     assert not RelayNode.objects.exists()

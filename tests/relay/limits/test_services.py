@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.utils import timezone
 
+from relay.access.actor import SYSTEM
+from relay.access.errors import Invalid
 from relay.limits import services
 from relay.limits.models import TwinLimit
 from relay.ops import control
@@ -23,28 +24,28 @@ def decided(server: RedisServer) -> dict[str, str]:
 
 
 def test_limits(site_redis: RedisServer) -> None:
-    services.set_limit(7, 100, 5000)
-    services.set_limit(8, 0, 0)
+    services.set_limit(7, 100, 5000, actor=SYSTEM)
+    services.set_limit(8, 0, 0, actor=SYSTEM)
     assert decided(site_redis) == {"limit:7": "100 5000", "limit:8": "0 0"}
-    services.set_limit(7, None, None)
+    services.set_limit(7, None, None, actor=SYSTEM)
     assert decided(site_redis) == {"limit:8": "0 0"}
-    assert services.remove([8, 9]) == 1
+    assert services.remove([8, 9], actor=SYSTEM) == 1
     assert decided(site_redis) == {}
 
 
 def test_bans(site_redis: RedisServer) -> None:
-    services.set_limit(7, 1, 2)
-    services.ban(7, "spam")
-    services.ban(8)
+    services.set_limit(7, 1, 2, actor=SYSTEM)
+    services.ban(7, "spam", actor=SYSTEM)
+    services.ban(8, actor=SYSTEM)
     assert decided(site_redis) == {"limit:7": "1 2", "ban:7": "spam", "ban:8": "banned"}
-    services.lift_ban(7)
+    services.lift_ban(7, actor=SYSTEM)
     assert decided(site_redis) == {"limit:7": "1 2", "ban:8": "banned"}
     assert TwinLimit.objects.get(twin=7).ban_reason == "spam"
 
 
 def test_a_ban_with_an_end(site_redis: RedisServer) -> None:
     now = timezone.now()
-    services.ban(7, "spam", now + timedelta(hours=1))
+    services.ban(7, "spam", now + timedelta(hours=1), actor=SYSTEM)
     assert services.lift_expired_bans(now) == 0
     assert "ban:7" in decided(site_redis)
     assert services.lift_expired_bans(now + timedelta(hours=1)) == 1
@@ -54,8 +55,8 @@ def test_a_ban_with_an_end(site_redis: RedisServer) -> None:
 
 
 def test_publish_all_heals_what_was_missed(site_redis: RedisServer) -> None:
-    services.ban(7, "spam")
-    services.set_limit(8, 1, 2)
+    services.ban(7, "spam", actor=SYSTEM)
+    services.set_limit(8, 1, 2, actor=SYSTEM)
     site_redis.run("HDEL", keys.CONTROL, "ban:7")
     site_redis.run("HSET", keys.CONTROL, "ban:9", "stale", "limit:8", "9 9", "limit", "5 6")
     services.publish_all()
@@ -75,8 +76,8 @@ def test_publish_all_heals_what_was_missed(site_redis: RedisServer) -> None:
     ],
 )
 def test_refusals(site_redis: RedisServer, values: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        services.save(TwinLimit(twin=7, **values))
+    with pytest.raises(Invalid):
+        services.save(TwinLimit(twin=7, **values), actor=SYSTEM)
     assert not TwinLimit.objects.exists()
     assert fields(site_redis) == {}
 
@@ -84,7 +85,7 @@ def test_refusals(site_redis: RedisServer, values: dict[str, object]) -> None:
 def test_without_redis_the_decision_is_kept(
     no_redis: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    services.ban(7)
+    services.ban(7, actor=SYSTEM)
     assert TwinLimit.objects.get(twin=7).banned
     assert "saved but not in force yet" in caplog.text
     with pytest.raises(control.ControlError):

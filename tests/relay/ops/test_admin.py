@@ -12,6 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from proto.identity import ss58
+from relay.access.actor import SYSTEM
 from relay.limits import services as limits
 from relay.limits.models import TwinLimit
 from relay.queues import keys
@@ -119,7 +120,7 @@ def test_bad_twins(
 def test_a_twin_changed_in_the_admin_is_announced(
     admin_client: Client, site_redis: RedisServer
 ) -> None:
-    twins.put_twin(TwinValues(7, ACCOUNT, None, ("here",)))
+    twins.put_twin(TwinValues(7, ACCOUNT, None, ("here",)), actor=SYSTEM)
     selected = {"action": "delete_selected", "_selected_action": "7", "post": "yes"}
     assert admin_client.post(TWINS, selected).status_code == 302
     assert not Twin.objects.exists()
@@ -270,5 +271,5 @@ def test_strangers_see_nothing(client: Client, site_redis: RedisServer) -> None:
 
 
 def test_a_ban_shows_when_it_is_over(admin_client: Client, site_redis: RedisServer) -> None:
-    limits.ban(7, "spam", timezone.now() - timedelta(seconds=1))
+    limits.ban(7, "spam", timezone.now() - timedelta(seconds=1), actor=SYSTEM)
     assert "over" in page(admin_client, LIMITS)

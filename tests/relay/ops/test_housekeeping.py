@@ -8,6 +8,7 @@ import pytest
 from django.contrib.auth import authenticate, get_user_model
 from django.utils import timezone
 
+from relay.access.actor import SYSTEM
 from relay.limits import services as limits
 from relay.limits.models import TwinLimit
 from relay.ops import accounts, housekeeping
@@ -63,7 +64,7 @@ def test_a_worker_that_came_back_is_not_lost(
 
 
 def test_expired_bans_are_lifted(site_redis: RedisServer) -> None:
-    limits.ban(7, until=timezone.now() - timedelta(seconds=1))
+    limits.ban(7, until=timezone.now() - timedelta(seconds=1), actor=SYSTEM)
     housekeeping.run_due()
     assert not TwinLimit.objects.get(twin=7).banned
 

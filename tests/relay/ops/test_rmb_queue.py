@@ -10,6 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from relay.access.actor import SYSTEM
 from relay.limits import services as limits
 from relay.queues import keys
 from relay.twins import services
@@ -31,7 +32,7 @@ def run(*arguments: str) -> str:
 @pytest.fixture
 def server(site_redis: RedisServer) -> RedisServer:
     """Mail for two sessions of twin 7, one of them connected, and for twin 70."""
-    services.put_twin(TwinValues(TWIN, make_twin(TWIN).account, None, ("here",)))
+    services.put_twin(TwinValues(TWIN, make_twin(TWIN).account, None, ("here",)), actor=SYSTEM)
     for key, count in (("7", 3), ("7:x", 2), ("70", 1), ("7:", 4)):
         for _ in range(count):
             site_redis.run("XADD", f"stream:{key}", "*", "_", b"mail")
@@ -58,9 +59,9 @@ def test_a_twin_that_may_come_back_keeps_its_mail(server: RedisServer) -> None:
 @pytest.mark.parametrize("fate", ["banned", "removed"])
 def test_purge(server: RedisServer, client: Client, fate: str) -> None:
     if fate == "banned":
-        limits.ban(TWIN)
+        limits.ban(TWIN, actor=SYSTEM)
     else:
-        services.remove_twins([TWIN])
+        services.remove_twins([TWIN], actor=SYSTEM)
     assert run("purge", "7", "--yes") == "7 messages deleted\n"
     assert server.run("KEYS", "stream:*") and server.run("EXISTS", keys.share("7")) == 0
     assert [server.run("XLEN", f"stream:{key}") for key in ("7", "7:", "7:x", "70")] == [0, 0, 2, 1]
@@ -79,7 +80,7 @@ def test_it_asks_first(
         raise answer
 
     monkeypatch.setattr(builtins, "input", reply)
-    limits.ban(TWIN)
+    limits.ban(TWIN, actor=SYSTEM)
     with pytest.raises(CommandError, match="nothing was deleted"):
         run("purge", "7")
     assert server.run("XLEN", "stream:7") == 3

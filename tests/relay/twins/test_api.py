@@ -9,6 +9,7 @@ from django.db import connection
 from django.test import Client
 
 from proto.identity import ss58
+from relay.access.actor import SYSTEM
 from relay.twins import mirror, services
 from relay.twins.fields import TwinValues
 from tests.relay.twins.conftest import UseChain
@@ -21,7 +22,7 @@ PROBLEM = "application/problem+json"
 
 def add(who: Twin, *relays: str, pk: bool = True) -> None:
     key = who.encryption_key.public if pk else None
-    services.put_twin(TwinValues(who.id, who.account, key, relays))
+    services.put_twin(TwinValues(who.id, who.account, key, relays), actor=SYSTEM)
 
 
 def shown(who: Twin, *relays: str) -> dict[str, Any]:

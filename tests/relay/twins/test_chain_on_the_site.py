@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from proto.chain.twin import Twin as ChainTwin
+from relay.access.actor import SYSTEM
 from relay.ops.redis_client import client as redis
 from relay.queues import keys
 from relay.twins import mirror
@@ -27,7 +28,7 @@ def mirrored(add_worker: AddWorker, use_chain: UseChain) -> None:
     add_worker("boot")
     use_chain("ws://127.0.0.1:1")
     mirror.keep_read([ChainTwin(7, bytes(range(32)), b"here.example", (), KEY)], 4711)
-    twins.put_twin(TwinValues(8, bytes(32), None, ("there.example",)))
+    twins.put_twin(TwinValues(8, bytes(32), None, ("there.example",)), actor=SYSTEM)
 
 
 def test_a_twin_of_the_chain_is_shown_and_not_changed(admin_client: Client, mirrored: None) -> None:

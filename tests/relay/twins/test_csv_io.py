@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
+from relay.access.actor import SYSTEM
 from relay.queues import keys
 from relay.twins import csv_io
 from relay.twins.csv_io import ImportRefusedError, LineError, import_twins
@@ -36,7 +37,7 @@ def lines(*rows: str) -> StringIO:
 
 def refused(file: StringIO) -> list[str]:
     with pytest.raises(ImportRefusedError) as caught:
-        import_twins(file)
+        import_twins(file, actor=SYSTEM)
     return [str(error) for error in caught.value.report.errors]
 
 
@@ -44,21 +45,21 @@ def refused(file: StringIO) -> list[str]:
 class TestImport:
     def test_twins_are_added_and_changed(self) -> None:
         first = lines(f"7,{account(7)},{pk(7)},a_b", f"8,{account(8)},,")
-        report = import_twins(first)
+        report = import_twins(first, actor=SYSTEM)
         assert (report.rows, report.added, report.changed, report.error_count) == (2, 2, 0, 0)
         second = lines(
             f"7,{account(7)},{pk(7)},a_b",
             f"8,{account(8)},{pk(8)},",
             f"9,{account(9)},,c",
         )
-        report = import_twins(second)
+        report = import_twins(second, actor=SYSTEM)
         assert (report.rows, report.added, report.changed) == (3, 1, 1)
         stored = {twin.id: twin for twin in Twin.objects.all()}
         assert stored[7].record().relays == ("a", "b")
         assert (stored[7].version, stored[8].version, stored[9].version) == (1, 2, 1)
         assert stored[8].record().pk == bytes.fromhex(pk(8)[2:])
         # A key that goes away, and relays that do.
-        report = import_twins(lines(f"7,{account(7)},,"))
+        report = import_twins(lines(f"7,{account(7)},,"), actor=SYSTEM)
         assert report.changed == 1
         assert Twin.objects.get(pk=7).record()[2:] == (None, (), 2)
         assert Twin.objects.count() == 3, "twins that are not in the file stay"
@@ -86,7 +87,9 @@ class TestImport:
 
     def test_keep_going_imports_the_good_lines(self) -> None:
         report = import_twins(
-            lines(f"1,{account(1)},,", "nonsense", f"2,{account(2)},,"), keep_going=True
+            lines(f"1,{account(1)},,", "nonsense", f"2,{account(2)},,"),
+            keep_going=True,
+            actor=SYSTEM,
         )
         assert (report.added, report.error_count) == (2, 1)
 
@@ -99,7 +102,9 @@ class TestImport:
         assert len(refused(StringIO(text))) == 1
 
     def test_header_case_spaces_and_quotes(self) -> None:
-        report = import_twins(StringIO(f'ID, Account ,pk,relays\r\n"1","{account(1)}",,"a_b"\r\n'))
+        report = import_twins(
+            StringIO(f'ID, Account ,pk,relays\r\n"1","{account(1)}",,"a_b"\r\n'), actor=SYSTEM
+        )
         assert report.added == 1
 
     def test_an_endless_line_ends_the_import(self) -> None:
@@ -108,7 +113,7 @@ class TestImport:
 
     def test_errors_are_counted_beyond_those_kept(self) -> None:
         with pytest.raises(ImportRefusedError, match="250 lines are wrong") as caught:
-            import_twins(lines(*(["x"] * 250)))
+            import_twins(lines(*(["x"] * 250)), actor=SYSTEM)
         assert len(caught.value.report.errors) == csv_io.MAX_ERRORS
 
     def test_rows_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +126,7 @@ class TestImport:
         monkeypatch.setattr(csv_io, "PROGRESS_ROWS", 10)
         seen: list[int] = []
         file = lines(*(f"{n},{account(n)},," for n in range(1, 26)))
-        assert import_twins(file, progress=seen.append).added == 25
+        assert import_twins(file, progress=seen.append, actor=SYSTEM).added == 25
         assert seen == [10, 20]
 
 
@@ -146,7 +151,7 @@ class TestAnyFile(TestCase):
         assert csv_io.export_twins(exported) == len(twins)
         Twin.objects.all().delete()
         exported.seek(0)
-        assert import_twins(exported).added == len(twins)
+        assert import_twins(exported, actor=SYSTEM).added == len(twins)
         assert {twin.id: twin.record() for twin in Twin.objects.all()} == records
 
 
@@ -208,7 +213,7 @@ def test_workers_hear_of_an_import_that_changed_something(site_redis: RedisServe
         news.subscribe(keys.TWINS_CHANNEL)
         news.get_message(timeout=5)
         for _ in range(2):
-            import_twins(lines(f"7,{account(7)},,here"))
+            import_twins(lines(f"7,{account(7)},,here"), actor=SYSTEM)
         message = news.get_message(timeout=5)
         assert message is not None and message["data"] == b"*"
         assert news.get_message(timeout=0) is None

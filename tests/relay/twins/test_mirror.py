@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
 from proto.chain.twin import Twin as ChainTwin
+from relay.access.actor import SYSTEM
 from relay.twins import mirror, services
 from relay.twins.fields import TwinValues
 from relay.twins.models import Twin
@@ -76,7 +77,7 @@ def test_a_fork_that_was_left_takes_its_changes_along() -> None:
 
 
 def test_rows_of_the_registry_give_way() -> None:
-    services.put_twin(TwinValues(7, ACCOUNT, None, ("registry",)))
+    services.put_twin(TwinValues(7, ACCOUNT, None, ("registry",)), actor=SYSTEM)
     assert relays() is None
     assert mirror.highest_id() == 0
     mirror.mark_stale(5)

@@ -10,6 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from proto.identity import ss58
+from relay.access.actor import SYSTEM
 from relay.ops.redis_client import client
 from relay.queues import keys
 from relay.twins import mirror, services
@@ -82,7 +83,7 @@ def test_one_twin(chain: Devchain) -> None:
     run("import")
     mirror.mark_stale(9)
     assert "stale since block 9: relays localhost" in run("twin", address)[1]
-    services.put_twin(TwinValues(7, bytes(32), None, ()))
+    services.put_twin(TwinValues(7, bytes(32), None, ()), actor=SYSTEM)
     assert "as a twin of the registry" in run("twin", f"0x{twin(7).account.hex()}")[1]
     shown = json.loads(run("twin", "8", "--json")[1])
     assert (shown["id"], shown["relays"]) == (8, "localhost")

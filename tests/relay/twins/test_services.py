@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -10,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connections, transaction
 from redis.asyncio import Redis
 
+from relay.access.actor import SYSTEM
 from relay.queues import keys
 from relay.twins import services
 from relay.twins.cache import TwinCache
@@ -46,20 +48,20 @@ def test_ids_are_in_range_in_the_database_too() -> None:
 def test_changes_are_announced_after_the_commit(site_redis: RedisServer) -> None:
     site_redis.run("HSET", keys.TWINS, "7", "a", "8", "b", "9", "c")
     with transaction.atomic():
-        assert services.put_twin(twin(7, "here"))
+        assert services.put_twin(twin(7, "here"), actor=SYSTEM)
         assert site_redis.run("EXISTS", keys.TWINS_VERSION) == 0
     assert site_redis.run("GET", keys.TWINS_VERSION) == b"1"
     assert site_redis.run("HKEYS", keys.TWINS) == [b"8", b"9"]
-    assert services.remove_twins([7, 8]) == 1
+    assert services.remove_twins([7, 8], actor=SYSTEM) == 1
     assert site_redis.run("HKEYS", keys.TWINS) == [b"9"]
-    assert services.remove_twins([7, 8]) == 0
+    assert services.remove_twins([7, 8], actor=SYSTEM) == 0
     assert site_redis.run("GET", keys.TWINS_VERSION) == b"2"
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_change_that_is_rolled_back_is_not_announced(site_redis: RedisServer) -> None:
     with pytest.raises(ZeroDivisionError), transaction.atomic():
-        services.put_twin(twin(7))
+        services.put_twin(twin(7), actor=SYSTEM)
         raise ZeroDivisionError
     assert site_redis.run("EXISTS", keys.TWINS_VERSION) == 0
 
@@ -82,14 +84,17 @@ def test_what_is_published(site_redis: RedisServer) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_without_redis_the_change_is_kept(no_redis: None, caplog: pytest.LogCaptureFixture) -> None:
-    assert services.put_twin(twin(7))
+    assert services.put_twin(twin(7), actor=SYSTEM)
     assert Twin.objects.filter(pk=7).exists()
     assert "workers could not be told" in caplog.text
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_worker_sees_a_change(site_redis: RedisServer, source: RegistrySource) -> None:
-    put, remove = sync_to_async(services.put_twin), sync_to_async(services.remove_twins)
+    put, remove = (
+        sync_to_async(partial(services.put_twin, actor=SYSTEM)),
+        sync_to_async(partial(services.remove_twins, actor=SYSTEM)),
+    )
     redis = Redis.from_url(site_redis.url, protocol=2)
     cache = TwinCache(source, redis.execute_command)
     assert await cache.look_up(7) is None

@@ -12,6 +12,8 @@ from typing import Any, TextIO, cast
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from relay.access import faces
+from relay.access.actor import of_command
 from relay.twins import csv_io, services
 from relay.twins.fields import FieldError, TwinValues, parse_id, parse_values, to_texts
 from relay.twins.models import Twin
@@ -82,21 +84,25 @@ class Command(BaseCommand):
                 "twins come from the chain (twins.source = tfchain) and are changed there; "
                 "see rmb_chain"
             )
-        try:
-            actions[verb](options)
-        except FieldError as error:
-            raise CommandError(str(error)) from None
+        with faces.in_command():
+            try:
+                actions[verb](options)
+            except FieldError as error:
+                raise CommandError(str(error)) from None
 
     def _add(self, options: dict[str, Any]) -> None:
         values = parse_values(options["id"], options["account"], options["pk"], options["relays"])
-        added = services.put_twin(values)
+        added = services.put_twin(values, actor=of_command())
         self.stdout.write(f"twin {values.id} {'added' if added else 'changed'}")
 
     def _import(self, options: dict[str, Any]) -> None:
         with _opened(options["file"], "r", sys.stdin) as file:
             try:
                 report = csv_io.import_twins(
-                    file, keep_going=options["keep_going"], progress=self._progress
+                    file,
+                    actor=of_command(),
+                    keep_going=options["keep_going"],
+                    progress=self._progress,
                 )
             except csv_io.ImportRefusedError as error:
                 self._show_errors(error.report)
@@ -131,7 +137,7 @@ class Command(BaseCommand):
         if unknown:
             named = ", ".join(map(str, sorted(unknown)))
             raise CommandError(f"no such twins: {named}; nothing was removed")
-        self.stdout.write(f"{services.remove_twins(ids)} twins removed")
+        self.stdout.write(f"{services.remove_twins(ids, actor=of_command())} twins removed")
 
     def _progress(self, rows: int) -> None:
         self.stderr.write(f"{rows} rows read")
