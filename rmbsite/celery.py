@@ -34,7 +34,7 @@ from rmbsite import broker
 WATCH_S: Final = 5.0
 """How soon work that nobody does any more is begun again."""
 
-TASK_PACKAGES: Final = ("relay.federation", "relay.twins")
+TASK_PACKAGES: Final = ("relay.federation", "relay.twins", "relay.alarms")
 
 
 class Schedule(Scheduler):  # type: ignore[misc]
@@ -84,6 +84,7 @@ def _watch(task: str) -> None:
 
 
 _watch("federation.watch")
+_watch("alarms.evaluate")
 if settings.RMB.twins.source == "tfchain":
     _watch("chain.watch")
 

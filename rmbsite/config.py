@@ -29,9 +29,11 @@ from rmbsite.options import (
 )
 from rmbsite.sections import (
     AdminConfig,
+    AlarmsConfig,
     CeleryConfig,
     DatabaseConfig,
     DataConfig,
+    EmailConfig,
     FederationConfig,
     LimitsConfig,
     LogConfig,
@@ -70,6 +72,8 @@ class Config:
     limits: LimitsConfig = dataclasses.field(default_factory=LimitsConfig)
     metrics: MetricsConfig = dataclasses.field(default_factory=MetricsConfig)
     sessions: SessionsConfig = dataclasses.field(default_factory=SessionsConfig)
+    alarms: AlarmsConfig = dataclasses.field(default_factory=AlarmsConfig)
+    email: EmailConfig = dataclasses.field(default_factory=EmailConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
     rest: RestConfig = dataclasses.field(default_factory=RestConfig)
@@ -103,6 +107,8 @@ SECTIONS: Mapping[str, type[Any]] = {
     "limits": LimitsConfig,
     "metrics": MetricsConfig,
     "sessions": SessionsConfig,
+    "alarms": AlarmsConfig,
+    "email": EmailConfig,
     "data": DataConfig,
     "log": LogConfig,
     "rest": RestConfig,
@@ -237,6 +243,8 @@ def _validate(config: Config) -> None:
         raise ConfigError("relay.tls_cert and relay.tls_key: both or neither must be set")
     if bool(config.limits.count) != bool(config.limits.size):
         raise ConfigError("limits.count and limits.size: both or neither must be set")
+    if config.email.host and "@" not in config.email.sender:
+        raise ConfigError("email.sender: an address is needed with email.host")
     if urlsplit(config.redis.url).scheme not in ("redis", "rediss", "unix"):
         raise ConfigError("redis.url: must begin with redis://, rediss:// or unix://")
     if not config.substrate.urls or any(

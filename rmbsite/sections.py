@@ -221,6 +221,34 @@ class SessionsConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class AlarmsConfig:
+    """Alarms and how webhooks for them are sent."""
+
+    allow_private: bool = option(
+        False,
+        "Send webhooks to loopback and private addresses as well, and without TLS: for receivers "
+        "in the own network.",
+    )
+    ca_file: str = option("", "Certificates webhooks are verified by; empty: the system's.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EmailConfig:
+    """The mail server alarms are sent through."""
+
+    host: str = option("", "Name of the SMTP server; empty: no e-mail is sent.")
+    port: int = option(25, "Port of the SMTP server.", minimum=1, maximum=65535)
+    tls: str = option(
+        "none",
+        "starttls: TLS on the same connection, usually port 587; tls: from the beginning, 465.",
+        choices=("none", "starttls", "tls"),
+    )
+    user: str = option("", "User name at the SMTP server; empty: none is given.")
+    password: str = option("", "Password at the SMTP server.", secret=True)
+    sender: str = option("", "Address e-mail comes from, such as relay@example.org.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class DataConfig:
     """Files of this installation."""
 

@@ -43,6 +43,7 @@ INSTALLED_APPS = [
     "relay.federation",
     "relay.ops",
     "relay.rest",
+    "relay.alarms",
 ]
 
 MIDDLEWARE = [
@@ -113,6 +114,15 @@ FORMAT_MODULE_PATH = "rmbsite.formats"
 STATIC_URL = "/static/"
 # Static files come out of the installed packages: no collect step, nothing to deploy twice.
 WHITENOISE_USE_FINDERS = True
+
+EMAIL_HOST = RMB.email.host
+EMAIL_PORT = RMB.email.port
+EMAIL_HOST_USER = RMB.email.user
+EMAIL_HOST_PASSWORD = RMB.email.password
+EMAIL_USE_TLS = RMB.email.tls == "starttls"
+EMAIL_USE_SSL = RMB.email.tls == "tls"
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = RMB.email.sender or "relay@localhost"
 
 LOGGING = site_logging.settings_of(RMB.log.level)
 

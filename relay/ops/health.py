@@ -11,6 +11,7 @@ from django.db import connection
 from redis import Redis
 from redis.exceptions import RedisError
 
+from relay.alarms import figures as alarm_figures
 from relay.ops import background
 from relay.ops.redis_client import client
 from relay.ops.workers import WorkerState, list_workers
@@ -42,7 +43,7 @@ class Health(NamedTuple):
 def readiness() -> Health:
     """Look at the database, Redis and the workers."""
     reasons = [*_database_reasons()]
-    degraded: list[str] = []
+    degraded: list[str] = [] if reasons else _alarm_complaints()
     workers: list[WorkerState] = []
     try:
         connection_to_redis = client()
@@ -63,6 +64,14 @@ def _database_reasons() -> list[str]:
     except DatabaseError as error:
         return [f"database: {error}"]
     return []
+
+
+def _alarm_complaints() -> list[str]:
+    try:
+        complaint = alarm_figures.complaint()
+    except DatabaseError as error:
+        return [f"alarms: {error}"]
+    return [complaint] if complaint else []
 
 
 def _redis_reasons(connection_to_redis: Redis) -> list[str]:

@@ -83,6 +83,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_chain_import_needed", "gauge", "1 until all twins were imported since."),
     Metric("relay_chain_queries_total", "counter", "Queries of the chain for twins."),
     Metric("relay_chain_query_failures_total", "counter", "Those no node answered."),
+    # Alarms, from the database.
+    Metric("relay_alarms_firing", "gauge", "Alarms that fire, silenced or not.", ("severity",)),
+    Metric("relay_alarms_evaluation_age_seconds", "gauge", "Time since they were evaluated."),
+    Metric("relay_alarm_notices_waiting", "gauge", "Notices that receivers have not taken yet."),
     # The process.
     Metric("relay_twins_cached", "gauge", "Twins in the worker's memory."),
     Metric("relay_worker_loop_lag_seconds", "gauge", "Delay of the worker's event loop."),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from redis.exceptions import RedisError
 
+from relay.alarms import figures as alarm_figures
 from relay.federation import figures
 from relay.ops import exposition, health
 from relay.ops.redis_client import client
@@ -45,7 +47,16 @@ def metrics(request: HttpRequest) -> HttpResponse:
         shared = [figures.read(client()), purging.figures(client().get(keys.PURGED))]
         if settings.RMB.twins.source == "tfchain":
             shared.append(chain_state.figures(chain_state.read(client())))
+        shared.append(_alarms())
         text = exposition.render(list_workers(client()), *shared)
     except RedisError as error:
         return HttpResponse(f"redis: {error}\n", status=503, content_type="text/plain")
     return HttpResponse(text, content_type=exposition.CONTENT_TYPE)
+
+
+def _alarms() -> dict[str, float]:
+    """What the database knows; the other figures are there without it."""
+    try:
+        return alarm_figures.read()
+    except DatabaseError:
+        return {}

@@ -127,7 +127,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return not stop_asked.is_set()
 
     if options.role == "admin":
+        standby = importlib.import_module("relay.alarms.standby").Standby()
+        standby.start()
         DrainingServer(admin_server(), on_ready).run(listeners)
+        standby.stop()
         return 0
     limits = listener_limits(config)
     create_app = importlib.import_module("relay.sessions.app").create_app

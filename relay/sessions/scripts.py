@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from redispipe import resp, scripts
@@ -44,3 +45,9 @@ def hold(text: str, epoch: int, boot_id: str, since: float, remote: str) -> byte
 def release(text: str, epoch: int) -> bytes:
     """Ends a hold; replies 1 where the entry was this holder's."""
     return resp.command("EVAL", scripts.source(FOLDER, "release"), 1, keys.SESSIONS, text, epoch)
+
+
+def fullest(streams: Sequence[bytes], messages: int, size_bytes: int) -> bytes:
+    """Looks for queues that hold so much; replies name, messages and bytes of each."""
+    source = scripts.source(FOLDER, "fullest")
+    return resp.command("EVAL", source, len(streams), *streams, messages, size_bytes)

@@ -9,6 +9,7 @@ name it? In a run without lost connections or dead workers it finds nothing.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import json
 import logging
 from collections.abc import Iterable
@@ -40,6 +41,10 @@ COMPARED: Final = 500
 CHECK_ENTRIES: Final = 16
 SWEEP_S: Final = 30.0
 SWEEP_LEASE: Final = "relay:sweep"
+FULL_PART: Final = 0.5
+"""Filled by so much of a bound, a queue is named to those who watch for full ones."""
+FULLEST: Final = 50
+"""Queues named, the fullest first."""
 LINKS: Final = "relay:links"
 """Hash: boot id -> ``<run id> <client id>`` of its commit connection. It outlives the heartbeat,
 so that whoever finds a worker dead can end the connection that may still hold a batch of it."""
@@ -364,7 +369,10 @@ class Upkeep:
     # --- retention ----------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
-        """Removes what is older than the retention; one worker at a time does it for all."""
+        """Removes what is older than the retention, and names the fullest queues.
+
+        One worker at a time does it for all.
+        """
         lease = await self._ask(
             "SET", SWEEP_LEASE, self._worker.boot_id, "NX", "EX", int(2 * SWEEP_S)
         )
@@ -374,6 +382,8 @@ class Upkeep:
                 return
             await self._ask("EXPIRE", SWEEP_LEASE, int(2 * SWEEP_S))
         oldest = int((self._worker.wall_s() - self._worker.options.queue.retention_s) * 1000)
+        policy = self._worker.commit.policy
+        full: list[tuple[float, str, int, int]] = []
         cursor = b"0"
         while True:
             cursor, streams = await self._ask("SCAN", cursor, "MATCH", "stream:*", "COUNT", 500)
@@ -384,8 +394,29 @@ class Upkeep:
             if expired:
                 self._worker.drop_unseen(expired, MessageReason.QUEUE_EXPIRED)
                 await self._forget_shares([s for s, n in zip(streams, trimmed, strict=True) if n])
+            full = heapq.nlargest(FULLEST, [*full, *await self._full_queues(streams, policy)])
             if cursor == b"0":
-                return
+                break
+        fullest = json.dumps([queue[1:] for queue in full])
+        await self._ask("SET", keys.FULLEST, fullest, "EX", int(3 * SWEEP_S))
+
+    async def _full_queues(
+        self, streams: list[bytes], policy: batch.QueuePolicy
+    ) -> list[tuple[float, str, int, int]]:
+        """Part of the bound that is filled, name, messages and bytes of each that is half full."""
+        if not streams:
+            return []
+        bounds = int(policy.max_messages * FULL_PART), int(policy.max_bytes * FULL_PART)
+        found = await self._worker.request(scripts.fullest(streams, *bounds))
+        return [
+            (
+                max(messages / policy.max_messages, size / policy.max_bytes),
+                name.removeprefix(keys.stream("")).decode(errors="replace"),
+                messages,
+                size,
+            )
+            for name, messages, size in zip(found[::3], found[1::3], found[2::3], strict=True)
+        ]
 
     async def _forget_shares(self, streams: list[bytes]) -> None:
         """Nobody knows whose the expired messages were: counting starts anew with a short queue."""

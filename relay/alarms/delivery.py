@@ -1,0 +1,178 @@
+"""The outbox of the alarms: what receivers have still to be told, in order, until they took it.
+
+`enqueue` writes into the database, in the transaction in which the alarm changes. `start_due` hands
+receivers with something waiting to threads of this process, one each: a slow one delays nobody
+else. Only the oldest notice of a receiver is tried; while it fails the others wait behind it. A
+notice may come twice, when the answer was lost or a process ended; its id tells.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Final
+
+from django.db import Error as DatabaseError
+from django.db import connections
+from django.db.models import F, Q
+
+from proto.limits.backoff import Backoff
+from relay.alarms import bounds, sending
+from relay.alarms.models import Delivery, Outcome, Receiver, ReceiverKind
+from relay.alarms.notice import Document
+from relay.alarms.rules import Severity
+from relay.alarms.sending import Answer
+
+logger = logging.getLogger(__name__)
+
+BACKOFF: Final = Backoff(first_s=5.0, longest_s=300.0, jitter=0.2)
+THREADS: Final = 8
+
+_threads: Final[list[ThreadPoolExecutor]] = []
+
+
+def enqueue(told: Document, receivers: Sequence[Receiver] | None = None) -> int:
+    """Have everybody told who hears of this severity. Part of the caller's transaction.
+
+    Args:
+        told: as `notice.document` returns it.
+        receivers: those that are switched on, if they were read already.
+
+    Returns:
+        How many will be.
+    """
+    if receivers is None:
+        receivers = list(Receiver.objects.filter(enabled=True))
+    severity = Severity(told["alarm"]["severity"])
+    count = 0
+    for receiver in receivers:
+        if severity.rank < Severity(receiver.min_severity).rank:
+            continue
+        Receiver.objects.filter(pk=receiver.pk).update(sequence=F("sequence") + 1)
+        sequence = Receiver.objects.values_list("sequence", flat=True).get(pk=receiver.pk)
+        Delivery.objects.create(
+            receiver=receiver,
+            event_id=told["id"],
+            body={**told, "sequence": sequence},
+            created=_time(time.time()),
+        )
+        _bound(receiver)
+        count += 1
+    return count
+
+
+def start_due() -> list[Future[None]]:
+    """Begin to deliver what is due, in threads; what is under way already is left alone."""
+    started = []
+    for receiver in due(time.time()):
+        if not _threads:
+            _threads.append(ThreadPoolExecutor(THREADS, thread_name_prefix="alarms"))
+        started.append(_threads[0].submit(_deliver, receiver.pk))
+    return started
+
+
+def due(now: float) -> list[Receiver]:
+    """Receivers with something that may be tried now, each reserved for the caller."""
+    idle = Q(busy_until__lte=now) | Q(busy_until__gt=now + 2 * bounds.DELIVERING_S)
+    may = Q(retry_at__lte=now) | Q(retry_at__gt=now + 2 * BACKOFF.longest_s)  # a clock set back
+    waiting = Delivery.objects.filter(outcome=Outcome.WAITING).values("receiver")
+    return [
+        receiver
+        for receiver in Receiver.objects.filter(idle & may, enabled=True, pk__in=waiting)
+        if Receiver.objects.filter(pk=receiver.pk, busy_until=receiver.busy_until).update(
+            busy_until=now + bounds.DELIVERING_S
+        )
+    ]
+
+
+def drain(receiver_id: int) -> int:
+    """Deliver to one receiver, that was reserved, until nothing waits or a try fails.
+
+    Returns:
+        How many notices it took.
+    """
+    began = time.monotonic()
+    taken = 0
+    try:
+        for _ in range(bounds.DELIVERIES_AT_ONCE):
+            # Less than the reservation by what one try may take.
+            if time.monotonic() - began > bounds.DELIVERING_S - 3 * bounds.DELIVERY_S:
+                break
+            receiver = Receiver.objects.filter(pk=receiver_id, enabled=True).first()
+            oldest = _oldest(receiver_id)
+            if receiver is None or oldest is None:
+                break
+            if not _try(receiver, oldest):
+                break
+            taken += 1
+    finally:
+        Receiver.objects.filter(pk=receiver_id).update(busy_until=0.0)
+    return taken
+
+
+def send(receiver: Receiver, told: Document) -> Answer:
+    """One try, which changes nothing here."""
+    if receiver.kind == ReceiverKind.EMAIL:
+        return sending.to_address(receiver.target, told)
+    return sending.to_webhook(receiver.target, receiver.secret, told)
+
+
+def give_up(deliveries: Sequence[Delivery], why: str) -> None:
+    """Send these no more."""
+    ids = [delivery.pk for delivery in deliveries]
+    Delivery.objects.filter(pk__in=ids).update(
+        outcome=Outcome.GIVEN_UP, error=why, ended=_time(time.time())
+    )
+    if ids:
+        logger.error("%d notices of alarms given up: %s", len(ids), why)
+
+
+def _deliver(receiver_id: int) -> None:
+    try:
+        drain(receiver_id)
+    except DatabaseError as error:
+        logger.warning("alarms are not delivered for now: %s", error)
+    except Exception:
+        logger.exception("delivering alarms")
+    finally:
+        connections.close_all()  # of this thread
+
+
+def _oldest(receiver_id: int) -> Delivery | None:
+    """The notice whose turn it is; those that waited too long are given up."""
+    waiting = Delivery.objects.filter(receiver=receiver_id, outcome=Outcome.WAITING)
+    since = _time(time.time() - bounds.GIVE_UP_S)
+    give_up(list(waiting.filter(created__lt=since)), "not taken within a day")
+    return waiting.order_by("pk").first()
+
+
+def _try(receiver: Receiver, delivery: Delivery) -> bool:
+    answer = send(receiver, delivery.body)
+    now = time.time()
+    mine = Delivery.objects.filter(pk=delivery.pk, outcome=Outcome.WAITING)
+    who = Receiver.objects.filter(pk=receiver.pk)
+    if answer.ok:
+        mine.update(outcome=Outcome.SENT, tries=F("tries") + 1, error="", ended=_time(now))
+        who.update(failures=0, retry_at=0.0, last_error="", last_success=_time(now))
+        return True
+    failures = receiver.failures + 1
+    retry_at = now + BACKOFF.delay_s(failures, random.random)
+    mine.update(tries=F("tries") + 1, error=answer.text)
+    who.update(failures=failures, retry_at=retry_at, last_error=answer.text)
+    logger.warning("alarm not delivered to %s: %s", receiver.name, answer.text)
+    return False
+
+
+def _bound(receiver: Receiver) -> None:
+    waiting = Delivery.objects.filter(receiver=receiver, outcome=Outcome.WAITING)
+    over = waiting.count() - bounds.MAX_WAITING
+    if over > 0:
+        give_up(list(waiting.order_by("pk")[:over]), "too many wait")
+
+
+def _time(unix_s: float) -> datetime:
+    return datetime.fromtimestamp(unix_s, UTC)

@@ -1,0 +1,115 @@
+"""What receivers are told: one JSON document for webhooks, and the same in words for e-mail. Pure.
+
+    {"id": "…", "type": "alarm.fired", "at": "2026-01-31T12:00:00Z", "relay": ["relay.example"],
+     "test": false, "sequence": 17,
+     "alarm": {"rule": "disk", "title": "…", "severity": "critical", "subject": "/data",
+               "value": 93.1, "unit": "%", "threshold": 90, "since": "…", "detail": "…",
+               "runbook": "…"}}
+
+`id` is the same for each try and each receiver; `sequence` counts what one receiver is sent.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from relay.alarms.rules import Rule
+
+FIRED: Final = "alarm.fired"
+RESOLVED: Final = "alarm.resolved"
+TEST: Final = "alarm.test"
+
+Document = dict[str, Any]
+
+_WORDS: Final = {FIRED: "FIRING", RESOLVED: "ended", TEST: "TEST"}
+MAX_SUBJECT_LINE: Final = 200
+
+
+def new_id() -> str:
+    """The id of an event."""
+    return secrets.token_hex(16)
+
+
+def document(
+    kind: str,
+    rule: Rule,
+    *,
+    at: float,
+    domains: Sequence[str],
+    subject: str = "",
+    value: float | None = None,
+    threshold: float | None = None,
+    since: float = 0.0,
+    detail: str = "",
+) -> Document:
+    """What is to be told.
+
+    Args:
+        kind: `FIRED`, `RESOLVED` or `TEST`.
+        rule: of the alarm.
+        at: unix time of the event.
+        domains: names of this relay.
+        subject, value, detail: of the alarm.
+        threshold: in force.
+        since: unix time it fired.
+    """
+    return {
+        "id": new_id(),
+        "type": kind,
+        "at": iso(at),
+        "relay": list(domains),
+        "test": kind == TEST,
+        "alarm": {
+            "rule": rule.key,
+            "title": rule.title,
+            "severity": str(rule.severity),
+            "subject": subject,
+            "value": value,
+            "unit": rule.unit,
+            "threshold": rule.threshold if threshold is None else threshold,
+            "since": iso(since or at),
+            "detail": detail,
+            "runbook": rule.runbook_text,
+        },
+    }
+
+
+def iso(unix_s: float) -> str:
+    """A time as ISO 8601, in UTC."""
+    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds")
+
+
+def subject_line(told: Mapping[str, Any]) -> str:
+    """The subject of an e-mail; one line whatever the alarm is about."""
+    alarm = told["alarm"]
+    about = f" ({alarm['subject']})" if alarm["subject"] else ""
+    names = told["relay"][0] if told["relay"] else "relay"
+    line = f"[{names}] {_WORDS[told['type']]} {alarm['severity']}: {alarm['title']}{about}"
+    return "".join(each if each.isprintable() else "?" for each in line)[:MAX_SUBJECT_LINE]
+
+
+def text(told: Mapping[str, Any]) -> str:
+    """The body of an e-mail."""
+    alarm = told["alarm"]
+    lines = ["This is a test: nothing is wrong.", ""] if told["test"] else []
+    value = "unknown" if alarm["value"] is None else f"{alarm['value']:g} {alarm['unit']}".strip()
+    lines += [
+        f"{alarm['title']}: {_WORDS[told['type']]}",
+        "",
+        *([f"about       {alarm['subject']}"] if alarm["subject"] else []),
+        f"severity    {alarm['severity']}",
+        f"reading     {value} (threshold {alarm['threshold']:g})",
+        *([f"            {alarm['detail']}"] if alarm["detail"] else []),
+        f"since       {alarm['since']}",
+        f"at          {told['at']}",
+        f"relay       {', '.join(told['relay'])}",
+        f"rule        {alarm['rule']}",
+        f"event       {told['id']}",
+        "",
+        alarm["runbook"],
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,135 @@
+"""Has every reader look once, and says what could not be read."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from django.db import Error as DatabaseError
+from redis import Redis
+from redis.exceptions import RedisError
+
+from relay.alarms.bounds import MAX_ERROR_CHARS, MAX_SUBJECTS
+from relay.alarms.readings import host, network, store, workers
+from relay.alarms.readings.look import Look, Reading, Readings, shown, worst
+from relay.alarms.rules import BY_KEY
+
+logger = logging.getLogger(__name__)
+
+
+class Reader(NamedTuple):
+    """One kind of reading.
+
+    Attributes:
+        rules: it has readings for.
+        read: does it.
+        redis: needs Redis.
+    """
+
+    name: str
+    rules: tuple[str, ...]
+    read: Callable[[Look], Readings]
+    redis: bool = True
+
+
+READERS: Final = (
+    Reader("redis memory", ("redis_memory", "redis_policy"), store.memory),
+    Reader("redis persistence", ("redis_persistence",), store.persistence),
+    Reader("background work", ("background_down",), store.background_work),
+    Reader("queues", ("queue_near_full",), store.queues),
+    Reader("workers", ("worker_silent", "worker_restarts"), workers.lives),
+    Reader("worker load", ("loop_lag",), workers.load),
+    Reader("limits", ("limit_storm",), workers.storm),
+    Reader("finds", ("check_found", "redis_went_back"), workers.finds),
+    Reader("commits", ("commit_latency",), workers.commits),
+    Reader("outbox", ("outbox_age",), network.outbox),
+    Reader("partners", ("partner_down",), network.partners),
+    Reader("chain", ("chain_lag",), network.chain),
+    Reader("disk", ("disk",), host.disk, redis=False),
+    Reader(
+        "certificate", ("certificate_expiry", "certificate_expired"), host.certificate, redis=False
+    ),
+    Reader("clock", ("clock_step",), host.clock, redis=False),
+    Reader("receivers", ("receiver_failing",), host.receivers, redis=False),
+)
+
+
+class Unknown(NamedTuple):
+    """A reader that could not read.
+
+    Attributes:
+        rules: there is no reading for.
+        error: why.
+        redis_away: for no reason of its own.
+    """
+
+    rules: tuple[str, ...]
+    error: str
+    redis_away: bool = False
+
+
+class Taken(NamedTuple):
+    """The outcome of one look.
+
+    Attributes:
+        readings: by rule and subject, of every rule that could be read.
+        unknown: by name of the reader.
+        memory: by name of the reader, for the next look.
+    """
+
+    readings: Readings
+    unknown: dict[str, Unknown]
+    memory: dict[str, Any]
+
+
+def take(config: Any, redis: Redis, memory: dict[str, Any]) -> Taken:
+    """One look.
+
+    Args:
+        config: the settings of the platform.
+        redis: its client.
+        memory: of the last look.
+    """
+    now, monotonic = time.time(), time.monotonic()
+    looks = Look(config, redis, now, monotonic, {})
+    readings: Readings = {}
+    unknown: dict[str, Unknown] = {}
+    remembered: dict[str, Any] = {}
+    away = _ping(redis)
+    readings["redis_away"] = {"": Reading(float(bool(away)), away)}
+    for reader in READERS:
+        looks.memory = memory.get(reader.name, {})
+        if reader.redis and away:
+            unknown[reader.name] = Unknown(reader.rules, away, redis_away=True)
+        else:
+            try:
+                found = reader.read(looks)
+            except (RedisError, DatabaseError, OSError, ValueError, store.NotSweptError,
+                    host.UnreadableError) as error:  # fmt: skip
+                unknown[reader.name] = Unknown(reader.rules, shown(str(error), MAX_ERROR_CHARS))
+            except Exception as error:
+                # A fault of ours in one reader must not take all other alarms away.
+                logger.exception("alarms: reading %s", reader.name)
+                unknown[reader.name] = Unknown(reader.rules, f"a fault: {type(error).__name__}")
+            else:
+                for rule in reader.rules:
+                    readings[rule] = _few(rule, found.get(rule, {}))
+        remembered[reader.name] = looks.memory
+    return Taken(readings, unknown, remembered)
+
+
+def _few(rule: str, found: dict[str, Reading]) -> dict[str, Reading]:
+    if len(found) > MAX_SUBJECTS and not BY_KEY[rule].rising:
+        raise ValueError(f"rule {rule} has many subjects and small readings are the bad ones")
+    return worst(found, MAX_SUBJECTS)
+
+
+def _ping(redis: Redis) -> str:
+    """Why Redis does not answer; empty when it does."""
+    try:
+        redis.ping()
+    except RedisError as error:
+        return shown(str(error), MAX_ERROR_CHARS) or type(error).__name__
+    return ""

@@ -1,0 +1,174 @@
+"""The relay workers: their heartbeats, and how their counters have grown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from proto.rmb.reasons import MessageReason
+from relay.alarms import rates
+from relay.alarms.readings.look import Look, Reading, Readings, newest, place
+from relay.ops.metric_names import series
+from relay.ops.workers import LATE_S, WorkerState
+from relay.sessions.counters import COMMIT_BOUNDS_S
+
+RESTARTS_S: Final = 900.0
+"""How far back restarts are counted."""
+MISSED_S: Final = 3600.0
+"""A worker that fell silent is missed for so long."""
+FOUND_S: Final = 600.0
+STORM_S: Final = 60.0
+WENT_BACK_S: Final = 900.0
+
+LATENCY_S: Final = 60.0
+SNAPSHOT_S: Final = 15.0
+MAX_MEASURED: Final = 256
+"""Workers whose latency is followed."""
+LEAST_BATCHES: Final = 20
+"""Fewer commits within a minute say nothing about the slowest twentieth of them."""
+QUANTILE: Final = 0.95
+
+_LIMITED: Final = tuple(
+    series("relay_messages_total", reason=reason)
+    for reason in (MessageReason.LIMIT_COUNT, MessageReason.LIMIT_SIZE)
+)
+_BUCKETS: Final = tuple(
+    series("relay_commit_seconds_bucket", le=str(bound)) for bound in (*COMMIT_BOUNDS_S, "+Inf")
+)
+
+
+def lives(look: Look) -> Readings:
+    """Workers that fell silent, and those that died and have a successor.
+
+    A worker that stops in order removes its heartbeat. So one that lies beside that of a younger
+    worker of the same place is of one that died; and one that was late before it was gone too.
+    """
+    now = look.now
+    there = newest(look.workers)
+    known: dict[str, float] = look.memory.get("known", {})
+    counted: dict[str, float] = {
+        boot: at for boot, at in look.memory.get("counted", {}).items() if 0 <= now - at < 120
+    }
+    restarts: list[list[Any]] = [
+        each for each in look.memory.get("restarts", []) if 0 <= now - each[0] < RESTARTS_S
+    ]
+    for worker in look.workers:
+        if worker is not there[place(worker)] and worker.boot_id not in counted:
+            counted[worker.boot_id] = now
+            restarts.append([now, place(worker)])
+    beats = {at: worker.heartbeat for at, worker in there.items()}
+    seen_at = look.memory.get("at", now)
+    for at, beat in known.items():
+        if at not in beats and seen_at - beat > LATE_S and now - beat < MISSED_S:
+            beats[at] = beat
+    look.memory.update(known=beats, counted=counted, restarts=restarts[-rates.MAX_STEPS :], at=now)
+    silent = {
+        at: Reading(round(max(0.0, now - beat), 1), _described(there.get(at)))
+        for at, beat in beats.items()
+    }
+    died: dict[str, int] = {}
+    for _, at in restarts:
+        died[at] = died.get(at, 0) + 1
+    return {
+        "worker_silent": silent,
+        "worker_restarts": {
+            at: Reading(float(count), _described(there.get(at))) for at, count in died.items()
+        },
+    }
+
+
+def load(look: Look) -> Readings:
+    """How busy the event loops are."""
+    return {
+        "loop_lag": {
+            at: Reading(worker.loop_lag_ms, _described(worker))
+            for at, worker in newest(look.workers).items()
+        }
+    }
+
+
+def storm(look: Look) -> Readings:
+    """Messages refused over limits, of all workers together."""
+    totals = {worker.boot_id: _sum(worker, _LIMITED) for worker in look.workers}
+    look.memory["refused"], grown = rates.look(
+        look.memory.get("refused", {}), totals, look.now, STORM_S
+    )
+    value = sum(grown.values())
+    return {"limit_storm": {"": Reading(value, f"{value:.0f} messages refused within a minute")}}
+
+
+def finds(look: Look) -> Readings:
+    """What the periodic checks found, and whether Redis lost anything."""
+    found = _grown(look, "found", "relay_check_found_total", FOUND_S)
+    lost = _grown(look, "lost", "relay_redis_went_back_total", WENT_BACK_S)
+    times = sum(lost.values())
+    return {
+        "check_found": {
+            at: Reading(value, f"{value:.0f} messages within 10 minutes")
+            for at, value in found.items()
+        },
+        "redis_went_back": {"": Reading(times, "seen by a worker within 15 minutes")},
+    }
+
+
+def commits(look: Look) -> Readings:
+    """The slowest twentieth of the commits of the last minute."""
+    former: dict[str, list[Any]] = look.memory.get("snapshots", {})
+    snapshots: dict[str, list[Any]] = {}
+    readings: dict[str, Reading] = {}
+    for at, worker in list(newest(look.workers).items())[:MAX_MEASURED]:
+        counts = [worker.metrics.get(name, 0.0) for name in _BUCKETS]
+        kept = [
+            each for each in former.get(worker.boot_id, []) if 0 <= look.now - each[0] <= LATENCY_S
+        ]
+        oldest = kept[0][1] if kept else counts
+        batches = [new - old for new, old in zip(counts, oldest, strict=True)]
+        slow_s = quantile(batches) if batches[-1] >= LEAST_BATCHES else 0.0
+        detail = f"{QUANTILE:.0%} of {batches[-1]:.0f} commits within a minute were faster"
+        readings[at] = Reading(round(1000 * slow_s, 1), detail)
+        if not kept or look.now - kept[-1][0] >= SNAPSHOT_S:
+            kept.append([look.now, counts])
+        snapshots[worker.boot_id] = kept
+    look.memory["snapshots"] = snapshots
+    return {"commit_latency": readings}
+
+
+def quantile(below: Sequence[float], part: float = QUANTILE) -> float:
+    """Seconds that `part` of the commits took at most.
+
+    Args:
+        below: for each bound of the histogram how many took no longer; the last is all of them.
+        part: of all.
+    """
+    wanted = part * below[-1]
+    before, lower_s = 0.0, 0.0
+    for count, bound_s in zip(below, COMMIT_BOUNDS_S, strict=False):
+        if count >= wanted > 0:
+            share = (wanted - before) / (count - before) if count > before else 1.0
+            return lower_s + (bound_s - lower_s) * share
+        before, lower_s = count, bound_s
+    return lower_s if wanted > 0 else 0.0
+
+
+def _grown(look: Look, name: str, metric: str, window_s: float) -> Mapping[str, float]:
+    """By place, how much a counter grew; of workers that are gone by now too."""
+    totals = {
+        f"{place(worker)} {worker.boot_id}": worker.metrics.get(metric, 0.0)
+        for worker in look.workers
+    }
+    look.memory[name], grown = rates.look(look.memory.get(name, {}), totals, look.now, window_s)
+    by_place: dict[str, float] = {}
+    for source, value in grown.items():
+        at = source.rpartition(" ")[0]
+        by_place[at] = by_place.get(at, 0.0) + value
+    return by_place
+
+
+def _sum(worker: WorkerState, names: Sequence[str]) -> float:
+    return sum(worker.metrics.get(name, 0.0) for name in names)
+
+
+def _described(worker: WorkerState | None) -> str:
+    if worker is None:
+        return "it is gone, and no other has taken its place"
+    return f"pid {worker.pid} on {worker.host}, {worker.sessions} sessions, {worker.state}"

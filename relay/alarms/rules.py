@@ -1,0 +1,368 @@
+"""The rules of the alarms, as data; the table is also what `docs/operate/alarms.md` is checked by.
+
+A rule watches one kind of reading (`relay.alarms.readings`). Where there are many of a kind, each
+subject (a relay, a worker, a queue) has an alarm of its own. Numbers are the defaults: an operator
+changes them with `relay.alarms.services.set_rule`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from relay.alarms.machine import Limits
+
+
+class Severity(StrEnum):
+    """How bad it is: `warning` can wait for the morning, `critical` cannot."""
+
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        """For comparing: the worse, the higher."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        key: its name in URLs, commands and events.
+        title: what is the matter, in a few words.
+        unit: of the readings; empty for those that are 0 or 1.
+        threshold, clear, hold_s, clear_hold_s, rising: see `machine.Limits`.
+        subject: what an alarm of it is about; empty where there is only one.
+        meaning: what it says about the relay.
+        runbook: what to do, one step each.
+    """
+
+    key: str
+    title: str
+    severity: Severity
+    unit: str
+    threshold: float
+    clear: float
+    hold_s: float
+    clear_hold_s: float
+    meaning: str
+    runbook: tuple[str, ...]
+    subject: str = ""
+    rising: bool = True
+
+    @property
+    def limits(self) -> Limits:
+        """The defaults."""
+        return Limits(self.threshold, self.clear, self.hold_s, self.clear_hold_s, self.rising)
+
+    @property
+    def runbook_text(self) -> str:
+        """Meaning and steps, as sent with an alarm."""
+        steps = [f"{number}. {step}" for number, step in enumerate(self.runbook, 1)]
+        return "\n".join((self.meaning, *steps))
+
+
+class Override(NamedTuple):
+    """What an operator changed about a rule; None is the default."""
+
+    threshold: float | None = None
+    clear: float | None = None
+    hold_s: float | None = None
+    enabled: bool = True
+
+
+def limits_of(rule: Rule, override: Override | None) -> Limits:
+    """A rule's numbers with the operator's in place of some.
+
+    With a threshold of its own and no clear threshold, that one keeps its proportion.
+    """
+    if override is None:
+        return rule.limits
+    threshold = rule.threshold if override.threshold is None else override.threshold
+    clear = override.clear
+    if clear is None:
+        clear = rule.clear * threshold / rule.threshold
+    hold_s = rule.hold_s if override.hold_s is None else override.hold_s
+    return Limits(threshold, clear, hold_s, rule.clear_hold_s, rule.rising)
+
+
+WARNING: Final = Severity.WARNING
+CRITICAL: Final = Severity.CRITICAL
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        "redis_away", "Redis does not answer", CRITICAL, "", 1, 0, 10, 10,
+        "Queues, the session directory and background work live in Redis. Sessions stay connected "
+        "and wait; nothing is delivered and nobody can sign in anew until it answers.",
+        (
+            "See who says what: `curl -s localhost:8081/ready`.",
+            "Ask the server itself: `redis-cli -u $RMB_REDIS__URL ping` (a relay started with "
+            "`--embedded` logs to `valkey/server.log` in its data folder).",
+            "`LOADING` means that it reads its file after a start: wait. `MISCONF` means that it "
+            "cannot write to its disk: see the rules `disk` and `redis_persistence`.",
+            "Start it again if it ended. Workers reconnect by themselves and settle what was in "
+            "doubt; none has to be restarted.",
+        ),
+    ),
+    Rule(
+        "database_away", "The database does not answer", CRITICAL, "", 1, 0, 10, 10,
+        "Sessions and queues go on without the database. Twins that no worker knows yet cannot be "
+        "looked up in the registry, history is dropped and counted, and the operator site is down.",
+        (
+            "See the error: `curl -s localhost:8081/ready`.",
+            "PostgreSQL: `systemctl status postgresql`, `psql $RMB_DATABASE__URL -c 'select 1'`. "
+            "Too many connections: `select count(*) from pg_stat_activity`.",
+            "SQLite: `df -h` on the data folder; a command that holds the file for long (a backup, "
+            "an import) shows in `fuser -v relay.sqlite3`.",
+        ),
+    ),
+    Rule(
+        "redis_memory", "Redis is almost out of memory", CRITICAL, "%", 85, 75, 30, 60,
+        "At 100 % of `maxmemory` Redis refuses messages: senders are told `storage_full`. Without "
+        "a `maxmemory` the reading is the part of the machine's memory.",
+        (
+            "What it is spent on: `redis-cli -u $RMB_REDIS__URL --bigkeys` and `info memory`.",
+            "Whose mail waits: `manage.py rmb_queue list --help`; "
+            "mail of banned or removed twins can be purged.",
+            "Federation's outbox grows while a partner is down: see `partner_down`.",
+            "Give it more: `redis-cli -u $RMB_REDIS__URL config set maxmemory 4gb`, and the same "
+            "in its configuration file. Keep a third free for the rewrite of its file.",
+        ),
+    ),
+    Rule(
+        "redis_policy", "Redis may throw queues away", CRITICAL, "", 1, 0, 5, 10,
+        "With a `maxmemory-policy` other than `noeviction` Redis deletes queues without a word "
+        "when its memory is full. Workers are not ready until it is changed.",
+        (
+            "`redis-cli -u $RMB_REDIS__URL config set maxmemory-policy noeviction`, and the same "
+            "in its configuration file.",
+            "A hosted server that does not allow it is not fit for a relay.",
+        ),
+    ),
+    Rule(
+        "redis_persistence", "Redis cannot save its data", CRITICAL, "", 1, 0, 30, 60,
+        "The last write or rewrite of the append-only file, or the last snapshot, failed. What is "
+        "queued now is lost if the server ends; with snapshots it refuses writes (`MISCONF`).",
+        (
+            "`redis-cli -u $RMB_REDIS__URL info persistence`: which of the three is not `ok`.",
+            "Room on its disk: `df -h` on `redis-cli -u $RMB_REDIS__URL config get dir`.",
+            "A rewrite needs memory for what changes meanwhile: `dmesg | grep -i oom`; "
+            "`sysctl vm.overcommit_memory` should be 1.",
+            "Try again: `redis-cli -u $RMB_REDIS__URL bgrewriteaof`.",
+        ),
+    ),
+    Rule(
+        "redis_went_back", "Redis lost what it had acknowledged", CRITICAL, "times", 1, 0, 0, 300,
+        "A worker saw that Redis had forgotten batches it had confirmed: a restart from an older "
+        "file, a fail-over to a replica that was behind, or FLUSHALL. Messages are lost.",
+        (
+            "What happened to the server: its log, `redis-cli -u $RMB_REDIS__URL info server` "
+            "(`uptime_in_seconds`).",
+            "Use `appendonly yes`; `appendfsync everysec` may lose a second when the machine dies, "
+            "`always` nothing.",
+            "Twins ask again by themselves where they wait for answers; tell them otherwise.",
+        ),
+    ),
+    Rule(
+        "worker_silent", "A worker gives no sign of life", CRITICAL, "s", 10, 5, 5, 10,
+        "Its event loop hangs, the machine swaps, or it ended and its successor does not come up. "
+        "Its sessions are served by nobody.",
+        (
+            "The page Workers of the operator site, or `curl -s localhost:8081/metrics | grep "
+            "relay_worker`.",
+            "The relay's log: `worker N (pid P) ...; starting it again`, and what came before.",
+            "It is there and does nothing: `top -H -p PID`, `cat /proc/PID/stack`. Then "
+            "`kill PID`: the supervisor starts another, clients come back by themselves.",
+        ),
+        subject="worker",
+    ),
+    Rule(
+        "worker_restarts", "A worker died and was replaced", WARNING, "times", 1, 0, 0, 300,
+        "A worker ended without being asked to, within the last 15 minutes. Its clients "
+        "reconnected; nothing that was confirmed is lost.",
+        (
+            "Why: the relay's log around `starting it again`; `ended by SIGKILL` is often the "
+            "kernel's: `dmesg | grep -i 'out of memory'`.",
+            "It comes again and again: note the version and the last lines of the log, and report "
+            "it.",
+        ),
+        subject="worker",
+    ),
+    Rule(
+        "background_down", "Background work stands still", CRITICAL, "", 1, 0, 15, 10,
+        "No Celery worker takes tasks from this queue. `federation`: nothing leaves for other "
+        "relays. `chain`: twins are not followed. `default`: alarms are evaluated by the operator "
+        "site alone, and nothing is cleaned up.",
+        (
+            "The relay's own children (`celery.embedded`): the log says `Celery (...) ...; "
+            "starting it again` and why it ended.",
+            "Started beside it: `systemctl status` of those units, or start one: `celery -A "
+            "rmbsite worker -Q federation,chain,default -c 8`.",
+        ),
+        subject="Celery queue",
+    ),
+    Rule(
+        "queue_near_full", "A queue is almost full", WARNING, "%", 80, 60, 30, 60,
+        "Mail for one session piles up: its twin is away, or takes less than it gets. At 100 % of "
+        "`queue.max_messages` or `queue.max_bytes` senders are refused (`queue_full`).",
+        (
+            "Whose it is: the subject is `twin` or `twin:session`. Is it connected? The page Live "
+            "sessions.",
+            "How much waits: `manage.py rmb_queue list TWIN`.",
+            "Away for good: ban the twin, then `manage.py rmb_queue purge TWIN`. Otherwise the "
+            "mail leaves by itself after `queue.retention_s`.",
+        ),
+        subject="queue",
+    ),
+    Rule(
+        "outbox_age", "Mail for other relays waits", WARNING, "s", 300, 60, 60, 60,
+        "The oldest message in federation's outbox is this old. Messages expire after an hour.",
+        (
+            "For whom: the page Outbox of the operator site, and `partner_down`.",
+            "Nobody drains it: `background_down`, queue `federation`.",
+            "Everything leaves, but slowly: `federation_delivery_seconds` in `/metrics`, and the "
+            "latency of each relay on the page Relays.",
+        ),
+    ),
+    Rule(
+        "partner_down", "Another relay does not answer", WARNING, "failures", 5, 0, 30, 60,
+        "So many tries in a row failed. Its mail waits here, is tried at least once a minute, and "
+        "expires after an hour.",
+        (
+            "What it answers: the page Relays of the operator site, column back-off and the last "
+            "error.",
+            "From here: `curl -v https://RELAY/`. A certificate that ran out, a name that does not "
+            "resolve and a closed port each say so.",
+            "It is back: the relay notices when it hears from it, or use Reset on the page. It is "
+            "gone for good: Pause or Block ends the alarm.",
+        ),
+        subject="relay",
+    ),
+    Rule(
+        "chain_lag", "Twins are behind the chain", CRITICAL, "s", 120, 60, 60, 60,
+        "The follower of the chain is this far behind its newest block, or has seen none for so "
+        "long. Known twins go on working; new twins and changes of keys or relays are not seen.",
+        (
+            "`manage.py rmb_chain status`: node, height, and what is wrong.",
+            "No node can be followed: try them, `curl -s -o /dev/null -w '%{http_code}' "
+            "https://NODE`; put others into `substrate.urls`.",
+            "Nobody follows: `background_down`, queue `chain`.",
+        ),
+    ),
+    Rule(
+        "limit_storm", "Many messages are refused over limits", WARNING, "messages", 1000, 500, 30,
+        120,
+        "So many messages of clients were refused within a minute because their twins exceed their "
+        "limit. One program in a loop does that, or limits that are too tight.",
+        (
+            "Who: the relay's log has one line for each twin and window (`is over its limit`).",
+            "One twin: tell its owner, or ban it with an end on the page Limits and bans.",
+            "Everybody: `limits.count` and `limits.size` are too low for what your twins do.",
+        ),
+    ),
+    Rule(
+        "commit_latency", "Redis is slow to store messages", WARNING, "ms", 100, 50, 60, 60,
+        "One commit in twenty of this worker took longer within the last minute. Each message "
+        "waits for its commit before it is delivered.",
+        (
+            "The server: `redis-cli -u $RMB_REDIS__URL --latency-history`, `slowlog get 20`.",
+            "Its disk, where `appendfsync` is `always` or a rewrite runs: `iostat -x 5`, `info "
+            "persistence` (`aof_delayed_fsync`).",
+            "Its CPU: one server takes what one core can. `top`, `info cpu`.",
+            "The worker itself: `loop_lag` fires as well.",
+        ),
+        subject="worker",
+    ),
+    Rule(
+        "loop_lag", "A worker is too busy", WARNING, "ms", 250, 100, 15, 60,
+        "The worker's event loop came so late within a second: it has more to do than a core can, "
+        "or the machine has less to give.",
+        (
+            "The machine: `uptime`, `top`, `vmstat 5` (columns `si`, `so`, `st`).",
+            "All workers alike: `relay.processes` up to the number of cores.",
+            "One alone: whom it serves, on the page Live sessions; Drain moves its clients.",
+        ),
+        subject="worker",
+    ),
+    Rule(
+        "check_found", "The sweep found messages that were missed", WARNING, "messages", 1, 0, 0,
+        300,
+        "The periodic check found mail in a queue whose session did not know of it, within the "
+        "last 10 minutes. It is delivered now, but late. After a worker that died or a Redis that "
+        "was away this may happen; else it never does.",
+        (
+            "Did one of the two happen? `worker_restarts`, `redis_away`, `redis_went_back`.",
+            "If not: the relay's log has `the check found`; report it with the lines before.",
+        ),
+        subject="worker",
+    ),
+    Rule(
+        "certificate_expiry", "The TLS certificate runs out", WARNING, "days", 21, 22, 0, 0,
+        "The certificate in `relay.tls_cert` has so many days left.",
+        (
+            "`openssl x509 -noout -enddate -in CERT`.",
+            "Was it to be renewed by itself? `systemctl list-timers`, `certbot renew --dry-run`.",
+            "After the file is new: `kill -HUP` of the relay (a rolling restart loads it).",
+        ),
+        subject="file", rising=False,
+    ),
+    Rule(
+        "certificate_expired", "The TLS certificate is about to end", CRITICAL, "days", 2, 3, 0, 0,
+        "The certificate in `relay.tls_cert` ends within two days, or has ended: then no client "
+        "and no relay connects any more.",
+        (
+            "Renew it now: `certbot renew --force-renewal`, or your authority's way.",
+            "`kill -HUP` of the relay, then `openssl s_client -connect HOST:443 </dev/null | "
+            "openssl x509 -noout -enddate`.",
+        ),
+        subject="file", rising=False,
+    ),
+    Rule(
+        "clock_step", "The clock was set, or is wrong", WARNING, "s", 2, 1, 0, 60,
+        "The clock of this machine jumped within the last 5 minutes, or differs from that of "
+        "Redis. Tokens, deadlines and limits go by it.",
+        (
+            "`timedatectl`, `chronyc tracking`: is it synchronised?",
+            "A virtual machine that was paused or moved: once is harmless.",
+            "Redis on another machine: its clock may be the wrong one (`redis-cli -u "
+            "$RMB_REDIS__URL time`).",
+        ),
+        subject="clock",
+    ),
+    Rule(
+        "disk", "The data folder's disk is almost full", CRITICAL, "%", 90, 85, 30, 60,
+        "The database, and Redis in embedded mode, write there. When it is full both fail.",
+        (
+            "`df -h`, and what is large: `du -xh --max-depth=2 DATA | sort -h | tail`.",
+            "Redis' file shrinks with `redis-cli -u $RMB_REDIS__URL bgrewriteaof`; it needs as "
+            "much room again while it runs.",
+            "The database: `sessions.keep_closed_days` lower keeps less history.",
+        ),
+        subject="folder",
+    ),
+    Rule(
+        "receiver_failing", "Alarms do not arrive", WARNING, "s", 600, 0, 0, 60,
+        "The oldest alarm for this receiver has waited so long: it does not answer, or refuses. "
+        "Others are told; what waits is sent in order when it is back, and given up after a day.",
+        (
+            "`manage.py rmb_alarms receivers`: the last error.",
+            "`manage.py rmb_alarms test RECEIVER`: what it answers now.",
+        ),
+        subject="receiver",
+    ),
+    Rule(
+        "reading_unknown", "Something cannot be measured", WARNING, "s", 60, 0, 0, 30,
+        "Readings of this kind could not be taken for so long. Alarms that need them neither begin "
+        "nor end.",
+        (
+            "`manage.py rmb_alarms rules` says what is unknown, and why.",
+            "Where Redis or the database is away, that is the reason, and has an alarm of its own.",
+        ),
+        subject="reading",
+    ),
+)  # fmt: skip
+
+BY_KEY: Final[dict[str, Rule]] = {rule.key: rule for rule in RULES}

@@ -1,0 +1,173 @@
+"""Alarms when the usual way is down: a thread of the operator site's process.
+
+Every few seconds it looks when the last evaluation was. While the schedule does its work that is
+all. With Celery or Redis away nobody evaluates: then it does, and the alarms about both go out by
+themselves. With the database away too there is nothing to evaluate with: that one alarm it keeps in
+memory, tells the receivers it knew last, and writes down what it did when the database is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+
+from relay.alarms import bounds, delivery, evaluation, notice
+from relay.alarms.machine import Change, Limits, Track, step
+from relay.alarms.models import Alarm, Delivery, Kind, Outcome, Receiver, State
+from relay.alarms.readings.look import shown
+from relay.alarms.rules import BY_KEY, Override, Severity, limits_of
+
+logger = logging.getLogger(__name__)
+
+RULE: Final = BY_KEY["database_away"]
+RETRY_S: Final = 30.0
+"""Between two tries to tell somebody while the database is away."""
+
+
+class Standby:
+    """The thread and what it remembers."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._limits: Limits | None = RULE.limits
+        self._receivers: list[Receiver] = []
+        self._track = Track()
+        self._told: notice.Document | None = None
+        self._untold: list[Receiver] = []
+        self._tell_at = 0.0
+        self._detail = ""
+        self._missing = False
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread = threading.Thread(target=self._run, name="alarm standby", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; waits for the look that is under way."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def look(self) -> None:
+        """One look."""
+        try:
+            self._remember()
+            age_s = evaluation.age_s(self._clock())
+        except (OperationalError, InterfaceError) as error:
+            self._database_away(str(error))
+            return
+        except DatabaseError as error:
+            if not self._missing:  # the tables are not made yet
+                logger.error("alarms are not evaluated: %s", shown(str(error)))
+                self._missing = True
+            return
+        self._missing = False
+        try:
+            if self._track != Track():
+                self._database_back()
+            if age_s is None or age_s > bounds.LATE_S:
+                if age_s is not None:
+                    logger.error("alarms were not evaluated for %.0f s: done here now", age_s)
+                evaluation.evaluate("operator site")
+        except DatabaseError as error:
+            logger.warning("alarms are not evaluated for now: %s", shown(str(error)))
+
+    def _run(self) -> None:
+        # Whoever does it usually gets the time to begin.
+        while not self._ended.wait(bounds.PERIOD_S):
+            try:
+                self.look()
+            except Exception:
+                logger.exception("alarms: standby")
+            finally:
+                connections.close_all()
+
+    def _remember(self) -> None:
+        """What is needed when the database is away."""
+        self._receivers = list(Receiver.objects.filter(enabled=True).order_by("pk"))
+        override = evaluation.overrides().get(RULE.key)
+        on = override is None or override.enabled
+        self._limits = limits_of(RULE, override or Override()) if on else None
+
+    def _database_away(self, error: str) -> None:
+        if self._limits is None:
+            return
+        now = self._clock()
+        self._detail = shown(error, bounds.MAX_DETAIL_CHARS)
+        self._track, changes = step(self._limits, self._track, 1.0, now)
+        if Change.TELL_FIRED in changes:
+            logger.error("alarm %s: %s", RULE.title, self._detail)
+            self._told = notice.document(
+                notice.FIRED,
+                RULE,
+                at=now,
+                domains=settings.RMB.relay.domains,
+                value=1.0,
+                since=now,
+                detail=self._detail,
+            )
+            self._untold = [
+                each
+                for each in self._receivers
+                if RULE.severity.rank >= Severity(each.min_severity).rank
+            ]
+            self._tell_at = now
+        if self._told is not None and self._untold and now >= self._tell_at:
+            self._untold = [each for each in self._untold if not self._tell(each, self._told)]
+            self._tell_at = self._clock() + RETRY_S
+
+    def _tell(self, receiver: Receiver, told: notice.Document) -> bool:
+        # It stands before everything that waits for this receiver, which cannot be read now.
+        answer = delivery.send(receiver, {**told, "sequence": 0})
+        if not answer.ok:
+            logger.warning("alarm not delivered to %s: %s", receiver.name, answer.text)
+        return answer.ok
+
+    def _database_back(self) -> None:
+        """Writes down what was told, and lets the next evaluation end it."""
+        track, told = self._track, self._told
+        with transaction.atomic():
+            if track.active and told is not None:
+                self._adopt(track, told)
+        self._track, self._told, self._untold = Track(), None, []
+
+    def _adopt(self, track: Track, told: notice.Document) -> None:
+        fired = datetime.fromtimestamp(track.since, UTC)
+        alarm, _ = Alarm.objects.get_or_create(
+            rule=RULE.key,
+            subject="",
+            defaults={"severity": RULE.severity, "state": State.FIRING, "since": fired},
+        )
+        if not alarm.active:
+            alarm.state, alarm.since, alarm.fired_at = State.FIRING, fired, fired
+            alarm.detail = self._detail
+            alarm.track = track
+            alarm.save()
+            evaluation.note(alarm, Kind.FIRED, "", track.since)
+        untold = {each.pk for each in self._untold}
+        ids = {each.pk for each in self._receivers}
+        for receiver in Receiver.objects.filter(pk__in=ids, enabled=True):
+            if RULE.severity.rank < Severity(receiver.min_severity).rank:
+                continue
+            if receiver.pk in untold:
+                delivery.enqueue(told, [receiver])
+            else:
+                Delivery.objects.create(
+                    receiver=receiver,
+                    event_id=told["id"],
+                    body={**told, "sequence": 0},
+                    created=fired,
+                    outcome=Outcome.SENT,
+                    tries=1,
+                    ended=fired,
+                )

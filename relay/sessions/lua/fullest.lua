@@ -1,0 +1,16 @@
+-- The queues that hold at least so much: name, messages and bytes of each, one after the other.
+-- Reads only; a page of the sweep's SCAN at a time, so that Redis is not held up.
+-- KEYS: queues; ARGV: messages, bytes.
+local found = {}
+for _, name in ipairs(KEYS) do
+    local messages = redis.call('XLEN', name)
+    if messages > 0 then
+        local bytes = redis.call('MEMORY', 'USAGE', name, 'SAMPLES', 5) or 0
+        if messages >= tonumber(ARGV[1]) or bytes >= tonumber(ARGV[2]) then
+            found[#found + 1] = name
+            found[#found + 1] = messages
+            found[#found + 1] = bytes
+        end
+    end
+end
+return found
