@@ -47,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 PRUNE_S: Final = 3600.0
 _PRUNED: Final = "pruned"
+clock = time.time
+"""Unix seconds, for the state machine."""
 EARLY_S: Final = bounds.PERIOD_S * 0.8
 """Sooner after the last one nobody evaluates: several hosts have a schedule each."""
 
@@ -73,7 +75,7 @@ def evaluate(by: str) -> bool:
         row = Evaluation.objects.select_for_update().filter(pk=Evaluation.ONLY, token=token).first()
         if row is None:
             return False
-        now = time.time()
+        now = clock()
         row.unknown = _unknown(row.unknown, taken.unknown, now)
         readings = {**taken.readings, "database_away": {"": Reading(0.0)}}
         readings["reading_unknown"] = _unknown_readings(row.unknown, now)
@@ -93,7 +95,7 @@ def age_s(now: float | None = None) -> float | None:
         django.db.Error: the database does not answer.
     """
     done = Evaluation.objects.filter(pk=Evaluation.ONLY).values_list("done", flat=True).first()
-    return abs((time.time() if now is None else now) - done) if done else None
+    return abs((clock() if now is None else now) - done) if done else None
 
 
 def overrides() -> dict[str, Override]:
@@ -247,7 +249,7 @@ def _calm(limits: Limits) -> float:
 
 def _reserve(by: str) -> str:
     """A token for one evaluation; empty when it is not our turn."""
-    now = time.time()
+    now = clock()
     row, _ = Evaluation.objects.get_or_create(pk=Evaluation.ONLY)
     free = Q(until__lte=now) | Q(until__gt=now + 2 * bounds.EVALUATION_S)  # a clock set back
     its_time = Q(done__lte=now - EARLY_S) | Q(done__gt=now + 1.0)

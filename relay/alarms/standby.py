@@ -30,6 +30,8 @@ RULE: Final = BY_KEY["database_away"]
 RETRY_S: Final = 30.0
 """Between two tries to tell somebody while the database is away."""
 
+STOP_S: Final = 5.0
+
 
 class Standby:
     """The thread and what it remembers."""
@@ -53,10 +55,10 @@ class Standby:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; waits for the look that is under way."""
+        """End; waits for the look that is under way, but not for ever."""
         self._ended.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(STOP_S)
 
     def look(self) -> None:
         """One look."""

@@ -43,7 +43,8 @@ class Health(NamedTuple):
 def readiness() -> Health:
     """Look at the database, Redis and the workers."""
     reasons = [*_database_reasons()]
-    degraded: list[str] = [] if reasons else _alarm_complaints()
+    database_away = bool(reasons)
+    degraded: list[str] = []
     workers: list[WorkerState] = []
     try:
         connection_to_redis = client()
@@ -54,6 +55,8 @@ def readiness() -> Health:
         degraded += _chain_complaints(connection_to_redis)
     except RedisError as error:
         reasons.append(f"redis: {error}")
+    if not database_away:
+        degraded += _alarm_complaints()
     return Health(tuple(reasons), len(workers), tuple(degraded))
 
 

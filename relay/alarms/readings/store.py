@@ -7,8 +7,8 @@ from typing import Final
 
 from relay.alarms.readings.look import Look, Reading, Readings
 from relay.ops import background
-from relay.server.redis_check import SAFE_POLICY
 from relay.queues import keys
+from relay.server.redis_check import SAFE_POLICY
 
 _STATUSES: Final = (
     ("aof_last_write_status", "the last write of the append-only file"),

@@ -1,0 +1,73 @@
+"""Fixtures of the alarms: rounds of evaluation without waiting for their time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from relay.alarms import delivery, evaluation
+from relay.alarms.bounds import PERIOD_S
+from relay.alarms.models import Alarm, Evaluation, Receiver, RuleOverride, State
+from relay.alarms.readings.take import take as take_readings
+
+Evaluate = Callable[..., None]
+
+
+class Clock:
+    """The machine's clock as the evaluation sees it: it runs a period on with each round."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+
+@pytest.fixture
+def evaluate(db: None, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
+    """`evaluate(3)`: three real evaluations, that believe to be 5 s apart.
+
+    The clock is the one thing that is not real: the state machine is handed its own, so that hold
+    times pass without waiting for them. Readings are those of this moment.
+    """
+    clock = Clock()
+    now = evaluation.clock
+
+    def run(rounds: int = 1) -> None:
+        for _ in range(rounds):
+            clock.ahead_s += PERIOD_S
+            Evaluation.objects.update(done=0)
+            assert evaluation.evaluate("a test")
+
+    monkeypatch.setattr(evaluation, "clock", lambda: now() + clock.ahead_s)
+    # Threads would wait for the transaction that a test is in; deliveries have tests of their own.
+    monkeypatch.setattr(delivery, "start_due", lambda: [])
+    return run
+
+
+def states(rule: str = "") -> dict[str, str]:
+    """State by rule and subject of what is not resolved."""
+    alarms = Alarm.objects.exclude(state=State.RESOLVED)
+    if rule:
+        return {each.subject: each.state for each in alarms.filter(rule=rule)}
+    return {f"{each.rule} {each.subject}".strip(): each.state for each in alarms}
+
+
+def override(rule: str, **fields: Any) -> None:
+    """What an operator would set."""
+    RuleOverride.objects.update_or_create(rule=rule, defaults=fields)
+
+
+def configure(settings: Any, section: str, **fields: Any) -> None:
+    """Change some settings of the platform for a test."""
+    changed = dataclasses.replace(getattr(settings.RMB, section), **fields)
+    settings.RMB = dataclasses.replace(settings.RMB, **{section: changed})
+
+
+def webhook(url: str, **fields: Any) -> Receiver:
+    """A receiver in the table."""
+    values = {"name": "hook", "kind": "webhook", "target": url, "secret": "TEST SECRET", **fields}
+    return Receiver.objects.create(**values)
+
+
+__all__ = ["Evaluate", "configure", "override", "states", "take_readings", "webhook"]
