@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from proto.rmb.reasons import MessageReason
     from proto.rmb.types_pb2 import Envelope
     from relay.federation.accounts import Charge
-    from relay.sessions.session import Removal, Session
+    from relay.queues.entries import Removal
+    from relay.sessions.session import Session
 
 Handler = Callable[[Any], None]
 

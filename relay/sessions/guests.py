@@ -19,7 +19,7 @@ from proto.rmb.reasons import MessageReason
 from redispipe import resp
 from redispipe.pipe import LinkLost
 from relay.queues import keys
-from relay.sessions.session import entry_payload
+from relay.queues.entries import entry_payload
 
 if TYPE_CHECKING:
     from relay.queues.destination import Destination

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from proto.rmb.types_pb2 import Envelope
     from relay.queues.batch import Batch, Origin
     from relay.queues.destination import Destination
+    from relay.queues.entries import Removal
     from relay.sessions.sender import Sender
-    from relay.sessions.session import Removal, Session
+    from relay.sessions.session import Session
 
 
 class Recorder:

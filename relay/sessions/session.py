@@ -26,6 +26,8 @@ from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
 from redispipe.pipe import LinkLost
 from relay.queues.destination import Destination
+from relay.queues.entries import Removal, entry_payload, fingerprint
+from relay.sessions import rewind
 
 if TYPE_CHECKING:
     from relay.server.socket import RelaySocket
@@ -35,16 +37,20 @@ if TYPE_CHECKING:
 REFUSED_MESSAGES: Final = (MessageReason.TEXT_FRAME, MessageReason.TOO_LARGE)
 """Messages the frame reader refuses, which ends the session."""
 
-Removal = tuple[bytes, int]
-"""Stream id, and hash of the content: after Redis went back in time an id alone says nothing."""
-
-FINGERPRINT_BYTES: Final = 512
-"""Hashed of a message: all of a large one would cost as much as sending it."""
-
 START: Final = b"-"
+SOCKET_PART: Final = 3 / 4
+"""How much of what a session may have in memory its socket may be given: the rest goes to the
+objects around the messages and to the gaps between them, measured with messages of 4 KiB."""
 PAGE_MESSAGES: Final = 256
 FIRST_PAGE_MESSAGES: Final = 32
 """The first page of a catch-up, before the size of the messages is known."""
+LOOK_S: Final = 0.004
+"""How often a socket is looked at for acknowledgements while batches go out. The pause doubles with
+each look that finds no progress..."""
+STALLED_S: Final = 0.1
+"""... when it is longer than this, the socket has stalled..."""
+LONGEST_LOOK_S: Final = 1.0
+"""... and it grows no further than this."""
 
 
 class Session:
@@ -52,7 +58,7 @@ class Session:
 
     __slots__ = (
         "__weakref__",
-        "_page",
+        "_average_bytes",
         "_read_again",
         "_reading",
         "address",
@@ -63,6 +69,7 @@ class Session:
         "drops",
         "end_reason",
         "epoch",
+        "full_bytes",
         "full_since",
         "guest",
         "had",
@@ -113,7 +120,7 @@ class Session:
         self.read_up_to = START  # last id seen by a stream read
         self._reading = False  # a stream read is unanswered
         self._read_again = False  # news came while it was
-        self._page = FIRST_PAGE_MESSAGES
+        self._average_bytes = 0  # of the messages in the last page
         self.out: list[tuple[bytes, Envelope]] = []  # of this batch, not yet written
         self.out_ids: list[bytes] = []
         self.inflight: deque[tuple[int, bytes, int]] = deque()  # (end position, id, hash)
@@ -121,8 +128,9 @@ class Session:
         self.look_delay_s = 0.0  # grows while looks find no progress
         self.removals: list[Removal] = []  # acknowledged, not yet in a batch
         self.removing: dict[bytes, int] = {}  # in a batch, not yet confirmed
-        self.had: dict[bytes, tuple[int, int]] | None = None  # see `rewind`
-        self.full_since: float | None = None  # loop time since which the socket is full
+        self.had: rewind.Had | None = None  # before Redis went back in time
+        self.full_since: float | None = None  # loop time since which a full socket took nothing
+        self.full_bytes = 0  # what it held then
         self.suspects: set[bytes] = set()  # unread entries the check saw once
         self.took = 0  # entries taken from the stream since it last had everything
         self.announced = False  # the recorder knows that it is open
@@ -175,16 +183,42 @@ class Session:
     # --- from memory --------------------------------------------------------------------------
 
     def deliver(self) -> None:
-        """Writes what a batch brought (`out`, `out_ids`) to the socket."""
+        """Writes what a batch brought (`out`, `out_ids`) to the socket, as far as there is room:
+        the rest is in the stream."""
         out, ids = self.out, self.out_ids
         self.out, self.out_ids = [], []
-        self._write(out, ids)
+        worker = self.worker
         if self.socket.buffered_bytes():
-            self.watch_room()
+            fitting = self._fitting(out)
+            if fitting < len(out):
+                worker.metrics.queued += len(out) - fitting
+                self.memory_mode = False
+                self._full()
+            if fitting:
+                self._write(out[:fitting], ids[:fitting])
+        elif (
+            self._write(out, ids) >= worker.socket_bytes
+            or len(out) >= worker.bounds.session_messages
+        ):
+            worker.loop.call_soon(self._judge)
+
+    def _fitting(self, messages: list[tuple[bytes, Envelope]]) -> int:
+        """How many of these messages a socket that is behind may be given: a larger one than
+        there is room for goes alone."""
+        room = self._room_bytes()
+        bound = self.worker.bounds.session_messages
+        for index, (payload, _) in enumerate(messages):
+            if room <= 0 or index == bound:
+                return index
+            room -= len(payload)
+            if room < 0 and index:
+                return index
+        return len(messages)
 
     def _write(
         self, messages: list[tuple[bytes, Envelope]], ids: list[bytes], from_stream: bool = False
-    ) -> None:
+    ) -> int:
+        """Gives messages to the socket. Returns the size of their payloads."""
         position = self.socket.written
         payloads = [payload for payload, _ in messages]
         total = 0
@@ -193,10 +227,13 @@ class Session:
             size = len(payload)
             total += size
             position += size + (2 if size < 126 else 4 if size < 65536 else 10)
-            inflight((position, entry_id, _fingerprint(payload)))
+            inflight((position, entry_id, fingerprint(payload)))
         worker = self.worker
         self.socket.send_messages(payloads)
-        worker.unconfirmed[self] = None
+        if self not in worker.unconfirmed:
+            worker.unconfirmed[self] = None
+            self.look_at = 0.0
+            self.look_delay_s = LOOK_S
         count = len(payloads)
         self.messages_out += count
         self.bytes_out += total
@@ -204,19 +241,20 @@ class Session:
         worker.metrics.tx_bytes += total
         if worker.recording:
             worker.recorder.written(self, messages, ids, from_stream)
+        return total
 
     def _room_bytes(self) -> int:
         """How many more bytes the socket may be given; 0 when it is full."""
         buffered = self.socket.buffered_bytes()
         if not buffered:
-            return self.worker.bounds.session_bytes
-        if buffered >= self.worker.bounds.session_bytes:
+            return self.worker.socket_bytes
+        if buffered >= self.worker.socket_bytes:
             return 0
         taken = self.socket.written - buffered
         bound = self.worker.bounds.session_messages
         if len(self.inflight) >= bound and self.inflight[-bound][0] > taken:
             return 0
-        return self.worker.bounds.session_bytes - buffered
+        return self.worker.socket_bytes - buffered
 
     def watch_room(self) -> bool:
         """Leaves memory mode when the socket does not take what it is given; True if so."""
@@ -226,24 +264,39 @@ class Session:
         self._full()
         return True
 
+    def _judge(self) -> None:
+        """A lot was written in the turn before, and the kernel has taken what it could."""
+        if self.end_reason is None:
+            self.watch_room()
+
     def socket_full(self) -> bool:
         """Whether the socket holds all that a session may have in memory."""
-        return self.socket.buffered_bytes() >= self.worker.bounds.session_bytes
+        return self.socket.buffered_bytes() >= self.worker.socket_bytes
+
+    def _half_free(self) -> bool:
+        """Whether there is room for a page: read for less, most of it would be read again."""
+        return self._room_bytes() * 2 >= self.worker.socket_bytes
 
     def _full(self) -> None:
         if self.full_since is None:
             self.full_since = self.worker.loop.time()
+            self.full_bytes = self.socket.buffered_bytes()
             self.worker.full_sessions[self] = None
             self.worker.metrics.sessions_filled += 1
 
     def writable(self) -> None:
         """The socket took bytes: goes on with the catch-up that waits for room."""
-        if self.full_since is not None and self._room_bytes():
+        if self.full_since is None:
+            return
+        if self._half_free():
             self.full_since = None
             self.worker.full_sessions.pop(self, None)
             self.read()
             assert self.sender is not None
             self.sender.room()
+        elif (buffered := self.socket.buffered_bytes()) < self.full_bytes:
+            self.full_bytes = buffered
+            self.full_since = self.worker.loop.time()  # slow is not stuck
 
     # --- from the stream ----------------------------------------------------------------------
 
@@ -268,12 +321,18 @@ class Session:
             return
         self._reading = True
         self._read_again = False
-        count = self._page
+        count = self._page_messages()
         start = self.read_up_to if self.read_up_to == START else b"(" + self.read_up_to
         commit.submit(
             resp.command("XRANGE", self.destination.stream, start, "+", "COUNT", count),
             lambda reply: self._page_read(reply, count),
         )
+
+    def _page_messages(self) -> int:
+        """How many entries to read: as many as there is room for."""
+        if not self._average_bytes:
+            return FIRST_PAGE_MESSAGES
+        return max(1, min(PAGE_MESSAGES, self._room_bytes() // self._average_bytes))
 
     def _page_read(self, reply: Any, count: int) -> None:
         self._reading = False
@@ -291,18 +350,27 @@ class Session:
             more = not self._take(reply) or more
         if more:
             self.memory_mode = False
-            if self._room_bytes():
+            if self._half_free():
                 self.read()
             else:
-                self._full()
+                self.worker.loop.call_soon(self._read_on)
             return
         if self.had is not None:
-            self._rewound()
+            rewind.settle(self)
         if not self.memory_mode:
             self.memory_mode = True
             self.worker.caught_up(self)
         if self._read_again:
             self.read()
+
+    def _read_on(self) -> None:
+        """A page was written in the turn before, and the kernel has taken what it could."""
+        if self.end_reason is not None:
+            return
+        if self._half_free():
+            self.read()
+        else:
+            self._full()
 
     def _take(self, entries: list[Any]) -> bool:
         """Delivers a page. Returns whether all of it was taken."""
@@ -313,7 +381,7 @@ class Session:
         total = 0
         complete = True
         for entry_id, fields in entries:
-            if entry_id in known and (self.had is None or self._had(entry_id, fields)):
+            if entry_id in known and (self.had is None or rewind.is_had(self, entry_id, fields)):
                 self.read_up_to = entry_id
                 continue
             payload = entry_payload(fields)
@@ -336,9 +404,7 @@ class Session:
             self.took += len(messages)
             self._write(messages, ids, from_stream=True)
             self.worker.watch()  # no batch may follow that would look at what TCP acknowledged
-            average = total // len(messages) + 1
-            budget = self.worker.bounds.session_bytes
-            self._page = max(1, min(PAGE_MESSAGES, budget // average))
+            self._average_bytes = total // len(messages) + 1
         return complete
 
     def _known_ids(self) -> set[bytes] | dict[bytes, Any]:
@@ -364,50 +430,28 @@ class Session:
         known = self._known_ids()
         return {entry_id for entry_id, _ in entries if entry_id not in known}
 
-    # --- after Redis went back in time --------------------------------------------------------
-
     def rewind(self) -> None:
-        """Reads everything again, skipping only what this connection has by id *and* content."""
-        had = {entry_id: (content, -1) for entry_id, content in self.removals}
-        had.update((entry_id, (content, -1)) for entry_id, content in self.removing.items())
-        had.update((entry_id, (content, end)) for end, entry_id, content in self.inflight)
-        if self.had:
-            had = {**self.had, **had}
-        self.had = had
-        self.removals.clear()
-        self.removing.clear()
-        self.inflight.clear()
+        """Redis went back in time: reads everything again, but what this connection had."""
+        self.had = rewind.take_what_it_had(self)
         self.read_up_to = START
         self.memory_mode = False
         self._read_again = True
 
-    def _had(self, entry_id: bytes, fields: list[bytes]) -> bool:
-        """Whether the entry is the very one this connection has; then its removal goes on."""
-        assert self.had is not None
-        content, position = self.had.pop(entry_id)
-        payload = entry_payload(fields)
-        if content and (payload is None or _fingerprint(payload) != content):
-            return False
-        if position > self.socket.acknowledged():
-            self.inflight.append((position, entry_id, content))
-            self.worker.unconfirmed[self] = None
-        else:
-            self.removals.append((entry_id, content))
-            self.worker.commit.remove(self)
-        return True
-
-    def remove_if_same(self, entries: list[Any], content: int) -> None:
-        """Has an entry removed if it is the one whose content this connection had."""
-        for entry_id, fields in entries:
-            payload = entry_payload(fields)
-            if not content or (payload is not None and _fingerprint(payload) == content):
-                self.removals.append((entry_id, content))
-
-    def _rewound(self) -> None:
-        self.had = None
-        self.inflight = deque(sorted(self.inflight))
-
     # --- removal ------------------------------------------------------------------------------
+
+    def look(self, now: float) -> bool:
+        """Looks at what the peer has acknowledged, unless it is too early for that.
+
+        Returns:
+            Whether the socket is moving; if not, it has stalled.
+        """
+        if now >= self.look_at:
+            if self.confirm():
+                self.look_delay_s = LOOK_S
+            else:
+                self.look_delay_s = min(LONGEST_LOOK_S, 2 * self.look_delay_s)
+                self.look_at = now + self.look_delay_s
+        return self.look_delay_s <= STALLED_S
 
     def confirm(self) -> bool:
         """Turns acknowledged entries into removals. Returns whether there was progress."""
@@ -443,18 +487,3 @@ class Session:
         for entry_id, content in removals:
             if self.removing.pop(entry_id, None) is not None:
                 self.removals.append((entry_id, content))
-
-
-def _fingerprint(payload: bytes) -> int:
-    """Tells entries of one stream apart: the head has the uid and the times of the message."""
-    if len(payload) <= FINGERPRINT_BYTES:
-        return hash(payload)
-    return hash(payload[:FINGERPRINT_BYTES]) ^ len(payload)
-
-
-def entry_payload(fields: list[bytes]) -> bytes | None:
-    """The envelope's bytes in a stream entry: field ``_``."""
-    for name, value in zip(fields[::2], fields[1::2], strict=False):
-        if name == b"_":
-            return value
-    return None

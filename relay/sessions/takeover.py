@@ -22,6 +22,7 @@ from proto.rmb.reasons import SessionReason
 from redispipe import resp
 from redispipe.pipe import LinkLost
 from relay.sessions import scripts
+from relay.sessions.rewind import remove_if_same
 
 if TYPE_CHECKING:
     from relay.sessions.session import Session
@@ -144,6 +145,7 @@ async def leave(worker: Worker, session: Session) -> None:
     while session.had:
         await _verify(worker, session)
     worker.unconfirmed.pop(session, None)
+    worker.stalled.pop(session, None)
     if session.epoch:
         await _release(worker, session)
     worker.hub.unsubscribe(destination.wake, session.news)
@@ -163,7 +165,7 @@ async def _verify(worker: Worker, session: Session) -> None:
         for entry_id, (content, position) in had.items():
             if position <= acknowledged:
                 found = await worker.request(resp.command("XRANGE", stream, entry_id, entry_id))
-                session.remove_if_same(found, content)
+                remove_if_same(session, found, content)
     except LinkLost:
         session.had = {**had, **(session.had or {})}
     except Exception as error:

@@ -14,6 +14,7 @@ import json
 import logging
 from collections.abc import Iterable
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
@@ -39,6 +40,9 @@ SECOND_LOOK_S: Final = 1.0
 COMPARED: Final = 500
 """Directory entries asked for in one command."""
 CHECK_ENTRIES: Final = 16
+FULL_LOOKS: Final = 200
+"""Full sessions looked at in one tick. Sockets tell when they are nearly empty; this is for those
+that are full of many small messages, and finds out which take nothing any more."""
 SWEEP_S: Final = 30.0
 SWEEP_LEASE: Final = "relay:sweep"
 FULL_PART: Final = 0.5
@@ -271,13 +275,17 @@ class Upkeep:
     def _tick(self) -> None:
         worker = self._worker
         now = worker.loop.time()
-        for session in list(worker.full_sessions):
+        full = worker.full_sessions
+        for session in list(islice(full, FULL_LOOKS)):
+            del full[session]
+            full[session] = None  # the others' turn
             session.writable()
             if (
                 session.full_since is not None
                 and now - session.full_since >= worker.bounds.back_pressure_s
             ):
                 worker.end(session, SessionReason.BACK_PRESSURE)
+        worker.confirm_stalled()
         if not self._ring:
             self._ring = [session for session in worker.sessions if session.held]
         portion = -(-len(worker.sessions) * TICK_S // CHECK_S)
@@ -290,7 +298,8 @@ class Upkeep:
         if held and worker.commit.pipe.usable:
             self.compare(held)
             for session in held:
-                self._look(session)
+                if session.memory_mode:  # in catch-up the stream is read anyway
+                    self._look(session)
 
     def _look(self, session: Session) -> None:
         """Is there an entry in the stream that the session does not know of?"""

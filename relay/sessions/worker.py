@@ -40,18 +40,14 @@ from relay.sessions.options import History, Twins, WorkerOptions
 from relay.sessions.recorder import Recorder
 from relay.sessions.router import Router
 from relay.sessions.sender import Sender
-from relay.sessions.session import Session
+from relay.sessions.session import LOOK_S, SOCKET_PART, Session
 from relay.sessions.upkeep import Upkeep
 from relay.twins.source import TwinRecord
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 0.004
-"""How often sockets are looked at for acknowledgements while batches go out."""
 IDLE_LOOK_S: Final = 0.005
-"""... and when no batch goes out."""
-SLOW_LOOK_S: Final = 0.1
-"""... and a socket that made no progress."""
+"""How often sockets are looked at for acknowledgements when no batch goes out."""
 READ_AGAIN_S: Final = 1.0
 """Pause before a stream is read again that could not be read."""
 DRAIN_STEP_S: Final = 0.02
@@ -76,6 +72,7 @@ class Worker:
         self.boot_id = options.boot_id
         self.domains = options.domains
         self.bounds = options.bounds
+        self.socket_bytes = int(options.bounds.session_bytes * SOCKET_PART)
         self.envelope_bounds = options.envelope_bounds
         self.loop = asyncio.get_running_loop()
         self.wall_s = wall_clock
@@ -96,6 +93,7 @@ class Worker:
         self.destinations: dict[keys.SessionKey, Destination] = {}
         self._destinations_bound = 2 * DESTINATIONS
         self.unconfirmed: dict[Session, None] = {}  # with bytes not known to have arrived
+        self.stalled: dict[Session, None] = {}  # the same, but looked at less often
         self.full_sessions: dict[Session, None] = {}  # whose socket takes nothing more
         self.held_back: dict[Sender, None] = {}  # not read because Redis does not keep up
         self.draining = False
@@ -277,15 +275,26 @@ class Worker:
         self._next_look = now + LOOK_S
         unconfirmed = self.unconfirmed
         for session in list(unconfirmed):
-            if now < session.look_at:
-                continue
-            if session.confirm():
-                session.look_delay_s = LOOK_S
-            elif session.inflight:
-                session.look_delay_s = min(SLOW_LOOK_S, 2 * session.look_delay_s)
-                session.look_at = now + session.look_delay_s
+            moving = session.look(now)
             if not session.inflight:
                 del unconfirmed[session]
+            elif not moving:
+                del unconfirmed[session]
+                self.stalled[session] = None
+
+    def confirm_stalled(self) -> None:
+        """Looks at those that take nothing: thousands of them must not cost the others much."""
+        now = self.loop.time()
+        for session in list(self.stalled):
+            moving = session.look(now)
+            if not session.inflight:
+                del self.stalled[session]
+            elif moving:
+                del self.stalled[session]
+                self.unconfirmed[session] = None
+        if self.commit.has_removals:
+            self.commit.schedule()
+        self.watch()
 
     def _look(self) -> None:
         """The timer's look, for when no batch goes out."""

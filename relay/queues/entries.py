@@ -1,0 +1,26 @@
+"""Stream entries as a session sees them: the envelope inside, and what identifies one of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+Removal = tuple[bytes, int]
+"""Stream id, and hash of the content: after Redis went back in time an id alone says nothing."""
+
+FINGERPRINT_BYTES: Final = 512
+"""Hashed of a message: all of a large one would cost as much as sending it."""
+
+
+def fingerprint(payload: bytes) -> int:
+    """Tells entries of one stream apart: the head has the uid and the times of the message."""
+    if len(payload) <= FINGERPRINT_BYTES:
+        return hash(payload)
+    return hash(payload[:FINGERPRINT_BYTES]) ^ len(payload)
+
+
+def entry_payload(fields: list[bytes]) -> bytes | None:
+    """The envelope's bytes in a stream entry: field ``_``."""
+    for name, value in zip(fields[::2], fields[1::2], strict=False):
+        if name == b"_":
+            return value
+    return None

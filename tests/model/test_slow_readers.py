@@ -1,0 +1,141 @@
+"""Clients that take little or nothing, in simulated time: what they hold, and what they cost."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from proto.rmb.reasons import SessionReason
+from relay.sessions.options import SessionBounds
+from relay.sessions.session import SOCKET_PART
+from relay.sessions.upkeep import CHECK_S
+from tests.model.marks import ABANDONED
+from tests.support.sim.world import Twin, World
+
+pytestmark = ABANDONED
+
+A, B = (1, None), (2, None)
+BOUNDS = SessionBounds(64, 40_000, back_pressure_s=60, idle_timeout_s=0)
+SIZE_BYTES = 1_000
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    yield World(7, workers=1, bounds=BOUNDS)
+    gc.collect()
+
+
+def stuck(world: World, count: int = 100) -> tuple[Twin, Twin]:
+    """A sender, and a receiver that has stopped reading and is full."""
+    here = world.workers[0]
+    sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
+    receiver.client.stop_reading()
+    for _ in range(count):
+        sender.send(B, SIZE_BYTES)
+    world.run_until(lambda: receiver.session.full_since is not None, 5)
+    return sender, receiver
+
+
+def sip(world: World, twin: Twin) -> None:
+    """Reads what has arrived, some kilobytes, and no more."""
+    twin.client.start_reading()
+    world.run_for(0.001)
+    twin.client.stop_reading()
+
+
+def test_a_large_batch_does_not_overfill_a_socket_that_is_behind(world: World) -> None:
+    """All messages are there in one turn of the loop, far more than the session may hold."""
+    sender, receiver = stuck(world)
+    world.run_for(1)
+    held = receiver.client.socket.buffered_bytes()
+    assert BOUNDS.session_bytes * SOCKET_PART / 2 < held <= BOUNDS.session_bytes * SOCKET_PART
+    assert not receiver.session.memory_mode
+    receiver.client.start_reading()
+    world.run_until(lambda: len(receiver.got) == 100, 10)
+    sender.send(B)
+    world.settle()
+
+
+def test_a_message_larger_than_all_room_goes_to_a_socket_that_is_behind(world: World) -> None:
+    """It need not wait until the socket is empty: large ones would come with pauses."""
+    here = world.workers[0]
+    sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
+    receiver.client.stop_reading()
+    sender.send(B, 12_000)
+    world.run_until(lambda: receiver.client.socket.buffered_bytes() > 0, 5)
+    sender.send(B, 2 * BOUNDS.session_bytes)
+    world.run_for(0.05)
+    assert receiver.client.socket.buffered_bytes() > BOUNDS.session_bytes
+    world.settle()
+
+
+def test_the_stream_of_a_full_session_is_not_read_by_the_check(world: World) -> None:
+    """A thousand full queues read every few seconds are gigabytes, to find what is known."""
+    stuck(world)
+    commands: Counter[bytes] = Counter()
+    handle = world.redis.handle
+
+    def counted(connection: object, argv: list[bytes]) -> None:
+        if argv[0].upper() == b"XRANGE" and argv[1] == b"stream:2":
+            commands[argv[0]] += 1
+        handle(connection, argv)  # type: ignore[arg-type]
+
+    world.redis.handle = counted  # type: ignore[method-assign]
+    world.run_for(2 * CHECK_S)
+    assert not commands
+    world.settle()
+
+
+def test_a_stalled_socket_is_looked_at_about_once_a_second(world: World) -> None:
+    _, receiver = stuck(world)
+    world.run_for(3)
+    looks = 0
+    acknowledged = receiver.client.socket.acknowledged
+
+    def counted() -> int:
+        nonlocal looks
+        looks += 1
+        return acknowledged()
+
+    receiver.client.socket.acknowledged = counted  # type: ignore[method-assign]
+    world.run_for(10)
+    assert 5 <= looks <= 15
+    receiver.client.start_reading()
+    world.run_until(lambda: world.stream_length(B) == 0, 5)
+    assert looks > 15
+    world.settle()
+
+
+def test_a_slow_reader_is_not_closed_and_one_that_stands_still_is(world: World) -> None:
+    """It takes a few kilobytes now and then, which is less than half its room in a minute."""
+    _, receiver = stuck(world, 200)
+    for _ in range(8):
+        world.run_for(20)
+        sip(world, receiver)
+    assert receiver.session.end_reason is None
+    world.run_for(BOUNDS.back_pressure_s + 2)
+    assert receiver.session.end_reason is SessionReason.BACK_PRESSURE
+    world.settle()
+
+
+def test_a_page_is_read_for_half_the_room_and_not_for_every_message(world: World) -> None:
+    """Of a page that is read for one message all the others are read again."""
+    _, receiver = stuck(world, 200)
+    read = 0
+    handle = world.redis.handle
+
+    def counted(connection: object, argv: list[bytes]) -> None:
+        nonlocal read
+        if argv[0].upper() == b"XRANGE" and argv[1] == b"stream:2":
+            read += int(argv[-1])
+        handle(connection, argv)  # type: ignore[arg-type]
+
+    world.redis.handle = counted  # type: ignore[method-assign]
+    while len(receiver.got) < 180:
+        sip(world, receiver)
+        world.run_for(0.2)
+    assert read < 2 * 180
+    world.settle()
