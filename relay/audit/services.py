@@ -28,13 +28,14 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 from redis.exceptions import RedisError
 
 from relay.access import matrix
 from relay.access.actor import MAX_ADDRESS_CHARS, MAX_NAME_CHARS, Actor
 from relay.access.errors import Away, Invalid
-from relay.audit import chain
+from relay.audit import chain, listing
 from relay.audit.chain import Head, Record
 from relay.audit.models import MAX_ACTION_CHARS, MAX_TARGET_CHARS, AuditEntry
 
@@ -89,6 +90,22 @@ def record(actor: Actor, action: str, *, target: object = "", after: Any = None)
     with _outages(), transaction.atomic():
         _lock()
         _append(actor, action, Change(str(target), after=after))
+
+
+def export(entries: QuerySet[AuditEntry], form: str, *, actor: Actor) -> Iterator[str]:
+    """Entries as text, line by line; that they were exported is an entry as well.
+
+    Args:
+        entries: in the order they are to have.
+        form: of `relay.audit.listing.FORMS`.
+        actor: who gets them.
+
+    Raises:
+        Denied: the actor may not.
+    """
+    with change(actor, "audit.export") as held:
+        held.after = {"entries": entries.count(), "form": form}
+    return listing.export(entries.iterator(chunk_size=listing.CHUNK), form)
 
 
 def head() -> Head:

@@ -17,6 +17,10 @@ INSTALL: Final = {
         f" BEGIN SELECT RAISE(ABORT, '{REFUSED}'); END",
         f"CREATE TRIGGER {TABLE}_no_delete BEFORE DELETE ON {TABLE}"
         f" BEGIN SELECT RAISE(ABORT, '{REFUSED}'); END",
+        # REPLACE deletes without asking the trigger of deletions.
+        f"CREATE TRIGGER {TABLE}_no_replace BEFORE INSERT ON {TABLE}"
+        f" WHEN EXISTS (SELECT 1 FROM {TABLE} WHERE number >= NEW.number)"
+        f" BEGIN SELECT RAISE(ABORT, '{REFUSED}'); END",
     ),
     "postgresql": (
         f"CREATE FUNCTION {TABLE}_refuse() RETURNS trigger LANGUAGE plpgsql AS"
@@ -32,6 +36,7 @@ REMOVE: Final = {
     "sqlite": (
         f"DROP TRIGGER IF EXISTS {TABLE}_no_update",
         f"DROP TRIGGER IF EXISTS {TABLE}_no_delete",
+        f"DROP TRIGGER IF EXISTS {TABLE}_no_replace",
     ),
     "postgresql": (f"DROP FUNCTION IF EXISTS {TABLE}_refuse() CASCADE",),
 }

@@ -1,0 +1,92 @@
+"""Reading the audit log: which entries, and in which form they leave."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from django.db.models import QuerySet
+
+from relay.audit.models import AuditEntry
+
+FIELDS: Final = (
+    "number", "at", "actor", "face", "address", "action", "target", "before", "after", "previous",
+    "hash",
+)  # fmt: skip
+FORMS: Final = ("jsonl", "csv")
+CHUNK: Final = 1000
+
+
+def search(
+    *,
+    actor: str = "",
+    action: str = "",
+    target: str = "",
+    face: str = "",
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> QuerySet[AuditEntry]:
+    """Entries that fit, the newest first.
+
+    Args:
+        actor: its name, or the account of a token that acted for it.
+        action: as a whole, or a noun such as `ban`.
+        target: as a whole.
+        face: by which it came.
+        since: that time and later.
+        until: before that time.
+    """
+    found = AuditEntry.objects.all()
+    if actor:
+        found = found.filter(actor=actor) | found.filter(actor__startswith=f"{actor}/")
+    if action:
+        found = found.filter(action=action) | found.filter(action__startswith=f"{action}.")
+    if target:
+        found = found.filter(target=target)
+    if face:
+        found = found.filter(face=face)
+    if since:
+        found = found.filter(at__gte=since)
+    if until:
+        found = found.filter(at__lt=until)
+    return found
+
+
+def as_json(entry: AuditEntry) -> dict[str, Any]:
+    """One entry as faces show it."""
+    values = {name: getattr(entry, name) for name in FIELDS}
+    return {**values, "at": entry.at.isoformat()}
+
+
+def export(entries: Iterable[AuditEntry], form: str) -> Iterator[str]:
+    """Entries as lines of JSON or CSV; of the latter the first line has the names.
+
+    Args:
+        form: of `FORMS`.
+    """
+    if form == "jsonl":
+        for entry in entries:
+            yield json.dumps(as_json(entry)) + "\n"
+        return
+    yield _line(FIELDS)
+    for entry in entries:
+        shown = as_json(entry)
+        before, after = entry.before_json, entry.after_json
+        yield _line(
+            [_safe(value) for value in {**shown, "before": before, "after": after}.values()]
+        )
+
+
+def _line(values: Iterable[Any]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(values)
+    return out.getvalue()
+
+
+def _safe(value: Any) -> Any:
+    """Spreadsheets run a cell that begins like a formula, and clients choose session ids."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value

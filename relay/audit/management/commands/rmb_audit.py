@@ -1,0 +1,137 @@
+"""`manage.py rmb_audit list|verify|export`: who changed what, on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import Error as DatabaseError
+from django.utils import timezone
+
+from relay.access import faces
+from relay.access.actor import Face, of_command
+from relay.audit import chain, listing, services
+from relay.audit.chain import Broken, Head
+
+DESCRIPTION = """\
+The audit log: every change and every sign-in; who, when, from where, and what there was before.
+
+  rmb_audit list --actor olga --action ban --since 24h
+  rmb_audit export --since 2026-01-01 > audit.jsonl
+  rmb_audit verify                        walks the chain of hashes; names the first broken entry
+  rmb_audit verify --head 4711:9f86d0…    and that the log had this head, so that no tail is missing
+
+`verify` prints the head. Keep it where the database's owner cannot write (a ticket, another host, a
+print-out), and give it to the next `verify`. Exit code 1: the log was changed.
+Times: 2026-11-21, 2026-11-21T10:00 (UTC), or an age such as 90m, 24h, 7d.
+"""
+
+UNITS = {"m": 60, "h": 3600, "d": 86_400}
+MAX_LISTED = 10_000
+
+
+class Command(BaseCommand):
+    """One sub-command each."""
+
+    help = "The audit log: list, verify, export."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        lister = verbs.add_parser("list", help="the newest entries")
+        lister.add_argument("--limit", type=_limit, default=50, help="at most so many (default 50)")
+        lister.add_argument("--json", action="store_true", help="one JSON array")
+        _add_filters(lister)
+        verifier = verbs.add_parser("verify", help="check the chain of hashes")
+        verifier.add_argument(
+            "--head",
+            type=_head,
+            action="append",
+            default=[],
+            metavar="NUMBER:HASH",
+            help="a head the log had; may be given more than once",
+        )
+        verifier.add_argument("--json", action="store_true", help="one JSON object")
+        exporter = verbs.add_parser("export", help="all entries that fit, the oldest first")
+        exporter.add_argument("--form", choices=listing.FORMS, default="jsonl")
+        _add_filters(exporter)
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        actions = {"list": self._list, "verify": self._verify, "export": self._export}
+        with faces.in_command():
+            try:
+                actions[verb](options)
+            except DatabaseError as error:
+                raise CommandError(f"database: {error}") from None
+
+    def _list(self, options: dict[str, Any]) -> None:
+        entries = _found(options)[: options["limit"]]
+        if options["json"]:
+            self.stdout.write(json.dumps([listing.as_json(entry) for entry in entries], indent=2))
+            return
+        for entry in entries:
+            change = f"{entry.before_json} -> {entry.after_json}"
+            self.stdout.write(
+                f"{entry.number:>8}  {entry.at:%Y-%m-%d %H:%M:%S}  {entry.actor} "
+                f"({entry.face} {entry.address or '-'})  {entry.action}  {entry.target}  {change}"
+            )
+
+    def _verify(self, options: dict[str, Any]) -> None:
+        try:
+            head = services.verify(options["head"])
+        except Broken as error:
+            if options["json"]:
+                broken = {"ok": False, "broken": error.number, "error": str(error)}
+                self.stdout.write(json.dumps(broken))
+            raise CommandError(f"the audit log was changed: {error}") from None
+        if options["json"]:
+            self.stdout.write(json.dumps({"ok": True, "entries": head.number, "head": str(head)}))
+        else:
+            self.stdout.write(f"{head.number} entries, nothing was changed\nhead {head}")
+
+    def _export(self, options: dict[str, Any]) -> None:
+        found = _found(options).order_by("number")
+        for line in services.export(found, options["form"], actor=of_command()):
+            self.stdout.write(line, ending="")
+
+
+def _add_filters(parser: ArgumentParser) -> None:
+    parser.add_argument("--actor", default="", help="account, with its tokens, or system")
+    parser.add_argument("--action", default="", help="such as ban.set, or ban for all of them")
+    parser.add_argument("--target", default="", help="what was changed, such as a twin's id")
+    parser.add_argument("--face", default="", choices=[face.value for face in Face], help="way")
+    parser.add_argument("--since", type=_moment, help="not before")
+    parser.add_argument("--until", type=_moment, help="before")
+
+
+def _found(options: dict[str, Any]) -> Any:
+    names = ("actor", "action", "target", "face", "since", "until")
+    return listing.search(**{name: options[name] for name in names})
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= MAX_LISTED):
+        raise argparse.ArgumentTypeError(f"must be 1 to {MAX_LISTED}")
+    return int(text)
+
+
+def _head(text: str) -> Head:
+    try:
+        return chain.Head.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _moment(text: str) -> datetime:
+    if text[-1:] in UNITS and text[:-1].isascii() and text[:-1].isdecimal() and len(text) < 8:
+        return timezone.now() - timedelta(seconds=int(text[:-1]) * UNITS[text[-1]])
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError("no time: 2026-11-21T10:00, or an age as 24h") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

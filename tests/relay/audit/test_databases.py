@@ -1,0 +1,108 @@
+"""The audit log in SQLite and PostgreSQL: many writers at once, and rows that only ever grow."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from relay.audit import triggers
+from tests.relay.audit import write_entries
+from tests.support.postgres_server import PostgresServer
+from tests.support.relay_process import run_command
+
+PROCESSES = 3
+COUNT = 12
+KEPT = PROCESSES * write_entries.THREADS * COUNT * 2 // 3
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def database(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Path]]:
+    """The URL of a database that three processes have filled at once, and their data folder."""
+    folder = tmp_path_factory.mktemp("audit")
+    server = PostgresServer() if request.param == "postgresql" else None
+    try:
+        url = f"sqlite:///{folder}/audit.sqlite3"
+        if server:
+            server.start()
+            url = server.make_database("audit")
+        manage(url, folder, "migrate", "-v", "0")
+        environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "rmbsite.settings",
+            "RMB_DATA__DIR": str(folder),
+            "RMB_DATABASE__URL": url,
+        }
+        command = [sys.executable, "-m", write_entries.__name__, str(COUNT)]
+        writers = [
+            subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
+            for _ in range(PROCESSES)
+        ]
+        for writer in writers:
+            _, errors = writer.communicate(timeout=60)
+            assert writer.returncode == 0 and b"Traceback" not in errors, errors.decode()
+        yield url, folder
+    finally:
+        if server:
+            server.remove()
+
+
+def manage(url: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    settings = {"database.url": url, "data.dir": str(folder), "redis.url": "redis://127.0.0.1:1"}
+    done = run_command(folder, *arguments, settings=settings)
+    return done
+
+
+def execute(url: str, *statements: str) -> None:
+    if urlsplit(url).scheme == "sqlite":
+        with sqlite3.connect(urlsplit(url).path.removeprefix("/")) as connection:
+            for statement in statements:
+                connection.execute(statement)
+        connection.close()
+    else:
+        with psycopg.connect(url) as server:
+            for statement in statements:
+                server.execute(statement.encode())
+
+
+def test_writers_do_not_break_the_chain(database: tuple[str, Path]) -> None:
+    url, folder = database
+    done = manage(url, folder, "rmb_audit", "verify")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{KEPT} entries, nothing was changed\nhead {KEPT}:")
+
+
+@pytest.mark.parametrize("verb", ["UPDATE", "DELETE", "TRUNCATE"])
+def test_the_database_refuses_changes(database: tuple[str, Path], verb: str) -> None:
+    url, _ = database
+    statement = {
+        "UPDATE": f"UPDATE {triggers.TABLE} SET actor = 'eve' WHERE number = 2",
+        "DELETE": f"DELETE FROM {triggers.TABLE}",
+        "TRUNCATE": f"TRUNCATE {triggers.TABLE}",
+    }[verb]
+    if verb == "TRUNCATE" and url.startswith("sqlite"):
+        statement = f"REPLACE INTO {triggers.TABLE} SELECT * FROM {triggers.TABLE} LIMIT 1"
+    with pytest.raises((sqlite3.DatabaseError, psycopg.DatabaseError), match=triggers.REFUSED):
+        execute(url, statement)
+
+
+def test_who_goes_around_the_triggers_is_found(database: tuple[str, Path]) -> None:
+    url, folder = database
+    vendor = "sqlite" if url.startswith("sqlite") else "postgresql"
+    execute(
+        url,
+        *triggers.REMOVE[vendor],
+        f"UPDATE {triggers.TABLE} SET target = 'other' WHERE number = 7",
+    )
+    done = manage(url, folder, "rmb_audit", "verify")
+    assert (done.returncode, "entry 7: it was changed" in done.stderr) == (1, True), done.stderr
