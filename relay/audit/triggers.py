@@ -6,6 +6,7 @@ the database can drop them: that is what the hash chain is for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 TABLE: Final = "relay_audit_auditentry"
@@ -52,7 +53,7 @@ def remove(apps: Any, schema_editor: Any) -> None:
     _run(REMOVE, schema_editor.connection)
 
 
-def _run(statements: dict[str, tuple[str, ...]], connection: Any) -> None:
+def _run(statements: Mapping[str, tuple[str, ...]], connection: Any) -> None:
     with connection.cursor() as cursor:
         for statement in statements[connection.vendor]:
             cursor.execute(statement)
