@@ -28,7 +28,7 @@ from chain.errors import shortened
 from proto.limits.backoff import Backoff
 from proto.rmb.bounds import MAX_MESSAGE_BYTES
 from proto.rmb.reasons import SESSIONS, SessionReason
-from proto.websocket.frames import masked_frame
+from proto.websocket.frames import MASK_BYTES, masked_frame
 
 logger = logging.getLogger(__name__)
 
@@ -283,8 +283,8 @@ class _Connection(WSListener):
         self._reading = True
         self._fragments: list[bytes] | None = None
         self._fragments_bytes = 0
-        self._frames: list[bytes] = []  # of this turn
-        self._frames_bytes = 0
+        self._unsent: list[bytes] = []  # messages of this turn
+        self._unsent_bytes = 0
         self._kernel_full = False
 
     # Called by picows.
@@ -337,12 +337,11 @@ class _Connection(WSListener):
     def try_send(self, data: bytes) -> bool:
         if self.full:
             return False
-        if not self._frames:
+        if not self._unsent:
             self._loop.call_soon(self._flush)
-        frame = masked_frame(data, os.urandom(4))
-        self._frames.append(frame)
-        self._frames_bytes += len(frame)
-        if self._frames_bytes >= HIGH_WATER_BYTES:
+        self._unsent.append(data)
+        self._unsent_bytes += len(data)
+        if self._unsent_bytes >= HIGH_WATER_BYTES:
             self._fill()
         return True
 
@@ -382,9 +381,14 @@ class _Connection(WSListener):
             self.full, self._full_since_s = True, self._loop.time()
 
     def _flush(self) -> None:
-        frames, self._frames, self._frames_bytes = self._frames, [], 0
-        if not frames or self._transport is None or self.ended.is_set():
+        messages, self._unsent, self._unsent_bytes = self._unsent, [], 0
+        if not messages or self._transport is None or self.ended.is_set():
             return
+        masks = os.urandom(MASK_BYTES * len(messages))
+        frames = [
+            masked_frame(each, masks[MASK_BYTES * i : MASK_BYTES * (i + 1)])
+            for i, each in enumerate(messages)
+        ]
         self._transport.write(b"".join(frames) if len(frames) > 1 else frames[0])
         if self.full and not self._kernel_full:
             self.full = False

@@ -41,7 +41,7 @@ MAX_ASKED_AGAIN: Final = 1_000
 MAX_ANSWERS: Final = 1_000
 """Answers to one request to several twins that nobody has taken yet; the oldest are dropped."""
 
-SLICE_S: Final = 0.005
+SLICE_S: Final = 0.002
 """How long received messages are worked on before others have their turn."""
 
 AGAIN_S: Final = 5.0

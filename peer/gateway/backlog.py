@@ -8,6 +8,7 @@ too, and needs no look-up.
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -39,14 +40,15 @@ class Backlogs:
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
-        self._entries: dict[str, Waiting] = {}
+        # A plain dict looks for its first entry longer and longer when those before it are gone.
+        self._entries: OrderedDict[str, Waiting] = OrderedDict()
 
     def add(self, uid: str, waiting: Waiting) -> bytes:
         """Remembers who waits, here and in Redis; returns the body of the entry there."""
         entries = self._entries
         entries[uid] = waiting
         if len(entries) > BACKLOG_ENTRIES:
-            del entries[next(iter(entries))]
+            entries.popitem(last=False)
         ttl_s = max(waiting.deadline - int(time.time()), 1)
         body = encode(uid, waiting, ttl_s)
         self._commits.add(command("SET", keys.backlog(uid), body, "EX", ttl_s))

@@ -47,8 +47,7 @@ JSON_SCHEMA: Final = "application/json"
 """Content type of a payload that is JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What another twin asks for; signed by it, and decrypted."""
 
     uid: str

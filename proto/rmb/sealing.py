@@ -19,11 +19,9 @@ from proto.rmb.errors import CipherError, NoPublicKeyError
 
 def new_uid(random: Callable[[int], bytes]) -> str:
     """Returns a UUID of version 4 (RFC 9562, section 5.4), as every known client uses."""
-    octets = bytearray(random(16))
-    octets[6] = octets[6] & 0x0F | 0x40
-    octets[8] = octets[8] & 0x3F | 0x80
-    text = octets.hex()
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+    text = random(16).hex()
+    variant = "89ab"[int(text[16], 16) & 3]
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
 
 class PublicKeys(Protocol):
@@ -223,18 +221,11 @@ class Sealer:
         tags: str | None,
         schema: str | None,
     ) -> bytes:
-        envelope = writing.Envelope(
-            uid,
-            self._source,
-            writing.destination(destination),
-            kind,
-            now,
-            expiration_s,
-            self._body(payload, receiver),
-            tags,
-            schema,
+        body = self._body(payload, receiver)
+        return writing.signed(
+            *(self._key.sign, uid, self._source, destination, kind),
+            *(now, expiration_s, body, tags, schema),
         )
-        return envelope.signed(self._key.sign(envelope.challenge))
 
     def _body(self, payload: bytes | None, receiver: PublicKeys | None) -> writing.Body | None:
         if receiver is not None and receiver.pk is not None and self._box is not None:

@@ -9,6 +9,7 @@ a message object, read it again for the challenge, and serialise it. The field n
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -70,73 +71,69 @@ def source(key: SessionKey) -> Written:
     return _address(_SOURCE, key)
 
 
-@lru_cache(KEPT_TEXTS)
-def destination(key: SessionKey) -> Written:
-    """Where it goes."""
-    return _address(_DESTINATION, key)
-
-
-class Envelope:
-    """An envelope that is to be signed.
+def signed(
+    sign: Callable[[bytes], bytes],
+    uid: str,
+    sender: Written,
+    receiver: SessionKey,
+    kind: Written,
+    timestamp: int,
+    expiration_s: int,
+    body: Body | None,
+    tags: str | None,
+    schema: str | None,
+) -> bytes:
+    """Returns the whole message.
 
     Args:
+        sign: called with the 16 bytes of the challenge; returns the signature.
         uid: of the request.
         sender: of `source`.
-        receiver: of `destination`.
+        receiver: the session it goes to.
         kind: of `request` or `error`, or RESPONSE.
         timestamp: unix seconds.
         expiration_s: time to live.
         body: None for no payload.
         tags: None for none, which is not the same as empty ones.
         schema: None for none.
-
-    Attributes:
-        challenge: the 16 bytes that are signed.
     """
+    raw_uid = uid.encode()
+    frame = _frame(sender, receiver, timestamp, expiration_s)
+    raw_tags = raw_schema = data = tags_field = schema_field = body_field = b""
+    if tags is not None:
+        raw_tags = tags.encode()
+        tags_field = _TAGS + _varint(len(raw_tags)) + raw_tags
+    if schema is not None:
+        raw_schema = schema.encode()
+        schema_field = _SCHEMA + _varint(len(raw_schema)) + raw_schema
+    if body is not None:
+        data = body.data
+        body_field = (_CIPHER if body.sealed else _PLAIN) + _varint(len(data))
+    challenge = hashlib.md5(
+        b"".join((raw_uid, raw_tags, frame.text, kind.text, raw_schema, data)),
+        usedforsecurity=False,
+    ).digest()
+    signature = sign(challenge)
+    return b"".join(
+        (
+            *(_UID, _varint(len(raw_uid)), raw_uid, tags_field, frame.field, kind.field),
+            *(_SIGNATURE, _varint(len(signature)), signature, schema_field, body_field, data),
+        )
+    )
 
-    __slots__ = ("_after", "_before", "challenge")
 
-    def __init__(
-        self,
-        uid: str,
-        sender: Written,
-        receiver: Written,
-        kind: Written,
-        timestamp: int,
-        expiration_s: int,
-        body: Body | None,
-        tags: str | None,
-        schema: str | None,
-    ) -> None:
-        raw_uid = uid.encode()
-        before = [_UID, _varint(len(raw_uid)), raw_uid]
-        signed = [raw_uid, b"%d%d" % (timestamp, expiration_s)]
-        signed += sender.text, receiver.text, kind.text
-        if tags is not None:
-            raw_tags = tags.encode()
-            before += _TAGS, _varint(len(raw_tags)), raw_tags
-            signed.insert(1, raw_tags)
-        # Zero is not written, as in all of proto3.
-        if timestamp:
-            before += _TIMESTAMP, _varint(timestamp)
-        if expiration_s:
-            before += _EXPIRATION, _varint(expiration_s)
-        before += sender.field, receiver.field, kind.field
-        after: list[bytes] = []
-        if schema is not None:
-            raw_schema = schema.encode()
-            after += _SCHEMA, _varint(len(raw_schema)), raw_schema
-            signed.append(raw_schema)
-        if body is not None:
-            after += _CIPHER if body.sealed else _PLAIN, _varint(len(body.data)), body.data
-            signed.append(body.data)
-        self._before, self._after = before, after
-        self.challenge = hashlib.md5(b"".join(signed), usedforsecurity=False).digest()
-
-    def signed(self, signature: bytes) -> bytes:
-        """The whole message."""
-        size = _varint(len(signature))
-        return b"".join((*self._before, _SIGNATURE, size, signature, *self._after))
+@lru_cache(KEPT_TEXTS)
+def _frame(sender: Written, receiver: SessionKey, timestamp: int, expiration_s: int) -> Written:
+    """Times and addresses: those of one second that go to one session are often the same."""
+    destination = _address(_DESTINATION, receiver)
+    # Zero is not written, as in all of proto3.
+    times = _TIMESTAMP + _varint(timestamp) if timestamp else b""
+    if expiration_s:
+        times += _EXPIRATION + _varint(expiration_s)
+    return Written(
+        times + sender.field + destination.field,
+        b"%d%d%b%b" % (timestamp, expiration_s, sender.text, destination.text),
+    )
 
 
 def _address(tag: bytes, key: SessionKey) -> Written:

@@ -39,6 +39,7 @@ PING: Final = 0x9
 PONG: Final = 0xA
 FINAL_BINARY: Final = FINAL | BINARY
 MASKED: Final = 0x80
+MASK_BYTES: Final = 4
 NOTHING: Final = -1  # no first byte equals it: inside a fragmented message
 
 MIN_FRAME_BYTES: Final = 6  # two bytes and the mask

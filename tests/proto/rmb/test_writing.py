@@ -50,10 +50,17 @@ def test_every_envelope_is_written_as_protobuf_writes_it(
     if body is not None:
         setattr(expected, "cipher" if body.sealed else "plain", body.data)
 
-    envelope = writing.Envelope(
+    challenges = []
+
+    def sign(message: bytes) -> bytes:
+        challenges.append(message)
+        return bytes(65)
+
+    data = writing.signed(
+        sign,
         uid,
         writing.source(sender),
-        writing.destination(receiver),
+        receiver,
         written,
         timestamp,
         expiration_s,
@@ -62,6 +69,6 @@ def test_every_envelope_is_written_as_protobuf_writes_it(
         schema,
     )
 
-    assert envelope.challenge == challenge.challenge(expected)
+    assert challenges == [challenge.challenge(expected)]
     expected.signature = bytes(65)
-    assert pb.Envelope.FromString(envelope.signed(bytes(65))) == expected
+    assert pb.Envelope.FromString(data) == expected
