@@ -12,8 +12,8 @@ from redis import Redis
 
 from proto.rmb import address
 from proto.rmb.types_pb2 import Envelope
-from relay.federation import outbox
-from relay.federation.live import queue_heads, stored_at
+from relay.federation import outbox, scripts
+from relay.federation.live import stored_at
 from relay.ops.redis_client import text
 from relay.queues import keys
 
@@ -65,18 +65,20 @@ class Letter:
     tries: tuple[Try, ...] = ()
 
 
-def dead(client: Redis) -> list[Letter]:
+def dead(client: Redis, before: str = "", limit: int = MAX_SHOWN) -> list[Letter]:
     """The latest dead letters, the newest first.
 
     Args:
         client: replies as bytes.
+        before: only those that died before this entry.
+        limit: most of them; fewer come where payloads are large.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
     """
     letters: list[Letter] = []
-    size_bytes, end = 0, "+"
-    while len(letters) < MAX_SHOWN and size_bytes < PAGE_BYTES:
+    size_bytes, end = 0, f"({before}" if before else "+"
+    while len(letters) < limit and size_bytes < PAGE_BYTES:
         found: Any = client.xrevrange(keys.DEAD_LETTERS, max=end, count=1)
         if not found:
             break
@@ -88,36 +90,79 @@ def dead(client: Redis) -> list[Letter]:
     return letters
 
 
-def pending(client: Redis) -> list[Letter]:
-    """The oldest messages of the outbox over all shards, with the tries they had.
+def dead_one(client: Redis, entry: str) -> Letter | None:
+    """One dead letter; None where it is gone.
+
+    Args:
+        entry: a well-formed id of the stream (`dead_letters.is_entry`).
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
     """
-    names = _oldest(client)
+    found: Any = client.xrange(keys.DEAD_LETTERS, min=entry, max=entry)
+    return _letter(entry, _texts(found[0][1]), found[0][1]) if found else None
+
+
+def pending(
+    client: Redis, after: tuple[str, int] | None = None, limit: int = MAX_SHOWN
+) -> list[Letter]:
+    """The oldest messages of the outbox over all shards, with the tries they had.
+
+    Args:
+        client: replies as bytes.
+        after: only those after this entry of this shard, in the order of this list.
+        limit: most of them; fewer come where payloads are large.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
     letters: list[Letter] = []
     size_bytes = 0
-    for shard, entry in names:
+    for shard, entry in _oldest(client, after, limit):
         if size_bytes >= PAGE_BYTES:
             break
-        found: Any = client.xrange(keys.outbox(shard), min=entry, max=entry)
-        if not found:
+        letter = pending_one(client, shard, entry)
+        if letter is None:
             continue  # delivered meanwhile
-        fields = found[0][1]
-        tries = client.lrange(keys.tries(shard, entry), 0, outbox.MAX_TRIES - 1)
-        letter = _letter(entry, {**_texts(fields), "shard": str(shard)}, fields, tries)
         letters.append(letter)
         size_bytes += letter.size_bytes
     return letters
 
 
-def _oldest(client: Redis) -> list[tuple[int, str]]:
+def pending_one(client: Redis, shard: int, entry: str) -> Letter | None:
+    """One message of the outbox; None where it is gone.
+
+    Args:
+        entry: a well-formed id of the shard's stream.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    found: Any = client.xrange(keys.outbox(shard), min=entry, max=entry)
+    if not found:
+        return None
+    fields = found[0][1]
+    tries = client.lrange(keys.tries(shard, entry), 0, outbox.MAX_TRIES - 1)
+    return _letter(entry, {**_texts(fields), "shard": str(shard)}, fields, tries)
+
+
+def place(entry: str, shard: int) -> tuple[int, int, int]:
+    """Where a message is in the order of `pending`."""
+    stored_ms, _, number = entry.partition("-")
+    return (int(stored_ms), int(number or 0), shard)
+
+
+def _oldest(client: Redis, after: tuple[str, int] | None, limit: int) -> list[tuple[int, str]]:
     """Shard and id of the oldest entries, the oldest first."""
-    with client.pipeline(transaction=False) as pipe:
-        queue_heads(pipe, MAX_SHOWN)
-        (reply,) = pipe.execute()
-    names = [(shard, text(entry)) for shard, heads in enumerate(reply) for entry in heads[1::2]]
-    return sorted(names, key=lambda name: stored_at(name[1]))[:MAX_SHOWN]
+    shards = range(keys.OUTBOX_SHARDS)
+    starts = ["-"] * len(shards)
+    if after is not None:
+        entry, last = after
+        starts = [entry if shard > last else f"({entry}" for shard in shards]
+    names = [keys.outbox(shard) for shard in shards]
+    reply: Any = client.eval(scripts.source("ids"), len(names), *names, limit, *starts)
+    found = [(shard, text(entry)) for shard, ids in enumerate(reply) for entry in ids]
+    return sorted(found, key=lambda each: place(each[1], each[0]))[:limit]
 
 
 def _letter(

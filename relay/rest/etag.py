@@ -48,6 +48,12 @@ def check_match(request: HttpRequest, current: Schema) -> None:
         raise Refusal(412, "the resource has changed since it was read: read it again")
 
 
+def check_absent(request: HttpRequest) -> None:
+    """As `check_match`, of a resource that does not exist yet: no tag is its."""
+    if request.headers.get("If-Match") is not None:
+        raise Refusal(412, "the resource does not exist")
+
+
 def _tags(header: str) -> list[str]:
     return [each.strip() for each in header.split(",", MAX_TAGS)[:MAX_TAGS]]
 

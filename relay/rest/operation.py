@@ -49,7 +49,8 @@ class Declared:
     """What an operation says of itself.
 
     Attributes:
-        action: key of the permission matrix; None where everybody may.
+        action: key of the permission matrix; None where whoever has signed in may.
+        open: the action is needed for a part of it only; the operation sees to that itself.
         tagged: its answer has an ETag (GET), or it heeds If-Match (PUT, PATCH, DELETE).
         secret: its answer is not kept for a repeat.
         body: media type of the body that it reads itself; empty where ninja does.
@@ -62,6 +63,7 @@ class Declared:
 
     action: str | None
     method: str
+    open: bool = False
     tagged: bool = False
     secret: bool = False
     body: str = ""
@@ -80,12 +82,13 @@ def declared(operation: Operation) -> Declared:
 
 def operation(
     router: Router,
-    method: str,
     path: str,
     *,
+    method: str,
     action: str | None,
     answer: Any,
     status: int = 200,
+    open: bool = False,
     tagged: bool = False,
     secret: bool = False,
     body: str = "",
@@ -98,6 +101,7 @@ def operation(
     facts = Declared(
         action=action,
         method=method,
+        open=open,
         tagged=tagged,
         secret=secret,
         body=body,
@@ -166,7 +170,7 @@ def _enter(request: Any, inner: Operation, facts: Declared) -> None:
         throttle.count_request(found.key)
         request.caller = found
         request.actor = found.actor
-    if facts.action is not None:
+    if facts.action is not None and not facts.open:
         if found is None:
             raise caller.unknown()
         permission = matrix.permission_of(facts.action)
@@ -205,7 +209,8 @@ def _check_body(request: HttpRequest, inner: Operation, facts: Declared) -> None
 def _leave(request: HttpRequest, facts: Declared, answer: HttpResponseBase) -> HttpResponseBase:
     if facts.method != "GET":
         return answer
-    if facts.tagged and answer.status_code == 200 and isinstance(answer, HttpResponse):
+    told = not facts.open or hasattr(request, "caller")
+    if facts.tagged and told and answer.status_code == 200 and isinstance(answer, HttpResponse):
         answer = etag.tagged(request, answer)
     answer.headers.setdefault("Cache-Control", "no-store")
     return answer

@@ -6,7 +6,8 @@ which PostgreSQL refuses, and nothing that is no Unicode.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, TypeVar
+from datetime import UTC, datetime
+from typing import Annotated, Generic, TypeVar
 
 from ninja import Field, Schema
 from pydantic import ConfigDict, StrictBool, StrictInt
@@ -60,12 +61,6 @@ class Page(Schema, Generic[Item]):
     )
 
 
-class Done(Schema):
-    """What an action did."""
-
-    done: int = Field(description="How many things were changed.")
-
-
 class FieldError(Schema):
     """A field of the request and what is wrong with it."""
 
@@ -85,6 +80,6 @@ class Problem(Schema):
     )
 
 
-def example(**values: Any) -> dict[str, Any]:
-    """`json_schema_extra` with one example."""
-    return {"examples": [values]}
+def moment(unix_s: float) -> datetime | None:
+    """A time as answers have it; 0 is never."""
+    return datetime.fromtimestamp(unix_s, UTC) if unix_s > 0 else None

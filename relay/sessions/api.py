@@ -61,7 +61,7 @@ class SessionQuery(PageQuery):
     )
 
 
-@get(router, path="/sessions", action="session.view", answer=Page[SessionOut])
+@get(router, "/sessions", action="session.view", answer=Page[SessionOut])
 def list_sessions(request: Request, query: Query[SessionQuery]) -> Any:
     """Sessions in the history.
 
@@ -77,7 +77,7 @@ def list_sessions(request: Request, query: Query[SessionQuery]) -> Any:
     return page(query, rows, ORDERS)
 
 
-@get(router, path="/sessions/{session}", action="session.view", answer=SessionOut)
+@get(router, "/sessions/{session}", action="session.view", answer=SessionOut)
 def get_session(request: Request, session: RowId) -> Any:
     """One session of the history."""
     found = Session.objects.filter(pk=session).first()

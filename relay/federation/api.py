@@ -1,0 +1,274 @@
+"""Other relays over REST: what is decided about them, how they do, and messages for them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+from django.conf import settings
+from django.db import transaction
+from ninja import Field, Query, Router, Schema
+
+from proto.federation import domains
+from relay.access.errors import NotFound
+from relay.federation import live, services
+from relay.federation.live import PartnerState
+from relay.federation.models import MAX_NOTE_CHARS, RelayNode
+from relay.ops.redis_client import client
+from relay.rest import etag
+from relay.rest.caller import Request
+from relay.rest.operation import delete, get, patch, post, put
+from relay.rest.paging import page
+from relay.rest.schema import Body, Flag, Page, PageQuery, moment
+
+router = Router(tags=["relays"])
+
+ORDERS: Final = {"domain": "domain", "updated": "updated"}
+
+Domain = Annotated[
+    str, Field(max_length=domains.MAX_DOMAIN_BYTES, description="Domain of a relay, as twins list it.")
+]
+
+
+class Held(Schema):
+    """What waits for twins that list this relay alone."""
+
+    messages: int
+    size_bytes: int
+
+
+class LiveOut(Schema):
+    """How a relay does, as Redis says now."""
+
+    kind: str = Field(description="`ours`, `reference` or `unknown`, by its answers.")
+    failures: int = Field(description="In the ranker's period.")
+    rate_per_hour: float = Field(description="Its rank: the relay with the lowest is tried first.")
+    in_a_row: int = Field(description="Failures since the last success.")
+    retry_at: datetime | None = Field(description="Nothing is sent to it before.")
+    last_success: datetime | None
+    last_failure: datetime | None
+    last_error: str
+    heard: datetime | None = Field(description="When something it sent was last accepted.")
+    sent: int
+    received: int
+    latency_ms: float
+    held: Held
+    oldest: datetime | None = Field(description="When the oldest of what waits was stored.")
+
+    @staticmethod
+    def of(state: PartnerState) -> LiveOut:
+        return LiveOut(
+            kind=state.kind,
+            failures=state.failures,
+            rate_per_hour=state.rate_per_hour,
+            in_a_row=state.in_a_row,
+            retry_at=moment(state.retry_at),
+            last_success=moment(state.last_success),
+            last_failure=moment(state.last_failure),
+            last_error=state.last_error,
+            heard=moment(state.heard),
+            sent=state.sent,
+            received=state.received,
+            latency_ms=state.latency_ms,
+            held=Held(messages=state.held.messages, size_bytes=state.held.size_bytes),
+            oldest=moment(state.oldest_at),
+        )
+
+
+class RelayOut(Schema):
+    """What is decided about a relay. This is what its ETag covers."""
+
+    domain: str
+    trusted: bool = Field(description="What it sends is not checked for its twins' signatures.")
+    paused: bool = Field(description="Nothing is sent to it; what waits for it waits on.")
+    blocked: bool = Field(description="Nothing is sent to it, and nothing is taken from it.")
+    note: str
+    updated: datetime
+
+
+class RelayRow(RelayOut):
+    """A relay in a list, with how it does."""
+
+    live: LiveOut
+
+
+class RelayIn(Body):
+    """All that can be decided about a relay; what is left out is off."""
+
+    trusted: Flag = False
+    paused: Flag = False
+    blocked: Flag = False
+    note: str = Field("", max_length=MAX_NOTE_CHARS)
+
+
+class RelayChange(Body):
+    """What is to change; the rest stays."""
+
+    trusted: Flag | None = None
+    paused: Flag | None = None
+    blocked: Flag | None = None
+    note: str | None = Field(None, max_length=MAX_NOTE_CHARS)
+
+
+class RelayQuery(PageQuery):
+    """Filters of the list."""
+
+    trusted: Literal["true", "false"] | None = None
+    paused: Literal["true", "false"] | None = None
+    blocked: Literal["true", "false"] | None = None
+    order: Literal["domain", "-domain", "updated", "-updated"] = "domain"
+
+
+@get(router, "/relays", action="relay.view", answer=Page[RelayRow])
+def list_relays(request: Request, query: Query[RelayQuery]) -> Any:
+    """Other relays.
+
+    Those this one has dealt with and those entered by hand, with how they do now.
+    """
+    services.discover()
+    rows = RelayNode.objects.all()
+    for name in ("trusted", "paused", "blocked"):
+        value = getattr(query, name)
+        if value is not None:
+            rows = rows.filter(**{name: value == "true"})
+
+    def show(found: list[RelayNode]) -> list[RelayRow]:
+        states = _states([node.domain for node in found])
+        return [
+            RelayRow(**_out(node).model_dump(), live=LiveOut.of(states[node.domain]))
+            for node in found
+        ]
+
+    return page(query, rows, ORDERS, show=show)
+
+
+@get(router, "/relays/{domain}", action="relay.view", answer=RelayOut, tagged=True)
+def get_relay(request: Request, domain: Domain) -> Any:
+    """What is decided about a relay."""
+    return _out(_node(domain))
+
+
+@get(router, "/relays/{domain}/live", action="relay.view", answer=LiveOut)
+def get_relay_live(request: Request, domain: Domain) -> Any:
+    """How a relay does now."""
+    _node(domain)
+    return LiveOut.of(_states([domain])[domain])
+
+
+@put(router, "/relays/{domain}", action="relay.put", answer=RelayOut, tagged=True)
+def put_relay(request: Request, domain: Domain, body: RelayIn) -> Any:
+    """Decide about a relay.
+
+    It need not be known yet. Workers go by it within a second.
+    """
+    return _save(request, domain, body.model_dump(), known=False)
+
+
+@patch(router, "/relays/{domain}", action="relay.put", answer=RelayOut, tagged=True)
+def patch_relay(request: Request, domain: Domain, body: RelayChange) -> Any:
+    """Change what is decided about a relay."""
+    values = {name: value for name, value in body.model_dump().items() if value is not None}
+    return _save(request, domain, values, known=True)
+
+
+@delete(router, "/relays/{domain}", action="relay.forget", answer=None, status=204, tagged=True)
+def forget_relay(request: Request, domain: Domain) -> Any:
+    """Forget a relay.
+
+    What was decided about it, its rank and its back-off. One that is used comes back.
+    """
+    with transaction.atomic():
+        etag.check_match(request, _out(_node(domain, lock=True)))
+        services.forget([domain], actor=request.actor)
+
+
+@post(router, "/relays/{domain}/reset", action="relay.reset", answer=RelayOut)
+def reset_relay(request: Request, domain: Domain) -> Any:
+    """End the back-off of a relay and forget its failures."""
+    _node(domain)
+    services.reset(domain, actor=request.actor)
+    return _out(_node(domain))
+
+
+@post(router, "/relays/{domain}/pause", action="relay.pause", answer=RelayOut)
+def pause_relay(request: Request, domain: Domain) -> Any:
+    """Send nothing to a relay for now."""
+    _node(domain)
+    services.pause(domain, actor=request.actor)
+    return _out(_node(domain))
+
+
+@post(router, "/relays/{domain}/resume", action="relay.resume", answer=RelayOut)
+def resume_relay(request: Request, domain: Domain) -> Any:
+    """Send to a relay again, at once."""
+    _node(domain)
+    services.resume(domain, actor=request.actor)
+    return _out(_node(domain))
+
+
+@post(router, "/relays/{domain}/block", action="relay.block", answer=RelayOut)
+def block_relay(request: Request, domain: Domain) -> Any:
+    """Neither send to a relay nor accept anything from it."""
+    _node(domain)
+    services.block(domain, actor=request.actor)
+    return _out(_node(domain))
+
+
+@post(router, "/relays/{domain}/unblock", action="relay.unblock", answer=RelayOut)
+def unblock_relay(request: Request, domain: Domain) -> Any:
+    """Treat a blocked relay as any other again."""
+    _node(domain)
+    services.unblock(domain, actor=request.actor)
+    return _out(_node(domain))
+
+
+@post(router, "/relays/{domain}/trust", action="relay.trust", answer=RelayOut)
+def trust_relay(request: Request, domain: Domain) -> Any:
+    """Accept what a relay sends without the signatures of its twins."""
+    _node(domain)
+    services.trust(domain, actor=request.actor)
+    return _out(_node(domain))
+
+
+@post(router, "/relays/{domain}/distrust", action="relay.distrust", answer=RelayOut)
+def distrust_relay(request: Request, domain: Domain) -> Any:
+    """Check the signatures of a relay's twins again."""
+    _node(domain)
+    services.trust(domain, False, actor=request.actor)
+    return _out(_node(domain))
+
+
+def _save(request: Any, domain: str, values: dict[str, Any], *, known: bool) -> RelayOut:
+    with transaction.atomic():
+        node = RelayNode.objects.select_for_update().filter(domain=domain).first()
+        if node is None and known:
+            raise _unknown(domain)
+        if node is None:
+            node = RelayNode(domain=domain)
+            etag.check_absent(request)
+        else:
+            etag.check_match(request, _out(node))
+        for name, value in values.items():
+            setattr(node, name, value)
+        services.save(node, actor=request.actor)
+    return _out(node)
+
+
+def _node(domain: str, *, lock: bool = False) -> RelayNode:
+    rows = RelayNode.objects.select_for_update() if lock else RelayNode.objects.all()
+    node = rows.filter(domain=domain).first()
+    if node is None:
+        raise _unknown(domain)
+    return node
+
+
+def _unknown(domain: str) -> NotFound:
+    return NotFound(f"no relay {domain} is known here")
+
+
+def _out(node: RelayNode) -> RelayOut:
+    return RelayOut.model_validate(node, from_attributes=True)
+
+
+def _states(found: list[str]) -> dict[str, PartnerState]:
+    return live.read_partners(client(), found, settings.RMB.federation.ranker_period_s)
