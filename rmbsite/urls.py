@@ -8,7 +8,6 @@ from django.views.generic import RedirectView
 
 from relay.ops import views
 from relay.rest.api import api
-from relay.twins import api as twins
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
@@ -16,7 +15,5 @@ urlpatterns = [
     path("live", views.live),
     path("ready", views.ready),
     path("metrics", views.metrics),
-    path("api/v1/twins", twins.by_account),
-    path("api/v1/twins/<twin>", twins.by_id),
     path("api/v1/", api.urls),
 ]

@@ -85,6 +85,18 @@ def change(actor: Actor, action: str, *, target: object = "") -> Iterator[Change
             _append(actor, action, held)
 
 
+@contextlib.contextmanager
+def exclusive() -> Iterator[None]:
+    """Keep all other changes out, to look at something before it is changed inside.
+
+    Raises:
+        Away: the database does not answer.
+    """
+    with _outages(), transaction.atomic():
+        _lock()
+        yield
+
+
 def record(actor: Actor, action: str, *, target: object = "", after: Any = None) -> None:
     """Write down what is no change of anything, such as a sign-in. Needs no permission."""
     with _outages(), transaction.atomic():

@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from django.conf import settings
-from django.db import transaction
 from ninja import Field, Query, Router, Schema
 
 from proto.federation import domains
 from relay.access.errors import NotFound
+from relay.audit import services as audit
 from relay.federation import live, services
 from relay.federation.live import PartnerState
 from relay.federation.models import MAX_NOTE_CHARS, RelayNode
@@ -26,7 +26,8 @@ router = Router(tags=["relays"])
 ORDERS: Final = {"domain": "domain", "updated": "updated"}
 
 Domain = Annotated[
-    str, Field(max_length=domains.MAX_DOMAIN_BYTES, description="Domain of a relay, as twins list it.")
+    str,
+    Field(max_length=domains.MAX_DOMAIN_BYTES, description="Domain of a relay, as twins list it."),
 ]
 
 
@@ -177,8 +178,8 @@ def forget_relay(request: Request, domain: Domain) -> Any:
 
     What was decided about it, its rank and its back-off. One that is used comes back.
     """
-    with transaction.atomic():
-        etag.check_match(request, _out(_node(domain, lock=True)))
+    with audit.exclusive():
+        etag.check_match(request, _out(_node(domain)))
         services.forget([domain], actor=request.actor)
 
 
@@ -239,8 +240,8 @@ def distrust_relay(request: Request, domain: Domain) -> Any:
 
 
 def _save(request: Any, domain: str, values: dict[str, Any], *, known: bool) -> RelayOut:
-    with transaction.atomic():
-        node = RelayNode.objects.select_for_update().filter(domain=domain).first()
+    with audit.exclusive():
+        node = RelayNode.objects.filter(domain=domain).first()
         if node is None and known:
             raise _unknown(domain)
         if node is None:
@@ -254,9 +255,8 @@ def _save(request: Any, domain: str, values: dict[str, Any], *, known: bool) -> 
     return _out(node)
 
 
-def _node(domain: str, *, lock: bool = False) -> RelayNode:
-    rows = RelayNode.objects.select_for_update() if lock else RelayNode.objects.all()
-    node = rows.filter(domain=domain).first()
+def _node(domain: str) -> RelayNode:
+    node = RelayNode.objects.filter(domain=domain).first()
     if node is None:
         raise _unknown(domain)
     return node

@@ -38,7 +38,14 @@ PREFIX: Final = "/api/v1/"
 VERSION: Final = "1.0.0"
 RETRY_AFTER_S: Final = 5
 
-ROUTERS: Final = ("relay.sessions.api",)
+ROUTERS: Final = (
+    "relay.sessions.api",
+    "relay.twins.api",
+    "relay.limits.api",
+    "relay.federation.api",
+    "relay.federation.letters_api",
+    "relay.audit.api",
+)
 
 
 class RestApi(NinjaAPI):

@@ -19,8 +19,8 @@ MAX_ID: Final = 2**63 - 1
 MAX_BODY_BYTES: Final = 1 << 20
 """Body of a request, where an operation does not allow more."""
 
-MAX_IMPORT_BYTES: Final = 64 << 20
-"""Body of an import: half a million twins."""
+MAX_IMPORT_BYTES: Final = 16 << 20
+"""Body of an import, which is in memory: over a hundred thousand twins. The command takes more."""
 
 MAX_JSON_DEPTH: Final = 16
 """Nesting of a body; no operation takes more than three."""

@@ -36,7 +36,7 @@ def tagged(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
 def check_match(request: HttpRequest, current: Schema) -> None:
     """Hold a change against the tag it was made for, if it names one.
 
-    The caller has locked what it is about to change.
+    The caller keeps other changes out meanwhile (`relay.audit.services.exclusive`).
 
     Raises:
         Refusal: 412, the resource is another one by now.

@@ -96,14 +96,15 @@ def complete(document: dict[str, Any], api: NinjaAPI) -> dict[str, Any]:
 def _complete(described: dict[str, Any], facts: Declared, operation: Any) -> None:
     parameters = described["parameters"]
     statuses = {422, 429, 503}
-    if facts.action is None:
-        described["security"] = [{}, *({name: []} for name in SECURITY)]
-    else:
-        described["security"] = [{name: []} for name in SECURITY]
+    described["security"] = [{name: []} for name in SECURITY]
+    if facts.open:
+        described["security"].insert(0, {})
+        statuses.add(400)
+    statuses |= {401, 403}
+    if facts.action is not None:
         described["x-action"] = facts.action
         described["x-permission"] = matrix.permission_of(facts.action)
         described["x-role"] = matrix.role_of(facts.action).value
-        statuses |= {401, 403}
     if facts.missing:
         statuses.add(404)
     if facts.conflicts:

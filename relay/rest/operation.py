@@ -39,6 +39,8 @@ from relay.rest.problem import Refusal, refuse_field
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+Open = Callable[..., HttpResponseBase | None]
+
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
 _DECLARED: Final = "_rest_declared"
@@ -50,7 +52,8 @@ class Declared:
 
     Attributes:
         action: key of the permission matrix; None where whoever has signed in may.
-        open: the action is needed for a part of it only; the operation sees to that itself.
+        open: answers whom it serves without a permission, by request, caller and path; None from it
+            goes on as everywhere.
         tagged: its answer has an ETag (GET), or it heeds If-Match (PUT, PATCH, DELETE).
         secret: its answer is not kept for a repeat.
         body: media type of the body that it reads itself; empty where ninja does.
@@ -63,7 +66,7 @@ class Declared:
 
     action: str | None
     method: str
-    open: bool = False
+    open: Open | None = None
     tagged: bool = False
     secret: bool = False
     body: str = ""
@@ -88,7 +91,7 @@ def operation(
     action: str | None,
     answer: Any,
     status: int = 200,
-    open: bool = False,
+    open: Open | None = None,
     tagged: bool = False,
     secret: bool = False,
     body: str = "",
@@ -142,20 +145,25 @@ def _guard(facts: Declared, run: Callable[..., Any]) -> Callable[..., Any]:
     """Put the gates in front of an operation's `run`."""
     inner: Operation = run.__self__  # type: ignore[attr-defined]
 
-    def gated(request: HttpRequest, **path: Any) -> HttpResponseBase:
+    def gated(request: Any, **path: Any) -> HttpResponseBase:
         try:
-            _enter(request, inner, facts)
+            found = _identify(request)
+            if facts.open is not None:
+                answer = facts.open(request, found, **path)
+                if answer is not None:
+                    return answer
+            _enter(request, found, inner, facts)
             act = partial(run, request, **path)
-            found = getattr(request, "caller", None)
-            if facts.method != "POST" or found is None:
-                return _leave(request, facts, act())
-            return idempotency.once(request, found.key, act, secret=facts.secret)
+            if facts.method == "POST":
+                return idempotency.once(request, request.caller.key, act, secret=facts.secret)
+            return _leave(request, facts, act())
         except Exception as error:
             return inner.api.on_exception(request, error)
 
     async def gated_stream(request: HttpRequest, **path: Any) -> HttpResponseBase:
         try:
-            await sync_to_async(_enter)(request, inner, facts)
+            found = await sync_to_async(_identify)(request)
+            await sync_to_async(_enter)(request, found, inner, facts)
             answer: HttpResponseBase = await run(request, **path)
             return answer
         except Exception as error:
@@ -164,15 +172,21 @@ def _guard(facts: Declared, run: Callable[..., Any]) -> Callable[..., Any]:
     return gated_stream if inner.is_async else gated
 
 
-def _enter(request: Any, inner: Operation, facts: Declared) -> None:
+def _identify(request: Any) -> caller.Caller | None:
     found = caller.identify(request)
     if found is not None:
         throttle.count_request(found.key)
         request.caller = found
         request.actor = found.actor
-    if facts.action is not None and not facts.open:
-        if found is None:
-            raise caller.unknown()
+    return found
+
+
+def _enter(
+    request: HttpRequest, found: caller.Caller | None, inner: Operation, facts: Declared
+) -> None:
+    if found is None:
+        raise caller.unknown()
+    if facts.action is not None:
         permission = matrix.permission_of(facts.action)
         if not found.actor.may(permission):
             raise Denied(permission)
@@ -190,27 +204,33 @@ def _check_query(request: HttpRequest, inner: Operation) -> None:
             raise refuse_field(f"query.{name[:80]}", "is not known here")
 
 
-def _check_body(request: HttpRequest, inner: Operation, facts: Declared) -> None:
+def _check_body(request: Any, inner: Operation, facts: Declared) -> None:
     parsed = any(model.__ninja_param_source__ == "body" for model in inner.models)
-    length = request.META.get("CONTENT_LENGTH") or "0"
     if not parsed and not facts.body:
         return  # nobody reads it
+    length = request.META.get("CONTENT_LENGTH") or "0"
     if length.isdecimal() and int(length) > facts.max_bytes:
-        raise Refusal(413, f"the body is larger than {facts.max_bytes} bytes")
+        raise _too_large(facts)
     wanted = facts.body or JSON
     if request.content_type != wanted:
         raise Refusal(415, f"the body must be {wanted}", headers={"Accept": wanted})
+    # Read here and not by Django, which has one bound for everything.
+    body = request.read(facts.max_bytes + 1)
+    if len(body) > facts.max_bytes:
+        raise _too_large(facts)
+    request._body = body
     if parsed:
-        if len(request.body) > facts.max_bytes:
-            raise Refusal(413, f"the body is larger than {facts.max_bytes} bytes")
         parsing.read_json(request)
+
+
+def _too_large(facts: Declared) -> Refusal:
+    return Refusal(413, f"the body is larger than {facts.max_bytes} bytes")
 
 
 def _leave(request: HttpRequest, facts: Declared, answer: HttpResponseBase) -> HttpResponseBase:
     if facts.method != "GET":
         return answer
-    told = not facts.open or hasattr(request, "caller")
-    if facts.tagged and told and answer.status_code == 200 and isinstance(answer, HttpResponse):
+    if facts.tagged and answer.status_code == 200 and isinstance(answer, HttpResponse):
         answer = etag.tagged(request, answer)
     answer.headers.setdefault("Cache-Control", "no-store")
     return answer

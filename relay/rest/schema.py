@@ -10,12 +10,20 @@ from datetime import UTC, datetime
 from typing import Annotated, Generic, TypeVar
 
 from ninja import Field, Schema
-from pydantic import ConfigDict, StrictBool, StrictInt
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, StrictBool, StrictInt
 
 from proto.identity.bounds import MAX_TWIN
 from relay.rest import bounds
 
 Item = TypeVar("Item")
+
+
+def _within_reach(at: datetime) -> datetime:
+    """Databases know no year 0, and a time near the ends cannot be moved to UTC."""
+    if not 1970 <= at.year <= 9998:
+        raise ValueError("must be between 1970 and 9998")
+    return at
+
 
 Flag = StrictBool
 """true or false in a body."""
@@ -29,6 +37,13 @@ RowId = Annotated[int, Field(ge=1, le=bounds.MAX_ID)]
 
 Count = Annotated[StrictInt, Field(ge=0, le=bounds.MAX_ID)]
 """A number of a body that is none below zero."""
+
+
+Stamp = Annotated[
+    AwareDatetime,
+    Field(description="A point in time with its offset, such as 2026-01-31T12:00:00Z."),
+    AfterValidator(_within_reach),
+]
 
 
 class Body(Schema):

@@ -1,78 +1,293 @@
-"""Twins over HTTP, for peers without a chain: read only, and nothing that is not public.
-
-    GET /api/v1/twins/7             the twin with this id
-    GET /api/v1/twins?account=5G…   the twin of this account: ss58, or 0x and 64 digits
-
-The answer has the text forms of the CSV file (`relay.twins.fields`), relays as a list. What is
-wrong is told as problem+json (RFC 9457). It is served on the operator's listener, from the table of
-this site: the registry, or what the relay mirrored of the chain.
-"""
+"""Twins over REST: looking one up, which everybody may, and the registry, for operators."""
 
 from __future__ import annotations
 
-from typing import Final
+import io
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
 
-from django.conf import settings
-from django.db import Error as DatabaseError
-from django.db.models import QuerySet
 from django.http import HttpRequest, JsonResponse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
+from ninja import Field, Query, Router, Schema
 
-from proto.identity import ss58
-from relay.twins.fields import FieldError, parse_account, parse_id
+from relay.access import matrix
+from relay.access.errors import Invalid, NotFound
+from relay.audit import services as audit
+from relay.rest import etag
+from relay.rest.bounds import MAX_IMPORT_BYTES
+from relay.rest.caller import Caller, Request
+from relay.rest.lines import CSV
+from relay.rest.operation import delete, get, patch, post, put
+from relay.rest.paging import page
+from relay.rest.problem import FieldProblem, Refusal
+from relay.rest.schema import Body, Page, PageQuery, TwinId
+from relay.twins import public, services
+from relay.twins.bounds import MAX_RELAYS, MAX_RELAYS_BYTES
+from relay.twins.csv_io import ImportRefusedError, import_twins
+from relay.twins.fields import (
+    FieldError,
+    TwinValues,
+    parse_account,
+    parse_id,
+    parse_pk,
+    parse_relays,
+)
 from relay.twins.models import Twin
-from relay.twins.source import split_relays
+from relay.twins.source import RELAY_SEPARATOR, split_relays
 
-TITLES: Final = {400: "Bad Request", 404: "Not Found", 503: "Service Unavailable"}
+router = Router(tags=["twins"])
 
+ORDERS: Final = {"id": "pk", "updated": "updated"}
+MAX_FIELD_CHARS: Final = 200
+"""Of an account or key, as text."""
 
-@never_cache
-@require_safe
-def by_id(request: HttpRequest, twin: str) -> JsonResponse:
-    """The twin of an id."""
-    try:
-        number = parse_id(twin)
-    except FieldError as error:
-        return _problem(400, str(error))
-    return _answer(_twins().filter(id=number), f"there is no twin {number}")
-
-
-@never_cache
-@require_safe
-def by_account(request: HttpRequest) -> JsonResponse:
-    """The twin of an account; of several in a registry, the one with the lowest id."""
-    try:
-        account = parse_account(request.GET.get("account", ""))
-    except FieldError as error:
-        return _problem(400, str(error))
-    return _answer(_twins().filter(account=account), f"no twin has {ss58.encode(account)}")
+Account = Annotated[
+    str,
+    Field(max_length=MAX_FIELD_CHARS, description="ss58 address, or 0x and 64 hexadecimal digits."),
+]
+Key = Annotated[
+    str, Field(max_length=MAX_FIELD_CHARS, description="0x and 66 hexadecimal digits; null: none.")
+]
+RelayName = Annotated[str, Field(min_length=1, max_length=MAX_RELAYS_BYTES)]
+Relays = Annotated[
+    list[RelayName], Field(max_length=MAX_RELAYS, description="Relays it is reached through.")
+]
 
 
-def _twins() -> QuerySet[Twin]:
-    """The twins that the relay goes by."""
-    if settings.RMB.twins.source == "tfchain":
-        return Twin.objects.filter(source=Twin.Source.CHAIN)
-    return Twin.objects.all()
+class TwinPublic(Schema):
+    """What everybody may know of a twin."""
+
+    id: int
+    account: str
+    pk: str | None
+    relays: list[str]
 
 
-def _answer(found: QuerySet[Twin], missing: str) -> JsonResponse:
-    try:
-        twin = found.order_by("id").first()
-    except DatabaseError as error:
-        return _problem(503, f"database: {error}")
-    if twin is None:
-        return _problem(404, missing)
-    return JsonResponse(
-        {
-            "id": twin.id,
-            "account": twin.address,
-            "pk": f"0x{bytes(twin.encryption_key).hex()}" if twin.encryption_key else None,
-            "relays": list(split_relays(twin.relays)),
-        }
+class TwinOut(TwinPublic):
+    """A twin as operators see it."""
+
+    source: str = Field(description="registry, or chain where it was mirrored from there.")
+    updated: datetime
+    version: int = Field(description="Grows with every change.")
+    height: int | None = Field(description="Block it was read at, if it is of the chain.")
+    stale_since: int | None = Field(
+        description="Block from which on it may have changed unseen; null: none."
     )
 
 
-def _problem(status: int, detail: str) -> JsonResponse:
-    body = {"type": "about:blank", "title": TITLES[status], "status": status, "detail": detail}
-    return JsonResponse(body, status=status, content_type="application/problem+json")
+class TwinIn(Body):
+    """All of a twin."""
+
+    account: Account
+    pk: Key | None = None
+    relays: Relays = Field(default_factory=list)
+
+
+class TwinChange(Body):
+    """What is to change; the rest stays. A `pk` of null takes the key away."""
+
+    account: Account | None = None
+    pk: Key | None = None
+    relays: Relays | None = None
+
+
+class TwinQuery(PageQuery):
+    """One twin by its account, or filters of the list."""
+
+    account: str | None = Field(
+        None, max_length=MAX_FIELD_CHARS, description="Answer the twin of this account; for all."
+    )
+    source: Literal["registry", "chain"] | None = None
+    relay: str | None = Field(
+        None, max_length=MAX_RELAYS_BYTES, description="Only twins that list this relay."
+    )
+    stale: Literal["true", "false"] | None = None
+    order: Literal["id", "-id", "updated", "-updated"] = "id"
+
+
+class ImportQuery(Schema):
+    """How to import."""
+
+    keep_going: Literal["true", "false"] = Field(
+        "false", description="Import the good lines although there are bad ones."
+    )
+
+
+class LineOut(Schema):
+    """A line that is no twin, and why."""
+
+    line: int
+    text: str
+
+
+class ImportOut(Schema):
+    """What an import found and did."""
+
+    rows: int
+    added: int
+    changed: int
+    error_count: int
+    errors: list[LineOut]
+
+
+def _look_up_account(request: HttpRequest, found: Caller | None) -> JsonResponse | None:
+    if found is None or "account" in request.GET:
+        return public.by_account(request)
+    return None
+
+
+def _look_up_id(request: HttpRequest, found: Caller | None, twin: str) -> JsonResponse | None:
+    if found is None or not found.actor.may(matrix.permission_of("twin.view")):
+        return public.by_id(request, twin)
+    return None
+
+
+@get(
+    router,
+    "/twins",
+    action="twin.view",
+    answer=Page[TwinOut] | TwinPublic,
+    open=_look_up_account,
+)
+def list_twins(request: Request, query: Query[TwinQuery]) -> Any:
+    """Twins, or the one of an account.
+
+    With `account`, or without saying who asks, it is a look-up that everybody may make: the answer
+    is that twin, and of several in a registry the one with the lowest id. Otherwise it is a list.
+    """
+    rows = Twin.objects.all()
+    if query.source is not None:
+        rows = rows.filter(source=query.source)
+    if query.stale is not None:
+        rows = rows.filter(stale_since__isnull=query.stale == "false")
+    if query.relay is not None:
+        rows = rows.filter(relays__contains=query.relay)
+    return page(query, rows, ORDERS, show=lambda found: map(_out, found))
+
+
+@get(
+    router,
+    "/twins/{twin}",
+    action="twin.view",
+    answer=TwinOut | TwinPublic,
+    open=_look_up_id,
+    tagged=True,
+)
+def get_twin(request: Request, twin: str) -> Any:
+    """One twin.
+
+    Everybody may look one up. Whoever may see the registry gets more, with an ETag.
+    """
+    return _out(_row(_number(twin)))
+
+
+@put(router, "/twins/{twin}", action="twin.put", answer=TwinOut, tagged=True)
+def put_twin(request: Request, twin: TwinId, body: TwinIn) -> Any:
+    """Add a twin to the registry, or change all of it.
+
+    Workers go by it within a second.
+    """
+    with audit.exclusive():
+        row = Twin.objects.filter(pk=twin).first()
+        if row is None:
+            etag.check_absent(request)
+        else:
+            etag.check_match(request, _out(row))
+        services.put_twin(_values(twin, body), actor=request.actor)
+        return _out(_row(twin))
+
+
+@patch(router, "/twins/{twin}", action="twin.put", answer=TwinOut, tagged=True)
+def patch_twin(request: Request, twin: TwinId, body: TwinChange) -> Any:
+    """Change a part of a twin."""
+    with audit.exclusive():
+        present = _out(_row(twin))
+        etag.check_match(request, present)
+        changed = body.model_dump(exclude_unset=True)
+        kept = {name: getattr(present, name) for name in ("account", "pk", "relays")}
+        merged = {**kept, **{k: v for k, v in changed.items() if v is not None or k == "pk"}}
+        services.put_twin(_values(twin, TwinIn(**merged)), actor=request.actor)
+        return _out(_row(twin))
+
+
+@delete(router, "/twins/{twin}", action="twin.remove", answer=None, status=204, tagged=True)
+def delete_twin(request: Request, twin: TwinId) -> Any:
+    """Remove a twin from the registry.
+
+    Its sessions are closed; its mail waits until it is too old.
+    """
+    with audit.exclusive():
+        etag.check_match(request, _out(_row(twin)))
+        services.remove_twins([twin], actor=request.actor)
+
+
+@post(
+    router,
+    "/twins/import",
+    action="twin.import",
+    answer=ImportOut,
+    body=CSV,
+    max_bytes=MAX_IMPORT_BYTES,
+)
+def import_twin_file(request: Request, query: Query[ImportQuery]) -> Any:
+    """Add and change twins by a CSV file.
+
+    Its header is `id,account,pk,relays`. All of it is imported or, where a line is wrong, nothing.
+    Twins that are not in it stay as they are.
+    """
+    try:
+        text = request.body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Refusal(400, "the body is not UTF-8") from None
+    try:
+        return import_twins(
+            io.StringIO(text, newline=""),
+            actor=request.actor,
+            keep_going=query.keep_going == "true",
+        )
+    except ImportRefusedError as refused:
+        errors = [FieldProblem(f"line {each.line}", each.text) for each in refused.report.errors]
+        raise Refusal(422, str(refused), errors=errors) from None
+
+
+def _values(twin: int, body: TwinIn) -> TwinValues:
+    for relay in body.relays:
+        if RELAY_SEPARATOR in relay or relay != relay.strip():
+            raise Invalid(fields={"relays": f"a relay holds no {RELAY_SEPARATOR!r} and no space"})
+    try:
+        return TwinValues(
+            twin,
+            parse_account(body.account),
+            parse_pk(body.pk or ""),
+            parse_relays(RELAY_SEPARATOR.join(body.relays)),
+        )
+    except FieldError as error:
+        field, _, message = str(error).partition(": ")
+        raise Invalid(fields={field: message}) from None
+
+
+def _number(text: str) -> int:
+    try:
+        return parse_id(text)
+    except FieldError as error:
+        raise Refusal(400, str(error)) from None
+
+
+def _row(twin: int) -> Twin:
+    found = Twin.objects.filter(pk=twin).first()
+    if found is None:
+        raise NotFound(f"there is no twin {twin}")
+    return found
+
+
+def _out(row: Twin) -> TwinOut:
+    return TwinOut(
+        id=row.id,
+        account=row.address,
+        pk=f"0x{bytes(row.encryption_key).hex()}" if row.encryption_key else None,
+        relays=list(split_relays(row.relays)),
+        source=row.source,
+        updated=row.updated,
+        version=row.version,
+        height=row.height,
+        stale_since=row.stale_since,
+    )

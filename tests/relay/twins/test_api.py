@@ -78,7 +78,7 @@ def test_a_refusal_names_what_is_wrong(
 
 def test_it_is_for_reading(client: Client, no_redis: None) -> None:
     assert client.post("/api/v1/twins/7").status_code == 405
-    assert client.delete("/api/v1/twins/7").status_code == 405
+    assert client.delete("/api/v1/twins/7").status_code == 401
 
 
 def test_without_its_database_it_says_so(client: Client, no_redis: None) -> None:

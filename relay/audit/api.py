@@ -1,0 +1,120 @@
+"""The audit log over REST: reading it, checking it, taking it elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from django.db.models import QuerySet
+from ninja import Field, Query, Router, Schema
+
+from relay.access.errors import NotFound
+from relay.audit import chain, services
+from relay.audit.models import MAX_ACTION_CHARS, MAX_TARGET_CHARS, AuditEntry
+from relay.rest.caller import Request
+from relay.rest.lines import NDJSON, lines
+from relay.rest.operation import get, post
+from relay.rest.paging import page
+from relay.rest.schema import Page, PageQuery, RowId, Stamp
+
+router = Router(tags=["audit"])
+
+ORDERS: Final = {"number": "pk"}
+
+
+class EntryOut(Schema):
+    """One change, or one sign-in."""
+
+    number: int
+    at: datetime
+    actor: str
+    face: str = Field(description="The way it came: admin, rest, cli or system.")
+    address: str
+    action: str
+    target: str
+    before: Any = Field(description="What there was; null for nothing.")
+    after: Any = Field(description="What there is since.")
+    previous: str = Field(description="Hash of the entry before.")
+    hash: str
+
+
+class EntryFilter(Schema):
+    """Filters of the log."""
+
+    actor: str | None = Field(None, max_length=150)
+    face: Literal["admin", "rest", "cli", "system"] | None = None
+    action: str | None = Field(None, max_length=MAX_ACTION_CHARS)
+    target: str | None = Field(None, max_length=MAX_TARGET_CHARS)
+    address: str | None = Field(None, max_length=64)
+    since: Stamp | None = None
+    until: Stamp | None = None
+
+
+class EntryQuery(EntryFilter, PageQuery):
+    """Filters of the list."""
+
+    order: Literal["number", "-number"] = "-number"
+
+
+class Verified(Schema):
+    """What a check of the whole log found."""
+
+    intact: bool
+    entries: int = Field(description="How many there are; 0 where it is broken.")
+    hash: str = Field(description="Hash of the last entry, for keeping elsewhere.")
+    problem: str = Field(description="Where it is broken; empty where it is not.")
+
+
+@get(router, "/audit", action="audit.view", answer=Page[EntryOut])
+def list_audit(request: Request, query: Query[EntryQuery]) -> Any:
+    """Who changed what, from what to what."""
+    return page(query, _filtered(query), ORDERS)
+
+
+@get(router, "/audit/export", action="audit.export", answer=None, content=NDJSON)
+def export_audit(request: Request, query: Query[EntryFilter]) -> Any:
+    """The log as lines of JSON, the oldest entry first."""
+    return lines(request, _documents(_filtered(query).order_by("number")), NDJSON, "audit.jsonl")
+
+
+@post(router, "/audit/verify", action="audit.view", answer=Verified)
+def verify_audit(request: Request) -> Any:
+    """Check the hash of every entry.
+
+    A long log takes a while: about ten thousand entries in a second.
+    """
+    try:
+        head = services.verify()
+    except chain.Broken as broken:
+        return Verified(intact=False, entries=0, hash="", problem=str(broken))
+    return Verified(intact=True, entries=head.number, hash=head.hash, problem="")
+
+
+@get(router, "/audit/{number}", action="audit.view", answer=EntryOut)
+def get_audit_entry(request: Request, number: RowId) -> Any:
+    """One entry of the log."""
+    found = AuditEntry.objects.filter(pk=number).first()
+    if found is None:
+        raise NotFound(f"there is no entry {number}")
+    return found
+
+
+def _filtered(query: EntryFilter) -> QuerySet[AuditEntry]:
+    rows = AuditEntry.objects.all()
+    for name in ("actor", "face", "action", "target", "address"):
+        value = getattr(query, name)
+        if value is not None:
+            rows = rows.filter(**{name: value})
+    if query.since is not None:
+        rows = rows.filter(at__gte=query.since)
+    if query.until is not None:
+        rows = rows.filter(at__lt=query.until)
+    return rows
+
+
+def _documents(rows: QuerySet[AuditEntry]) -> Iterator[str]:
+    for row in rows.iterator():
+        document = EntryOut.model_validate(row, from_attributes=True)
+        yield json.dumps(document.model_dump(mode="json"))

@@ -1,0 +1,51 @@
+"""Long answers, line by line: exports that no memory should hold at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, StreamingHttpResponse
+
+NDJSON: Final = "application/x-ndjson"
+CSV: Final = "text/csv"
+
+LINES: Final = 200
+"""Lines that are made, and sent, at once."""
+
+
+def lines(
+    request: HttpRequest, found: Iterator[str], media_type: str, file_name: str
+) -> StreamingHttpResponse:
+    """An answer of lines, each without its end.
+
+    The first ones are made before the answer begins, so that what is wrong from the start is told
+    as a problem.
+    """
+    first = _part(found)
+    parts = _asynchronous(first, found) if isinstance(request, ASGIRequest) else _all(first, found)
+    answer = StreamingHttpResponse(parts, content_type=media_type)
+    answer["Content-Disposition"] = f'attachment; filename="{file_name}"'
+    return answer
+
+
+def _part(found: Iterator[str]) -> bytes:
+    return "".join(f"{line}\n" for line in itertools.islice(found, LINES)).encode()
+
+
+def _all(first: bytes, found: Iterator[str]) -> Iterator[bytes]:
+    part = first
+    while part:
+        yield part
+        part = _part(found)
+
+
+async def _asynchronous(first: bytes, found: Iterator[str]) -> AsyncIterator[bytes]:
+    """Under ASGI Django would gather what a plain iterator brings, and send it in one piece."""
+    part = first
+    while part:
+        yield part
+        part = await sync_to_async(_part)(found)

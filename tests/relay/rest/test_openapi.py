@@ -1,0 +1,84 @@
+"""The OpenAPI document: whole, committed, and every operation in it says what it needs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from relay.access import matrix
+from relay.rest.api import api
+
+FILE = Path(__file__).parents[3] / "docs" / "reference" / "openapi.json"
+
+OPERATIONS: list[tuple[str, str, dict[str, Any]]] = [
+    (path, method, operation)
+    for path, item in json.loads(api.document)["paths"].items()
+    for method, operation in item.items()
+]
+NAMES = [operation["operationId"] for _, _, operation in OPERATIONS]
+
+
+def test_the_committed_file_is_what_is_served(client: Client) -> None:
+    assert FILE.read_bytes() == api.document, "run `make docs`"
+    answer = client.get("/api/v1/openapi.json")
+    assert (answer.status_code, answer["Content-Type"]) == (200, "application/json")
+    assert answer.json()["openapi"].startswith("3.1") and answer.content == api.document
+
+
+def test_the_command_finds_a_file_that_is_behind(tmp_path: Path) -> None:
+    file = tmp_path / "openapi.json"
+    call_command("rmb_openapi", output=file)
+    call_command("rmb_openapi", check=file)
+    file.write_text("{}")
+    with pytest.raises(CommandError, match="write it anew"):
+        call_command("rmb_openapi", check=file)
+
+
+def test_names_are_unique() -> None:
+    assert len(NAMES) == len(set(NAMES))
+
+
+@pytest.mark.parametrize(("path", "method", "operation"), OPERATIONS, ids=NAMES)
+def test_an_operation_says_what_it_needs(path: str, method: str, operation: dict[str, Any]) -> None:
+    assert operation["tags"] and operation["summary"] and operation["description"]
+    if operation["operationId"] != "get_me":
+        action = operation["x-action"]
+        assert operation["x-permission"] == matrix.permission_of(action)
+        assert operation["x-role"] == matrix.role_of(action)
+        # Who may only look changes nothing.
+        safe = method == "get" or operation["operationId"] in ("verify_audit", "test_receiver")
+        assert safe or operation["x-role"] != "viewer"
+    answers = set(operation["responses"])
+    assert {"401", "403", "422", "429", "503"} <= answers
+    assert ("404" in answers) == ("{" in path)
+    assert method != "post" or "409" in answers
+    assert "requestBody" not in operation or {"400", "413", "415"} <= answers
+    for parameter in operation["parameters"]:
+        assert parameter["in"] != "path" or parameter["name"] in path
+    assert sum(each["in"] == "path" for each in operation["parameters"]) == path.count("{")
+
+
+def test_all_references_lead_somewhere() -> None:
+    document = json.loads(api.document)
+    schemas = set(document["components"]["schemas"])
+    used = set()
+
+    def walk(value: Any) -> None:
+        if isinstance(value, dict):
+            if isinstance(reference := value.get("$ref"), str):
+                *_, kind, name = reference.split("/")
+                assert name in document["components"][kind], reference
+                used.add(name)
+            for each in value.values():
+                walk(each)
+        elif isinstance(value, list):
+            for each in value:
+                walk(each)
+
+    walk(document)
+    assert schemas <= used
