@@ -82,6 +82,7 @@ def complete(document: dict[str, Any], api: NinjaAPI) -> dict[str, Any]:
     components["schemas"]["Problem"] = schema
     components["securitySchemes"] = SECURITY
     components["responses"] = {_name(status): _response(status) for status in _PROBLEMS}
+    _drop_unused(document)
     document["servers"] = [{"url": "/", "description": "This site."}]
     document["tags"] = [
         {"name": name}
@@ -91,6 +92,26 @@ def complete(document: dict[str, Any], api: NinjaAPI) -> dict[str, Any]:
         )
     ]  # fmt: skip
     return document
+
+
+def _drop_unused(document: dict[str, Any]) -> None:
+    """ninja lists the schemas of queries as well, whose fields are parameters of their own."""
+    schemas = document["components"]["schemas"]
+    waiting: list[Any] = [document["paths"], document["components"]["responses"]]
+    used: set[str] = set()
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            reference = value.get("$ref")
+            name = reference.rpartition("/")[2] if isinstance(reference, str) else ""
+            if name in schemas and name not in used:
+                used.add(name)
+                waiting.append(schemas[name])
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    for name in set(schemas) - used:
+        del schemas[name]
 
 
 def _complete(described: dict[str, Any], facts: Declared, operation: Any) -> None:
