@@ -13,9 +13,12 @@ import warnings
 from typing import Any
 
 from channels.routing import ProtocolTypeRouter, URLRouter
+from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.core.exceptions import ImproperlyConfigured
 from uvicorn.logging import TRACE_LOG_LEVEL
+
+from rmbsite import telemetry
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
 
@@ -29,6 +32,9 @@ if 0 < logging.getLogger("uvicorn.error").getEffectiveLevel() <= TRACE_LOG_LEVEL
 # WhiteNoise hands Django a file, which is read in one piece under ASGI. Static files of the site
 # are small, and a proxy may serve them.
 warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronous iterators")
+
+# Before the application is made: its middleware is put together then.
+telemetry.set_up(settings.RMB.otel, "site")
 
 admin = get_asgi_application()
 

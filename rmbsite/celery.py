@@ -29,7 +29,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
 from django.conf import settings
 
 from relay.ops import background
-from rmbsite import broker
+from rmbsite import broker, telemetry
 
 WATCH_S: Final = 5.0
 """How soon work that nobody does any more is begun again."""
@@ -106,6 +106,7 @@ def _mind_connections(**_: Any) -> None:
 
 def _begin(**_: Any) -> None:
     """Say that somebody takes tasks, and look at once whether there is something to start."""
+    telemetry.set_up(settings.RMB.otel, "tasks")
     # At every loss of the broker it tells that a setting we state will get another default. Here,
     # because setting up its logging turns the warning on.
     warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import ipaddress
 import os
 import secrets
@@ -38,6 +39,7 @@ from rmbsite.sections import (
     LimitsConfig,
     LogConfig,
     MetricsConfig,
+    OtelConfig,
     QueueConfig,
     RedisConfig,
     RelayConfig,
@@ -76,6 +78,7 @@ class Config:
     email: EmailConfig = dataclasses.field(default_factory=EmailConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
+    otel: OtelConfig = dataclasses.field(default_factory=OtelConfig)
     rest: RestConfig = dataclasses.field(default_factory=RestConfig)
     site: SiteConfig = dataclasses.field(default_factory=SiteConfig)
 
@@ -111,6 +114,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "email": EmailConfig,
     "data": DataConfig,
     "log": LogConfig,
+    "otel": OtelConfig,
     "rest": RestConfig,
     "site": SiteConfig,
 }
@@ -252,6 +256,13 @@ def _validate(config: Config) -> None:
         for url in config.substrate.urls
     ):
         raise ConfigError("substrate.urls: each must be ws://host or wss://host")
+    if config.otel.endpoint:
+        if urlsplit(config.otel.endpoint).scheme not in ("http", "https"):
+            raise ConfigError("otel.endpoint: must begin with http:// or https://")
+        if importlib.util.find_spec("opentelemetry") is None:
+            raise ConfigError(
+                "otel.endpoint needs OpenTelemetry: pip install 'rmb-relay-platform[otel]'"
+            )
     schemes = ("", "sqlite", "postgres", "postgresql")
     if urlsplit(config.database.url).scheme not in schemes:
         raise ConfigError("database.url: must begin with sqlite:// or postgres://")

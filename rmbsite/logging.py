@@ -1,14 +1,24 @@
 """Log lines of every process: one format on standard error.
 
+Text for people, or one JSON object a line for machines (`log.format`). What was given with a record
+(`extra={...}`), such as the connection it is about, is a key of the object; the text form leaves it
+out, as its message says what matters.
+
 Access logs of the web servers stay off: they print the query string, which is the session token.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from typing import Any
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+MOMENT = "%Y-%m-%dT%H:%M:%S"
+
+# What every record has; other attributes were given with it.
+STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 # Loggers that print request lines or, on debug, whole frames and commands.
 QUIET = (
@@ -30,14 +40,41 @@ class Brief(logging.Filter):
         return True
 
 
-def settings_of(level: str) -> dict[str, Any]:
-    """Django's ``LOGGING`` for one level name of the configuration."""
+class JsonLine(logging.Formatter):
+    """A record as one line of JSON."""
+
+    @staticmethod
+    def converter(moment: float | None) -> time.struct_time:
+        return time.gmtime(moment)
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": f"{self.formatTime(record, MOMENT)}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "pid": record.process,
+            "message": record.getMessage(),
+        }
+        given = {name: value for name, value in vars(record).items() if name not in STANDARD}
+        line |= {name: value for name, value in given.items() if name not in line}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def settings_of(level: str, line_format: str = "text") -> dict[str, Any]:
+    """Django's ``LOGGING``.
+
+    Args:
+        level: `log.level` of the configuration.
+        line_format: `log.format` of it.
+    """
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "filters": {"brief": {"()": Brief}},
-        "formatters": {"line": {"format": FORMAT}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "formatters": {"text": {"format": FORMAT}, "json": {"()": JsonLine}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": line_format}},
         "root": {"handlers": ["stderr"], "level": level.upper()},
         "loggers": {
             **{name: {"level": "WARNING"} for name in QUIET},

@@ -262,6 +262,20 @@ class LogConfig:
     level: str = option(
         "info", "Least severe line to log.", choices=("debug", "info", "warning", "error")
     )
+    format: str = option(
+        "text", "Lines for people, or one JSON object a line.", choices=("text", "json")
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OtelConfig:
+    """Traces of the operator site and of background work, for OpenTelemetry."""
+
+    endpoint: str = option(
+        "", "Collector for OTLP over HTTP, such as http://127.0.0.1:4318; empty is none."
+    )
+    service: str = option("rmb", "Name of this installation there.")
+    share: float = option(1.0, "Part of the traces that is recorded.", minimum=0, maximum=1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ EMAIL_USE_SSL = RMB.email.tls == "tls"
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = RMB.email.sender or "relay@localhost"
 
-LOGGING = site_logging.settings_of(RMB.log.level)
+LOGGING = site_logging.settings_of(RMB.log.level, RMB.log.format)
 
 
 def _item(title: str, icon: str, app: str, model: str, page: str = "changelist") -> dict[str, Any]:

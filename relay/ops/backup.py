@@ -5,7 +5,7 @@ A backup is a zip file of
     manifest.json          what is in it: release, migrations, rows and digest of each table
     database/<table>.jsonl one row a line, as Django's serializer writes it
     settings/rmb.toml      the configuration file, where there is one
-    settings/values.json   every setting that is no secret, and where it came from
+    settings/values.json   every setting that is no secret
     secrets/secret_key     only when asked for: signs cookies and the audit log
 
 The tables are read at one moment, so they fit each other. The digest of a table does not depend on
@@ -17,6 +17,7 @@ persistence.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import io
 import json
@@ -39,11 +40,11 @@ from django.db import Error as DatabaseError
 from django.db import connection, models, transaction
 from django.db.migrations.recorder import MigrationRecorder
 
-from rmbsite import config
-
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 SECRET: Final = "secrets/secret_key"
+CONFIG_FILE: Final = ("RMB_CONFIG", "rmb.toml")
+"""The variable that names the configuration file, and its name without."""
 
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
@@ -233,9 +234,8 @@ def _write(archive: zipfile.ZipFile, *, history: bool, secrets: bool, say: Progr
                     file.write(f"{line}\n".encode())
             tables.append(digest.table(label))
             say(f"{label}: {digest.rows:,} rows")
-    resolved = config.resolve()
-    archive.writestr("settings/values.json", json.dumps(_settings(resolved), indent=1))
-    file_path = Path(os.environ.get(config.FILE_VARIABLE, config.DEFAULT_FILE))
+    archive.writestr("settings/values.json", json.dumps(_settings(), indent=1))
+    file_path = Path(os.environ.get(*CONFIG_FILE))
     if file_path.is_file():
         archive.writestr("settings/rmb.toml", file_path.read_bytes())
     if secrets:
@@ -336,14 +336,13 @@ def _reset_sequences(tables: Iterable[Table]) -> None:
             cursor.execute(statement)
 
 
-def _settings(resolved: config.Resolved) -> dict[str, dict[str, Any]]:
+def _settings() -> dict[str, Any]:
+    """The settings in force that are no secrets, by their keys."""
     return {
-        each.key: {
-            "value": getattr(getattr(resolved.config, each.section), each.name),
-            "origin": resolved.origins.get(each.key, "default"),
-        }
-        for each in config.all_options()
-        if not each.secret
+        f"{section.name}.{each.name}": getattr(getattr(settings.RMB, section.name), each.name)
+        for section in dataclasses.fields(settings.RMB)
+        for each in dataclasses.fields(getattr(settings.RMB, section.name))
+        if not each.metadata["secret"]
     }
 
 

@@ -62,8 +62,9 @@ class PrepareError(Exception):
 
 def run(settled: Settled) -> int:
     """Run the relay; returns the exit code."""
-    log_settings = importlib.import_module(LOGGING_MODULE).settings_of(settled.config.log.level)
-    logging.config.dictConfig(log_settings)
+    log = settled.config.log
+    settings_of = importlib.import_module(LOGGING_MODULE).settings_of
+    logging.config.dictConfig(settings_of(log.level, log.format))
     program = settled.options.entry
     config_error = importlib.import_module(CONFIG_MODULE).ConfigError
     try:

@@ -1,12 +1,23 @@
-"""Tells the session history (database rows) what happens to a worker's sessions."""
+"""Tells the session history (database rows) and the log what happens to a worker's sessions."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from proto.rmb.reasons import SessionReason
 from relay.sessions.history import SessionHistory, SessionOpened, SessionProgress
 from relay.sessions.session import Session
+
+log = logging.getLogger(__name__)
+
+
+def connection_of(session: Session) -> dict[str, str]:
+    """What a log line about a session tells machines: which of its connections, and from where."""
+    return {
+        "connection": f"{session.destination.text}@{session.epoch}",
+        "remote": session.address,
+    }
 
 
 class HistoryReporter:
@@ -19,6 +30,10 @@ class HistoryReporter:
     def opened(self, session: Session) -> None:
         """The session is held from now on."""
         self._reported[session] = 0
+        if log.isEnabledFor(logging.DEBUG):
+            text = session.destination.text
+            log.debug("session %s from %s opened", text, session.address,
+                      extra=connection_of(session))  # fmt: skip
         self._history.opened(
             SessionOpened(
                 session.destination.key,
@@ -31,8 +46,12 @@ class HistoryReporter:
 
     def closed(self, session: Session, reason: SessionReason) -> None:
         """The session is over; one that never held its key has no row."""
-        if self._reported.pop(session, None) is not None:
-            self._history.closed(_progress(session), reason)
+        if self._reported.pop(session, None) is None:
+            return
+        if log.isEnabledFor(logging.DEBUG):
+            text = session.destination.text
+            log.debug("session %s ended: %s", text, reason, extra=connection_of(session))
+        self._history.closed(_progress(session), reason)
 
     def progress(self, sessions: Iterable[Session]) -> None:
         """Notes the counters of sessions in which something happened since the last call."""

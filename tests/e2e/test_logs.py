@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -52,3 +53,19 @@ async def test_bad_input_leaves_no_traceback(start_relay) -> None:
         await upgrade(relay.port, target)
     relay.stop()
     assert "Traceback" not in relay.log()
+
+
+async def test_every_line_of_a_relay_is_json(start_relay) -> None:
+    """Those of the supervisor, the workers and the site; and a connection is told by its name."""
+    relay = start_relay(settings={"log.format": "json", "log.level": "debug"})
+    (twin,) = fresh_twins(1)
+    async with session(relay.url, twin, "s") as client:
+        await client.barrier()
+    relay.stop()
+    lines = [json.loads(line) for line in relay.log().splitlines() if line.startswith("{")]
+    others = [line for line in relay.log().splitlines() if not line.startswith("{")]
+    assert not [line for line in others if " INFO " in line or " DEBUG " in line], others
+    named = [line for line in lines if line.get("connection", "").startswith(f"{twin.id}:s@")]
+    assert len(named) == 2, "it began and ended"
+    assert len({line["connection"] for line in named}) == 1
+    assert {line["remote"].partition(":")[0] for line in named} == {"127.0.0.1"}

@@ -1,0 +1,53 @@
+"""`rmbsite.logging`: lines for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.config
+from io import StringIO
+
+import pytest
+
+from rmbsite import logging as site_logging
+
+
+def written(line_format: str, **given: object) -> str:
+    formatter = (
+        site_logging.JsonLine() if line_format == "json" else logging.Formatter(site_logging.FORMAT)
+    )
+    stream = StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    log = logging.Logger("relay.test")
+    log.addHandler(handler)
+    try:
+        raise ValueError("no such thing")
+    except ValueError:
+        log.error("session %s\nended", "7:x", extra=given, exc_info=bool(given.pop("traceback", 0)))
+    return stream.getvalue()
+
+
+def test_json() -> None:
+    text = written("json", connection="7:x@12", pid="mine")
+    assert text.count("\n") == 1
+    line = json.loads(text)
+    assert line["message"] == "session 7:x\nended" and line["connection"] == "7:x@12"
+    assert line["level"] == "error" and line["logger"] == "relay.test"
+    assert isinstance(line["pid"], int), "what a record is stays, whatever was given with it"
+    assert line["time"].endswith("Z") and "traceback" not in line
+
+
+def test_json_with_a_traceback() -> None:
+    line = json.loads(written("json", traceback=True, connection=object()))
+    assert "ValueError: no such thing" in line["traceback"] and "object" in line["connection"]
+
+
+def test_text_leaves_out_what_its_message_says() -> None:
+    assert written("text", connection="7:x@12").endswith("relay.test: session 7:x\nended\n")
+
+
+@pytest.mark.parametrize("line_format", ["text", "json"])
+def test_settings_can_be_applied(line_format: str) -> None:
+    settings = site_logging.settings_of("warning", line_format)
+    assert settings["handlers"]["stderr"]["formatter"] in settings["formatters"]
