@@ -1,4 +1,4 @@
-"""Mail of twins that will not fetch it: what waits, and deleting it when the operator says so.
+"""Mail of sessions that will not fetch it: what waits, and deleting it when the operator says so.
 
 Mail of a banned or removed twin is kept as any other until it is too old: a ban may be a mistake.
 Queues of a session that is connected are left alone; they are its business.
@@ -12,10 +12,15 @@ from typing import Any, Final, NamedTuple
 from redis import Redis
 
 from proto.rmb.reasons import MessageReason
-from relay.queues import keys
+from relay.queues import headers, keys, scripts
+from relay.queues.batch import SHARE_FROM
 
 SCAN_COUNT: Final = 1000
 _PREFIX: Final = keys.stream("")
+
+
+class Connected(Exception):
+    """The session is connected: its queue is its own business."""
 
 
 class Waiting(NamedTuple):
@@ -45,7 +50,30 @@ def waiting(client: Redis, twin: int) -> list[Waiting]:
     return found
 
 
-def purge(client: Redis, twin: int) -> int:
+def purge(client: Redis, key: str, up_to: str = "") -> int:
+    """Deletes what waits for a session, and counts it.
+
+    Args:
+        client: replies as bytes.
+        key: of the session.
+        up_to: id of the last entry that goes; empty for all.
+
+    Returns:
+        How many messages there were.
+
+    Raises:
+        Connected: the session is connected, and nothing was deleted.
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    names = (keys.stream(key), keys.share(key), keys.SESSIONS, keys.PURGED)
+    stays = headers.following(up_to) if up_to else ""
+    reply: Any = client.eval(scripts.source("purge"), len(names), *names, key, stays, SHARE_FROM)
+    if reply < 0:
+        raise Connected(key)
+    return int(reply)
+
+
+def purge_twin(client: Redis, twin: int) -> int:
     """Deletes what waits for a twin's sessions that are not connected, and counts it.
 
     Returns:
@@ -56,14 +84,10 @@ def purge(client: Redis, twin: int) -> int:
     """
     purged = 0
     for queue in waiting(client, twin):
-        if queue.connected:
+        try:
+            purged += purge(client, queue.key)
+        except Connected:
             continue
-        with client.pipeline(transaction=True) as pipe:
-            pipe.xlen(keys.stream(queue.key))
-            pipe.unlink(keys.stream(queue.key), keys.share(queue.key))
-            purged += pipe.execute()[0]
-    if purged:
-        client.incrby(keys.PURGED, purged)
     return purged
 
 
@@ -77,4 +101,7 @@ def _queues(client: Redis, twin: int) -> Iterator[str]:
         yield str(twin)
     scanned: Iterator[Any] = client.scan_iter(keys.stream(f"{twin}:*"), count=SCAN_COUNT)
     for name in set(scanned):  # a scan may name a key twice
-        yield name.removeprefix(_PREFIX).decode("utf-8", "surrogateescape")
+        try:
+            yield name.removeprefix(_PREFIX).decode()
+        except UnicodeDecodeError:
+            continue  # no session of ours is named so

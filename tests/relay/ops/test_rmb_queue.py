@@ -15,6 +15,7 @@ from relay.limits import services as limits
 from relay.queues import keys
 from relay.twins import services
 from relay.twins.fields import TwinValues
+from tests.support.envelopes import request
 from tests.support.identities import twin as make_twin
 from tests.support.redis_servers import RedisServer
 
@@ -42,18 +43,51 @@ def server(site_redis: RedisServer) -> RedisServer:
 
 
 def test_list(server: RedisServer) -> None:
-    assert json.loads(run("list", "7", "--json")) == [
-        {"key": "7", "messages": 3, "connected": False},
-        {"key": "7:", "messages": 4, "connected": False},
-        {"key": "7:x", "messages": 2, "connected": True},
-    ]
-    assert "3  '7'" in run("list", "7") and "connected" in run("list", "7")
+    found = json.loads(run("list", "7", "--json"))
+    assert [(each["key"], each["messages"], each["connected"]) for each in found] == [
+        ("7:", 4, False), ("7", 3, False), ("7:x", 2, True),
+    ]  # fmt: skip
+    text = run("list")
+    assert "'70'" in text and "'7:x'  connected" in text and "'70'" not in run("list", "7")
 
 
-def test_a_twin_that_may_come_back_keeps_its_mail(server: RedisServer) -> None:
-    with pytest.raises(CommandError, match="neither banned nor removed"):
-        run("purge", "7", "--yes")
-    assert server.run("XLEN", "stream:7") == 3
+def test_show_and_export(server: RedisServer) -> None:
+    envelope = request((3, "a"), (TWIN, None), b"secret", uid="the-uid", command="a.command")
+    server.run("XADD", "stream:7", "*", "_", envelope.SerializeToString())
+    for text in (run("show", "7"), run("export", "7"), run("export", "7", "--form", "csv")):
+        assert "the-uid" in text and "a.command" in text and "unparsable" in text
+        assert "secret" not in text
+    first = json.loads(run("show", "7", "--json", "--limit", "1"))
+    assert len(first) == 1
+    rest = json.loads(run("show", "7", "--json", "--after", first[0]["entry"]))
+    assert [each["problem"] for each in rest] == ["unparsable", "unparsable", ""]
+
+
+def test_move(server: RedisServer) -> None:
+    envelope = request((3, "a"), (TWIN, None), uid="the-uid").SerializeToString()
+    server.run("XADD", "stream:7:y", "*", "_", envelope)
+    assert run("move", "7:y", "7:x").startswith("1 messages moved")
+    assert server.run("XLEN", "stream:7:x") == 3
+    with pytest.raises(CommandError, match="connected"):
+        run("move", "7:x", "7")
+    with pytest.raises(CommandError, match="must be a session of twin 7"):
+        run("move", "7", "8")
+
+
+def test_one_queue_of_a_twin_that_may_come_back(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reply(question: str) -> str:
+        assert question == "Twin 7 may come for it. Delete 3 messages for 7? [y/N] "
+        server.run("XADD", "stream:7", "*", "_", b"meanwhile")
+        return "y"
+
+    monkeypatch.setattr(builtins, "input", reply)
+    assert run("purge", "7") == "3 messages deleted\n"
+    assert server.run("XLEN", "stream:7") == 1 and server.run("XLEN", "stream:7:") == 4
+    with pytest.raises(CommandError, match="connected"):
+        run("purge", "7:x", "--yes")
+    assert run("purge", "7:none", "--yes") == "no mail waits for 7:none\n"
 
 
 @pytest.mark.parametrize("fate", ["banned", "removed"])
@@ -89,8 +123,11 @@ def test_it_asks_first(
 def test_refusals(server: RedisServer) -> None:
     with pytest.raises(CommandError, match="id"):
         run("list", "x")
+    for arguments in (("show", "x"), ("list", "--order", "age"), ("list", "--limit", "0")):
+        with pytest.raises(CommandError, match=r"key|order|limit"):
+            run(*arguments)
 
 
 def test_without_redis(no_redis: None) -> None:
-    with pytest.raises(CommandError, match="redis does not answer"):
+    with pytest.raises(CommandError, match="Redis does not answer"):
         run("list", "7")

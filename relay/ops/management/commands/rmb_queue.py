@@ -1,71 +1,143 @@
-"""`manage.py rmb_queue list|purge`: mail that waits for a twin, on the command line."""
+"""`manage.py rmb_queue list|show|move|purge|export`: mail that waits, on the command line."""
 
 from __future__ import annotations
 
 import json
+import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
 from redis.exceptions import RedisError
 
-from relay.limits.models import TwinLimit
+from relay.access import actor, faces
 from relay.ops.redis_client import client
-from relay.queues import purging
+from relay.ops.screen import amount, span
+from relay.queues import purging, services, walking
+from relay.queues.headers import Header
+from relay.queues.walking import Queue
 from relay.twins.fields import FieldError, parse_id
-from relay.twins.models import Twin
 
 DESCRIPTION = """\
-Mail that waits for a twin whose sessions are away.
+Mail that waits for sessions. Headers only: payloads are never shown, nor read.
 
-  list TWIN    how many messages wait for each of its sessions
-  purge TWIN   delete them, after a question; only for a twin that is banned or was removed, and
-               not those of a session that is connected
+  list [TWIN]     queues that hold messages, the fullest first
+  show KEY        the messages of one queue, the oldest first
+  move KEY TO     give one session's mail to another session of the same twin; it may be connected
+  purge TWIN      delete the mail of a twin that is banned or was removed
+  purge KEY       delete what waits for one session, whoever its twin is
+  export KEY      all headers of a queue, as JSON lines or CSV
+
+KEY is <twin>, or <twin>:<session id>. The queue of a session that is connected is neither moved nor
+deleted. Deleting asks first, and takes no more than was there when it asked: messages that arrive
+meanwhile stay.
+
+  rmb_queue list                       rmb_queue list 7 --json
+  rmb_queue show 7:phone --limit 20    rmb_queue move 7:phone 7:laptop
+  rmb_queue purge 7:phone              rmb_queue export 7 --form csv > mail.csv
+
+exit code: 0 done, 1 refused or failed, 2 usage
 """
+
+LISTED: Final = 50
 
 
 class Command(BaseCommand):
     """One sub-command each. Payloads are never shown."""
 
-    help = "Mail that waits for a twin: list, purge."
+    help = "Mail that waits for sessions: list, show, move, purge, export."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        lister = verbs.add_parser("list", help="messages for each session of a twin")
-        lister.add_argument("twin", help="twin id")
-        lister.add_argument("--json", action="store_true", help="one JSON array")
-        purge = verbs.add_parser("purge", help="delete the mail of a banned or removed twin")
-        purge.add_argument("twin", help="twin id")
+        lister = verbs.add_parser("list", help="queues that hold messages")
+        lister.add_argument("twin", nargs="?", help="of this twin only")
+        lister.add_argument(
+            "--order", default="-messages", help=f"{", ".join(walking.ORDERS)}; --order=-size: the largest first"
+        )
+        _add_limit(lister)
+        show = verbs.add_parser("show", help="the messages of one queue, by their headers")
+        show.add_argument("key", help="of the session")
+        show.add_argument("--after", default="", metavar="ENTRY", help="go on behind this entry")
+        _add_limit(show)
+        move = verbs.add_parser("move", help="give mail to another session of the same twin")
+        move.add_argument("key", help="of the session whose mail it is")
+        move.add_argument("to", help="key of the other session")
+        move.add_argument("--json", action="store_true", help="one JSON object")
+        purge = verbs.add_parser("purge", help="delete mail")
+        purge.add_argument("key", help="twin, or key of one session")
         purge.add_argument("--yes", action="store_true", help="do not ask")
+        export = verbs.add_parser("export", help="all headers of one queue")
+        export.add_argument("key", help="of the session")
+        export.add_argument("--form", choices=services.FORMS, default=services.FORMS[0])
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        actions: dict[str, Callable[[dict[str, Any]], None]] = {
+            "list": self._list,
+            "show": self._show,
+            "move": self._move,
+            "purge": self._purge,
+            "export": self._export,
+        }
         try:
-            twin = parse_id(options["twin"])
-            queues = purging.waiting(client(), twin)
-            if verb == "list":
-                self._list(queues, options["json"])
-            else:
-                self._purge(twin, queues, options["yes"])
+            with faces.in_command():
+                actions[verb](options)
         except FieldError as error:
             raise CommandError(str(error)) from None
         except RedisError as error:
             raise CommandError(f"redis does not answer: {error}") from None
 
-    def _list(self, queues: list[purging.Waiting], as_json: bool) -> None:
-        if as_json:
-            self.stdout.write(json.dumps([queue._asdict() for queue in queues], indent=2))
+    def _list(self, options: dict[str, Any]) -> None:
+        twin = parse_id(options["twin"]) if options["twin"] else None
+        page = services.list_queues(twin=twin, order=options["order"], limit=options["limit"])
+        if options["json"]:
+            self._write_json(asdict(queue) for queue in page.items)
             return
-        for queue in queues:
-            note = "  connected" if queue.connected else ""
-            self.stdout.write(f"{queue.messages:>10}  {queue.key!r}{note}")
-        self.stderr.write(f"{sum(queue.messages for queue in queues)} messages wait")
+        now = time.time()
+        self.stdout.write("  MESSAGES   MEMORY  OLDEST  QUEUE")
+        for queue in page.items:
+            self.stdout.write(
+                f"{queue.messages:>10} {amount(queue.size_bytes):>7}B "
+                f"{span(now - queue.oldest_at):>7}  {_shown(queue)}"
+            )
+        self.stderr.write("and more: --limit, or name a twin" if page.next else "that is all")
 
-    def _purge(self, twin: int, queues: list[purging.Waiting], sure: bool) -> None:
-        limit = TwinLimit.objects.filter(twin=twin).first()
-        if Twin.objects.filter(pk=twin).exists() and not (limit and limit.ban_holds()):
-            raise CommandError(f"twin {twin} is neither banned nor removed: its mail is kept")
+    def _show(self, options: dict[str, Any]) -> None:
+        page = services.list_headers(options["key"], limit=options["limit"], after=options["after"])
+        if options["json"]:
+            self._write_json(asdict(header) for header in page.items)
+            return
+        now = time.time()
+        self.stdout.write("   AGE     SIZE  EXPIRES  FROM            WHAT")
+        for header in page.items:
+            self.stdout.write(_line(header, now))
+        self.stderr.write(f"and more: --after {page.next}" if page.next else "that is all")
+
+    def _move(self, options: dict[str, Any]) -> None:
+        moved = services.move(options["key"], options["to"], actor=actor.of_command())
+        if options["json"]:
+            self.stdout.write(json.dumps(asdict(moved), indent=2))
+        else:
+            self.stdout.write(
+                f"{moved.moved} messages moved; {moved.expired} too old and {moved.malformed} "
+                "malformed ones stayed"
+            )
+        if moved.stopped:
+            raise CommandError(f"not all of it was moved: {moved.stopped}")
+
+    def _purge(self, options: dict[str, Any]) -> None:
+        key = options["key"]
+        twin, _ = walking.parse(key)
+        if key.isdecimal() and not services.in_good_standing(twin):
+            self._purge_twin(twin, options["yes"])
+        else:
+            self._purge_queue(key, options["yes"])
+
+    def _purge_twin(self, twin: int, sure: bool) -> None:
+        queues = purging.waiting(client(), twin)
         connected = sum(queue.connected for queue in queues)
         if connected:
             self.stderr.write(f"{connected} sessions are connected: their mail is kept")
@@ -75,7 +147,49 @@ class Command(BaseCommand):
             return
         if not sure and not _agreed(f"Delete {count} messages for twin {twin}? [y/N] "):
             raise CommandError("nothing was deleted")
-        self.stdout.write(f"{purging.purge(client(), twin)} messages deleted")
+        purged = services.purge_twin(twin, actor=actor.of_command())
+        self.stdout.write(f"{purged} messages deleted")
+
+    def _purge_queue(self, key: str, sure: bool) -> None:
+        queue = walking.one(client(), key)
+        if queue is None:
+            self.stdout.write(f"no mail waits for {key}")
+            return
+        question = f"Twin {queue.twin} may come for it. Delete {queue.messages} messages for {key}?"
+        if not sure and not _agreed(f"{question} [y/N] "):
+            raise CommandError("nothing was deleted")
+        purged = services.purge(key, actor=actor.of_command(), up_to=queue.newest)
+        self.stdout.write(f"{purged} messages deleted")
+
+    def _export(self, options: dict[str, Any]) -> None:
+        for line in services.export(options["key"], options["form"], actor=actor.of_command()):
+            self.stdout.write(line, ending="")
+
+    def _write_json(self, items: Iterable[dict[str, Any]]) -> None:
+        self.stdout.write(json.dumps(list(items), indent=2))
+
+
+def _add_limit(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--limit", type=int, default=LISTED, help=f"at most so many (default {LISTED})"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON array")
+
+
+def _shown(queue: Queue) -> str:
+    return f"{queue.key!r}{'  connected' if queue.connected else ''}"
+
+
+def _line(header: Header, now: float) -> str:
+    if header.problem:
+        what = f"malformed: {header.problem}"
+    else:
+        what = " ".join(filter(None, (header.kind, header.command, header.uid)))
+    left = span(header.deadline - now) if header.judged_deadline else "-"
+    return (
+        f"{span(now - header.at):>6} {amount(header.size_bytes):>7}B "
+        f"{'expired' if header.expired else left:>8}  {header.source!r:<15} {what!r}"
+    )
 
 
 def _agreed(question: str) -> bool:

@@ -1,0 +1,85 @@
+"""Pages of what is live in Redis, for services.
+
+A page ends with a cursor: a text that names where it ended. Nothing comes twice and nothing is
+passed over because something before it came or went.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from relay.access.errors import Invalid
+
+Item = TypeVar("Item")
+
+MAX_PAGE: Final = 1000
+MAX_CURSOR_CHARS: Final = 4096
+
+
+class Page(NamedTuple, Generic[Item]):
+    """Some items of a list, and the cursor of the next page; empty where there is none."""
+
+    items: list[Item]
+    next: str
+
+
+def bounded(limit: int) -> int:
+    """How many items a page may have.
+
+    Raises:
+        Invalid: fewer than one, or too many.
+    """
+    if not 1 <= limit <= MAX_PAGE:
+        raise Invalid(fields={"limit": f"must be between 1 and {MAX_PAGE}"})
+    return limit
+
+
+def one_of(order: str, names: tuple[str, ...]) -> tuple[str, bool]:
+    """The name in an order, and whether a minus stands before it.
+
+    Raises:
+        Invalid: nothing can be ordered by that.
+    """
+    name, descending = order.removeprefix("-"), order.startswith("-")
+    if name not in names:
+        raise Invalid(fields={"order": f"must be one of {', '.join(names)}, or that with a minus"})
+    return name, descending
+
+
+def encode(order: str, *values: int | float | str) -> str:
+    """The cursor of what comes after these values in this order."""
+    document = json.dumps([order, *values], separators=(",", ":")).encode()
+    return base64.urlsafe_b64encode(document).decode().rstrip("=")
+
+
+def decode(cursor: str, order: str, *kinds: type) -> tuple[Any, ...]:
+    """The values in a cursor; none in an empty one.
+
+    Args:
+        cursor: what `encode` made.
+        order: of the list.
+        kinds: of the values; a float may be written as an int.
+
+    Raises:
+        Invalid: it is none of this list.
+    """
+    if not cursor:
+        return ()
+    wrong = Invalid(fields={"cursor": "is not a cursor of this list"})
+    if len(cursor) > MAX_CURSOR_CHARS:
+        raise wrong
+    try:
+        padded = cursor.encode() + b"=" * (-len(cursor) % 4)
+        document = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError, RecursionError):
+        raise wrong from None
+    if not isinstance(document, list) or len(document) != 1 + len(kinds) or document[0] != order:
+        raise wrong
+    values = document[1:]
+    for value, kind in zip(values, kinds, strict=True):
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise wrong
+    return tuple(values)

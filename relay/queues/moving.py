@@ -1,0 +1,119 @@
+"""Moving what waits for one session to another session of the same twin.
+
+Batch by batch, each in one script that adds and removes: whoever is killed, and whichever answer is
+lost, a message is in one of the two queues and never in both. What arrived while it was moved stays
+for the next time.
+
+The order is kept: what was moved comes behind what the other queue had. So is the deadline; only
+the time for which mail is kept at most begins anew, because a queue is ordered by arrival. What is
+too old already stays where it is and ends there as it would have, and so does what is no envelope.
+A connected target is woken by the script, as by any writer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from relay.ops.redis_client import text
+from relay.queues import headers, keys, scripts
+from relay.queues.batch import SHARE_FROM, QueuePolicy
+from relay.queues.headers import Header
+
+MOVE_S: Final = 10.0
+"""A move that takes longer stops; the next one goes on where it ended."""
+_MAX_DEADLINE: Final = 1 << 53
+"""Clients choose any; above it the numbers of a script are not exact, and it is the end of days."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How a move went.
+
+    Attributes:
+        moved: messages that are in the other queue now.
+        expired: those too old to be delivered anywhere, which stayed.
+        malformed: entries that are no envelope, which stayed.
+        left: all that is still in the queue, those included.
+        stopped: why not all was looked at: `full` (the other queue), `connected` (the session came
+            back), `guest` (the mail goes to another relay), `time`, `redis`; empty: all was.
+    """
+
+    moved: int
+    expired: int
+    malformed: int
+    left: int
+    stopped: str
+
+
+def move(client: Redis, source: str, target: str, policy: QueuePolicy) -> Moved:
+    """Move what waits for one session key to another.
+
+    Args:
+        client: replies as bytes.
+        source, target: of the same twin, and different.
+        policy: the bounds of the other queue.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer and nothing was moved.
+    """
+    until = time.monotonic() + MOVE_S
+    moved = expired = malformed = 0
+    after, stopped = "", ""
+    try:
+        newest: Any = client.xrevrange(keys.stream(source), count=1)
+        last = text(newest[0][0]) if newest else ""
+        while last and not stopped:
+            page = headers.read(client, source, after=after, up_to=last)
+            if not page:
+                break
+            after = page[-1].entry
+            chosen = [each for each in page if _is_movable(each, policy.retention_s)]
+            unreadable = sum(bool(each.problem) for each in page)
+            malformed += unreadable
+            expired += len(page) - unreadable - len(chosen)
+            if _size_bytes(client, target) >= policy.max_bytes:
+                stopped = "full"
+            elif chosen:
+                stopped, count, old = _run(client, source, target, policy, chosen)
+                moved, expired = moved + count, expired + old
+            if time.monotonic() >= until and not stopped:
+                stopped = "time"
+        left = int(client.xlen(keys.stream(source)))
+    except RedisError:
+        if not moved:
+            raise
+        left, stopped = -1, "redis"
+    return Moved(moved, expired, malformed, left, stopped)
+
+
+def _is_movable(header: Header, retention_s: int) -> bool:
+    return not (header.problem or header.expired or header.at < time.time() - retention_s)
+
+
+def _size_bytes(client: Redis, key: str) -> int:
+    return int(client.memory_usage(keys.stream(key), samples=5) or 0)
+
+
+def _run(
+    client: Redis, source: str, target: str, policy: QueuePolicy, chosen: Sequence[Header]
+) -> tuple[str, int, int]:
+    names: list[str | bytes] = [
+        *(keys.stream(source), keys.stream(target), keys.SESSIONS, keys.GUESTS),
+        *(keys.guest_lease(source), keys.guest_lease(target)),
+        *(keys.share(source), keys.share(target)),
+    ]
+    entries: list[str | int] = []
+    for each in chosen:
+        entries += (each.entry, min(each.judged_deadline, _MAX_DEADLINE), each.source_twin)
+    reply: Any = client.eval(
+        scripts.source("move"), len(names), *names,
+        source, target, policy.max_messages, 2 * policy.retention_s, SHARE_FROM, *entries,
+    )  # fmt: skip
+    stopped, moved, old = reply
+    return text(stopped), int(moved), int(old)

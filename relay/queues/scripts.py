@@ -1,0 +1,14 @@
+"""The Lua scripts of operators at the queues, as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from redispipe import scripts
+
+FOLDER = Path(__file__).with_name("lua")
+
+
+def source(name: str) -> str:
+    """The text of one script."""
+    return scripts.source(FOLDER, name)

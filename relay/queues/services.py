@@ -1,0 +1,259 @@
+"""What operators see of queues and do with them.
+
+Seen are headers only (`relay.queues.headers`). Deleting and moving leave the queue of a connected
+session alone: what its client has is not known here. Of a twin in good standing only one queue is
+purged at a time, and only what the operator has seen: the call names the queue and the last message
+that goes. A whole twin's mail goes only when it is banned, or was removed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from django.conf import settings
+from redis.exceptions import RedisError
+
+from relay.access.actor import Actor
+from relay.access.errors import Away, Conflict, Invalid, NotFound
+from relay.audit import services as audit
+from relay.limits.models import TwinLimit
+from relay.ops import paging
+from relay.ops.paging import Page
+from relay.ops.redis_client import client
+from relay.queues import headers, moving, purging, walking
+from relay.queues.batch import QueuePolicy
+from relay.queues.headers import Header
+from relay.queues.moving import Moved
+from relay.queues.walking import Queue
+from relay.twins.models import Twin
+
+FORMS: Final = ("jsonl", "csv")
+EXPORTED: Final = (
+    "entry", "at", "size_bytes", "payload_bytes", "source", "destination", "uid", "kind",
+    "command", "deadline", "expired", "tags_bytes", "problem",
+)  # fmt: skip
+_FORMULA: Final = tuple("=+-@\t\r")
+
+
+def list_queues(
+    *,
+    twin: int | None = None,
+    connected: bool | None = None,
+    order: str = "twin",
+    limit: int = 100,
+    cursor: str = "",
+) -> Page[Queue]:
+    """Queues that hold messages (see `relay.queues.walking.find`).
+
+    Raises:
+        Invalid, Away
+    """
+    try:
+        return walking.find(
+            client(), twin=twin, connected=connected, order=order, limit=limit, cursor=cursor
+        )
+    except RedisError as error:
+        raise _away(error) from error
+
+
+def get_queue(key: str) -> Queue:
+    """The queue of one session.
+
+    Raises:
+        Invalid, Away
+        NotFound: nothing waits in it.
+    """
+    try:
+        found = walking.one(client(), key)
+    except RedisError as error:
+        raise _away(error) from error
+    if found is None:
+        raise NotFound(f"nothing waits for {key}")
+    return found
+
+
+def list_headers(key: str, *, limit: int = 100, after: str = "") -> Page[Header]:
+    """The messages of one queue, the oldest first, by their headers.
+
+    Args:
+        key: of the session.
+        limit: items on the page; fewer where messages are large.
+        after: id of the last entry of the page before.
+
+    Raises:
+        Invalid, Away
+    """
+    walking.parse(key)
+    wanted = paging.bounded(limit)
+    if after and not headers.is_entry(after):
+        raise Invalid(fields={"after": "is not the id of an entry"})
+    found: list[Header] = []
+    try:
+        while len(found) < wanted:
+            page = headers.read(client(), key, after=after, count=wanted - len(found))
+            if not page:
+                return Page(found, "")
+            found += page
+            after = page[-1].entry
+        return Page(found, after if headers.read(client(), key, after=after, count=1) else "")
+    except RedisError as error:
+        raise _away(error) from error
+
+
+def in_good_standing(twin: int) -> bool:
+    """Whether a twin may come for its mail: it exists and is not banned."""
+    limit = TwinLimit.objects.filter(twin=twin).first()
+    return Twin.objects.filter(pk=twin).exists() and not (limit and limit.ban_holds())
+
+
+def purge(key: str, *, actor: Actor, up_to: str = "") -> int:
+    """Delete what waits for one session that is not connected.
+
+    Args:
+        key: of the session.
+        actor: who wants it.
+        up_to: id of the last entry that goes (`Queue.newest`); may be left out only where the twin
+            is banned or was removed.
+
+    Returns:
+        How many messages there were.
+
+    Raises:
+        Denied, Away
+        Invalid: there is no such key, or `up_to` is missing or no id.
+        Conflict: the session is connected.
+    """
+    twin, _ = walking.parse(key)
+    if up_to and not headers.is_entry(up_to):
+        raise Invalid(fields={"up_to": "is not the id of an entry"})
+    with audit.change(actor, "queue.purge", target=key) as change:
+        if not up_to and in_good_standing(twin):
+            raise Invalid(
+                fields={
+                    "up_to": f"twin {twin} is neither banned nor removed: name the last entry "
+                    "that is to go"
+                }
+            )
+        try:
+            purged = purging.purge(client(), key, up_to)
+        except purging.Connected:
+            raise Conflict(f"{key} is connected: its mail is its own business") from None
+        change.after = {"purged": purged, "up_to": up_to}
+        change.happened = bool(purged)
+    return purged
+
+
+def purge_twin(twin: int, *, actor: Actor) -> int:
+    """Delete what waits for the sessions of a banned or removed twin that are not connected.
+
+    Returns:
+        How many messages there were.
+
+    Raises:
+        Denied, Away
+        Conflict: the twin may come for its mail.
+    """
+    with audit.change(actor, "queue.purge", target=twin) as change:
+        if in_good_standing(twin):
+            raise Conflict(
+                f"twin {twin} is neither banned nor removed: its mail is kept; purge its queues "
+                "one by one"
+            )
+        purged = purging.purge_twin(client(), twin)
+        change.after = {"purged": purged}
+        change.happened = bool(purged)
+    return purged
+
+
+def move(source: str, target: str, *, actor: Actor) -> Moved:
+    """Move what waits for one session to another of the same twin (see `relay.queues.moving`).
+
+    The other need not exist yet; if it is connected it gets the messages at once.
+
+    Raises:
+        Denied, Away
+        Invalid: a key is none, or they are the same, or of two twins.
+        Conflict: nothing was moved: the session is connected, its mail goes to another relay, or
+            the other queue is full.
+    """
+    from_twin, _ = walking.parse(source)
+    to_twin, sid = walking.parse(target)
+    if from_twin != to_twin:
+        raise Invalid(fields={"target": f"must be a session of twin {from_twin}"})
+    if source == target:
+        raise Invalid(fields={"target": "is the same queue"})
+    max_sid_bytes = settings.RMB.relay.max_sid_bytes
+    if sid is not None and len(sid.encode()) > max_sid_bytes:
+        raise Invalid(fields={"target": f"its session id is longer than {max_sid_bytes} bytes"})
+    queue = settings.RMB.queue
+    policy = QueuePolicy(queue.max_messages, queue.max_bytes, queue.retention_s)
+    with audit.change(actor, "queue.move", target=source) as change:
+        moved = moving.move(client(), source, target, policy)
+        if moved.stopped and not moved.moved:
+            raise Conflict(f"nothing was moved: {_WHY[moved.stopped]}")
+        change.after = {"to": target, "moved": moved.moved, "stopped": moved.stopped}
+        change.happened = bool(moved.moved)
+    return moved
+
+
+_WHY: Final = {
+    "connected": "the session is connected",
+    "guest": "the mail is on its way to another relay",
+    "full": "the other queue is full",
+    "time": "it takes too long",
+}
+
+
+def export(key: str, form: str = "jsonl", *, actor: Actor) -> Iterator[str]:
+    """The headers of a whole queue as text, line by line; the order of `EXPORTED`.
+
+    Args:
+        key: of the session.
+        form: `jsonl`, one JSON object a line, or `csv`, with a line of names first.
+        actor: who wants it.
+
+    Raises:
+        Denied, Away
+        Invalid: there is no such key or form.
+        redis.exceptions.RedisError: Redis went away while it was read.
+    """
+    walking.parse(key)
+    if form not in FORMS:
+        raise Invalid(fields={"form": f"must be one of {', '.join(FORMS)}"})
+    with audit.change(actor, "queue.export", target=key) as change:
+        found = walking.one(client(), key)
+        # What comes meanwhile is not waited for.
+        up_to = found.newest if found else "0-1"
+        change.after = {"messages": found.messages if found else 0, "form": form}
+    return _lines(key, form, up_to)
+
+
+def _lines(key: str, form: str, up_to: str) -> Iterator[str]:
+    if form == "csv":
+        yield _csv_line(EXPORTED)
+    for page in headers.read_all(client(), key, up_to=up_to):
+        for header in page:
+            values: list[Any] = [getattr(header, name) for name in EXPORTED]
+            if form == "csv":
+                yield _csv_line(map(_harmless, values))
+            else:
+                yield json.dumps(dict(zip(EXPORTED, values, strict=True))) + "\n"
+
+
+def _csv_line(values: Any) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(values)
+    return line.getvalue()
+
+
+def _harmless(value: Any) -> Any:
+    """Clients choose uid and command: no spreadsheet is to take one for a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _away(error: RedisError) -> Away:
+    return Away(f"Redis does not answer: {error}")
