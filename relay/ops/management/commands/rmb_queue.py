@@ -42,6 +42,7 @@ exit code: 0 done, 1 refused or failed, 2 usage
 """
 
 LISTED: Final = 50
+_ORDERS: Final = ", ".join(walking.ORDERS)
 
 
 class Command(BaseCommand):
@@ -56,7 +57,9 @@ class Command(BaseCommand):
         lister = verbs.add_parser("list", help="queues that hold messages")
         lister.add_argument("twin", nargs="?", help="of this twin only")
         lister.add_argument(
-            "--order", default="-messages", help=f"{", ".join(walking.ORDERS)}; --order=-size: the largest first"
+            "--order",
+            default="-messages",
+            help=f"{_ORDERS}; with a minus the largest first: --order=-size",
         )
         _add_limit(lister)
         show = verbs.add_parser("show", help="the messages of one queue, by their headers")
