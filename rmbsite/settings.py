@@ -199,6 +199,7 @@ UNFOLD = {
                 "items": [
                     _item("Accounts", "person", "auth", "user"),
                     _item("Groups", "shield_person", "auth", "group"),
+                    _item("API tokens", "key", "relay_access", "apitoken"),
                     _item("Audit log", "receipt_long", "relay_audit", "auditentry"),
                 ],
             },

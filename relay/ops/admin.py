@@ -13,7 +13,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from redis.exceptions import RedisError
 from unfold.admin import ModelAdmin
 
-from relay.ops import accounts_admin as accounts_admin
 from relay.ops import control, live_page
 from relay.ops.models import Worker
 from relay.ops.redis_client import client

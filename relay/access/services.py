@@ -1,0 +1,186 @@
+"""Making and revoking API tokens. `relay.access.tokens` recognises them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from relay.access import matrix, tokens
+from relay.access.actor import Actor, Face
+from relay.access.errors import Conflict, Invalid, NotFound
+from relay.access.models import MAX_LABEL_CHARS, ApiToken
+from relay.audit import services as audit
+
+DEFAULT_DAYS: Final = 90
+MAX_DAYS: Final = 3650
+MAX_TOKENS: Final = 100
+"""Of one account that are neither revoked nor expired."""
+
+
+class NewToken(NamedTuple):
+    """A token and its text, which is known here only, and never again."""
+
+    token: ApiToken
+    text: str
+
+
+def create_token(
+    account: str,
+    label: str,
+    *,
+    role: str = "",
+    permissions: Sequence[str] = (),
+    days: int = DEFAULT_DAYS,
+    actor: Actor,
+) -> NewToken:
+    """Make a token.
+
+    Args:
+        account: it acts for; but on the command line, that of the actor.
+        label: what it is for.
+        role: it may what this role may; or
+        permissions: it may this.
+        days: until it expires.
+        actor: who makes it, and may all that it may.
+
+    Raises:
+        Denied: the actor may make no tokens.
+        Invalid: a value is out of bounds, or the token would be allowed more than its account or
+            its maker.
+        Conflict: the account has too many.
+    """
+    with audit.change(actor, "token.create") as change:
+        owner = check_token(
+            account, label, role=role, permissions=permissions, days=days, actor=actor
+        )
+        if live_tokens().filter(account=owner).count() >= MAX_TOKENS:
+            raise Conflict(f"the account has {MAX_TOKENS} tokens: revoke one first")
+        minted = tokens.mint()
+        token = ApiToken.objects.create(
+            public_id=minted.public_id,
+            label=label,
+            account=owner,
+            role=role,
+            permissions=sorted(permissions),
+            secret_hash=minted.secret_hash,
+            created_by=actor.name,
+            expires=timezone.now() + timedelta(days=days),
+        )
+        change.target = str(token)
+        change.after = {
+            "account": account,
+            "label": label,
+            "role": role,
+            "permissions": token.permissions,
+            "expires": token.expires,
+        }
+    return NewToken(token, minted.text)
+
+
+def check_token(
+    account: str,
+    label: str,
+    *,
+    role: str = "",
+    permissions: Sequence[str] = (),
+    days: int = DEFAULT_DAYS,
+    actor: Actor,
+) -> User:
+    """Whether `create_token` would take these values.
+
+    Returns:
+        The account.
+
+    Raises:
+        Invalid: it would not.
+    """
+    wrong: dict[str, str] = {}
+    owner = User.objects.filter(username=account, is_active=True).first()
+    own = actor.name.partition("/")[0]
+    if owner is None:
+        wrong["account"] = "there is no such active account"
+    elif actor.face is not Face.CLI and account != own:
+        wrong["account"] = "tokens are made for one's own account"
+    if not label.strip() or len(label) > MAX_LABEL_CHARS or not label.isprintable():
+        wrong["label"] = f"must be 1 to {MAX_LABEL_CHARS} printable characters"
+    if not 1 <= days <= MAX_DAYS:
+        wrong["days"] = f"must be 1 to {MAX_DAYS}"
+    if role and role not in set(matrix.Role):
+        wrong["role"] = f"must be one of {', '.join(matrix.Role)}"
+    elif bool(role) == bool(permissions):
+        wrong["role"] = "give a role, or permissions"
+    unknown = set(permissions) - matrix.all_permissions()
+    if unknown:
+        wrong["permissions"] = f"unknown: {', '.join(sorted(unknown))}"[:300]
+    if not wrong and owner is not None:
+        wanted = tokens.given_to(role, permissions)
+        missing = wanted - tokens.permissions_of_account(owner)
+        missing |= frozenset() if actor.permissions is None else wanted - actor.permissions
+        if missing:
+            wrong["role" if role else "permissions"] = (
+                f"more than the account or its maker may: {', '.join(sorted(missing))}"[:300]
+            )
+    if wrong or owner is None:
+        raise Invalid(fields=wrong)
+    return owner
+
+
+def revoke_token(public_id: str, *, actor: Actor) -> ApiToken:
+    """Let a token be one no more, from its next request on.
+
+    Args:
+        public_id: with or without its prefix.
+        actor: who does it.
+
+    Raises:
+        NotFound: there is no such token.
+        Conflict: it is revoked already.
+    """
+    name = public_id.removeprefix(tokens.PREFIX)
+    with audit.change(actor, "token.revoke", target=f"{tokens.PREFIX}{name}") as change:
+        token = ApiToken.objects.select_related("account").filter(public_id=name).first()
+        if token is None:
+            raise NotFound("there is no such token")
+        if token.revoked:
+            raise Conflict("the token is revoked already")
+        change.before = {"account": token.account.get_username(), "label": token.label}
+        token.revoked = timezone.now()
+        token.save(update_fields=["revoked"])
+    return token
+
+
+def live_tokens() -> QuerySet[ApiToken]:
+    """Tokens that are neither revoked nor expired."""
+    return ApiToken.objects.filter(revoked=None, expires__gt=timezone.now())
+
+
+def shown(token: ApiToken) -> dict[str, Any]:
+    """What faces show of a token."""
+    moments = ("created", "expires", "last_used", "revoked")
+    return {
+        "id": str(token),
+        "label": token.label,
+        "account": token.account.get_username(),
+        "role": token.role or None,
+        "permissions": sorted(tokens.given_to(token.role, token.permissions)),
+        **{name: _iso(getattr(token, name)) for name in moments},
+        "last_address": token.last_address,
+        "created_by": token.created_by,
+        "state": state_of(token),
+    }
+
+
+def state_of(token: ApiToken) -> str:
+    """`live`, `expired` or `revoked`."""
+    if token.revoked:
+        return "revoked"
+    return "expired" if token.expires <= timezone.now() else "live"
+
+
+def _iso(moment: Any) -> str | None:
+    return moment.isoformat() if moment else None
