@@ -12,7 +12,11 @@ from django.urls import reverse_lazy
 from rmbsite import config, database
 from rmbsite import logging as site_logging
 
-RMB = config.load()
+_RESOLVED = config.resolve()
+RMB = _RESOLVED.config
+# For pages that explain the configuration: what is declared, and where each value came from.
+RMB_OPTIONS = config.all_options()
+RMB_ORIGINS = _RESOLVED.origins
 
 SECRET_KEY = config.secret_key(RMB)
 DEBUG = False

@@ -65,6 +65,8 @@ ACTIONS: Final[tuple[Action, ...]] = tuple(
         # Background tasks
         ("task.view", "relay_ops.view_task", _VIEWER),
         ("task.retry", "relay_ops.retry_task", _OPERATOR),
+        # Settings
+        ("setting.view", "relay_ops.view_setting", _VIEWER),
         # Limits and bans
         ("limit.view", "relay_limits.view_twinlimit", _VIEWER),
         ("limit.add", "relay_limits.add_twinlimit", _OPERATOR),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -11,10 +9,10 @@ from django.db.models import QuerySet
 from ninja import Field, Query, Router, Schema
 
 from relay.access.errors import NotFound
-from relay.audit import chain, services
+from relay.audit import chain, listing, services
 from relay.audit.models import MAX_ACTION_CHARS, MAX_TARGET_CHARS, AuditEntry
 from relay.rest.caller import Request
-from relay.rest.lines import NDJSON, lines
+from relay.rest.lines import MEDIA_TYPES, NDJSON, lines
 from relay.rest.operation import get, post
 from relay.rest.paging import page
 from relay.rest.schema import Page, PageQuery, RowId, Stamp
@@ -43,13 +41,23 @@ class EntryOut(Schema):
 class EntryFilter(Schema):
     """Filters of the log."""
 
-    actor: str | None = Field(None, max_length=150)
+    actor: str | None = Field(
+        None, max_length=150, description="An account, or one token of it: `account/rmb_<id>`."
+    )
     face: Literal["admin", "rest", "cli", "system"] | None = None
-    action: str | None = Field(None, max_length=MAX_ACTION_CHARS)
+    action: str | None = Field(
+        None, max_length=MAX_ACTION_CHARS, description="`ban.set`, or all of `ban`."
+    )
     target: str | None = Field(None, max_length=MAX_TARGET_CHARS)
     address: str | None = Field(None, max_length=64)
     since: Stamp | None = None
     until: Stamp | None = None
+
+
+class ExportQuery(EntryFilter):
+    """What to export."""
+
+    form: Literal["jsonl", "csv"] = "jsonl"
 
 
 class EntryQuery(EntryFilter, PageQuery):
@@ -74,9 +82,14 @@ def list_audit(request: Request, query: Query[EntryQuery]) -> Any:
 
 
 @get(router, "/audit/export", action="audit.export", answer=None, content=NDJSON)
-def export_audit(request: Request, query: Query[EntryFilter]) -> Any:
-    """The log as lines of JSON, the oldest entry first."""
-    return lines(request, _documents(_filtered(query).order_by("number")), NDJSON, "audit.jsonl")
+def export_audit(request: Request, query: Query[ExportQuery]) -> Any:
+    """The log as lines of JSON or CSV, the oldest entry first.
+
+    That it was exported is an entry as well.
+    """
+    rows = _filtered(query).order_by("number")
+    found = services.export(rows, query.form, actor=request.actor)
+    return lines(request, found, MEDIA_TYPES[query.form], f"audit.{query.form}")
 
 
 @post(router, "/audit/verify", action="audit.view", answer=Verified)
@@ -102,19 +115,12 @@ def get_audit_entry(request: Request, number: RowId) -> Any:
 
 
 def _filtered(query: EntryFilter) -> QuerySet[AuditEntry]:
-    rows = AuditEntry.objects.all()
-    for name in ("actor", "face", "action", "target", "address"):
-        value = getattr(query, name)
-        if value is not None:
-            rows = rows.filter(**{name: value})
-    if query.since is not None:
-        rows = rows.filter(at__gte=query.since)
-    if query.until is not None:
-        rows = rows.filter(at__lt=query.until)
-    return rows
-
-
-def _documents(rows: QuerySet[AuditEntry]) -> Iterator[str]:
-    for row in rows.iterator():
-        document = EntryOut.model_validate(row, from_attributes=True)
-        yield json.dumps(document.model_dump(mode="json"))
+    rows = listing.search(
+        actor=query.actor or "",
+        action=query.action or "",
+        target=query.target or "",
+        face=query.face or "",
+        since=query.since,
+        until=query.until,
+    )
+    return rows if query.address is None else rows.filter(address=query.address)

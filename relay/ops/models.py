@@ -49,3 +49,16 @@ class Task(models.Model):
 
     def __str__(self) -> str:
         return f"task {self.task_id}"
+
+
+class Setting(models.Model):
+    """A setting in force. It comes from the file and the environment; no row is ever stored."""
+
+    key = models.CharField(max_length=64, primary_key=True)
+
+    class Meta:
+        managed = False
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"setting {self.key}"

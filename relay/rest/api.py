@@ -45,6 +45,7 @@ ROUTERS: Final = (
     "relay.federation.api",
     "relay.federation.letters_api",
     "relay.audit.api",
+    "relay.ops.settings_api",
 )
 
 

@@ -12,6 +12,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 
 NDJSON: Final = "application/x-ndjson"
 CSV: Final = "text/csv"
+MEDIA_TYPES: Final = {"jsonl": NDJSON, "csv": CSV}
 
 LINES: Final = 200
 """Lines that are made, and sent, at once."""
@@ -20,7 +21,7 @@ LINES: Final = 200
 def lines(
     request: HttpRequest, found: Iterator[str], media_type: str, file_name: str
 ) -> StreamingHttpResponse:
-    """An answer of lines, each without its end.
+    """An answer of lines, each with its end.
 
     The first ones are made before the answer begins, so that what is wrong from the start is told
     as a problem.
@@ -33,7 +34,7 @@ def lines(
 
 
 def _part(found: Iterator[str]) -> bytes:
-    return "".join(f"{line}\n" for line in itertools.islice(found, LINES)).encode()
+    return "".join(itertools.islice(found, LINES)).encode()
 
 
 def _all(first: bytes, found: Iterator[str]) -> Iterator[bytes]:

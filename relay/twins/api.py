@@ -164,6 +164,36 @@ def list_twins(request: Request, query: Query[TwinQuery]) -> Any:
     return page(query, rows, ORDERS, show=lambda found: map(_out, found))
 
 
+# Before the addresses that `import` would be an id in.
+@post(
+    router,
+    "/twins/import",
+    action="twin.import",
+    answer=ImportOut,
+    body=CSV,
+    max_bytes=MAX_IMPORT_BYTES,
+)
+def import_twin_file(request: Request, query: Query[ImportQuery]) -> Any:
+    """Add and change twins by a CSV file.
+
+    Its header is `id,account,pk,relays`. All of it is imported or, where a line is wrong, nothing.
+    Twins that are not in it stay as they are.
+    """
+    try:
+        text = request.body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Refusal(400, "the body is not UTF-8") from None
+    try:
+        return import_twins(
+            io.StringIO(text, newline=""),
+            actor=request.actor,
+            keep_going=query.keep_going == "true",
+        )
+    except ImportRefusedError as refused:
+        errors = [FieldProblem(f"line {each.line}", each.text) for each in refused.report.errors]
+        raise Refusal(422, str(refused), errors=errors) from None
+
+
 @get(
     router,
     "/twins/{twin}",
@@ -218,35 +248,6 @@ def delete_twin(request: Request, twin: TwinId) -> Any:
     with audit.exclusive():
         etag.check_match(request, _out(_row(twin)))
         services.remove_twins([twin], actor=request.actor)
-
-
-@post(
-    router,
-    "/twins/import",
-    action="twin.import",
-    answer=ImportOut,
-    body=CSV,
-    max_bytes=MAX_IMPORT_BYTES,
-)
-def import_twin_file(request: Request, query: Query[ImportQuery]) -> Any:
-    """Add and change twins by a CSV file.
-
-    Its header is `id,account,pk,relays`. All of it is imported or, where a line is wrong, nothing.
-    Twins that are not in it stay as they are.
-    """
-    try:
-        text = request.body.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise Refusal(400, "the body is not UTF-8") from None
-    try:
-        return import_twins(
-            io.StringIO(text, newline=""),
-            actor=request.actor,
-            keep_going=query.keep_going == "true",
-        )
-    except ImportRefusedError as refused:
-        errors = [FieldProblem(f"line {each.line}", each.text) for each in refused.report.errors]
-        raise Refusal(422, str(refused), errors=errors) from None
 
 
 def _values(twin: int, body: TwinIn) -> TwinValues:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 from typing import Any
 
@@ -37,6 +38,12 @@ def token_of(user: User, **fields: Any) -> str:
 def bearer(text: str) -> Client:
     """A client that sends this token."""
     return Client(headers={"authorization": f"Bearer {text}"}, raise_request_exception=False)
+
+
+def limit(settings: Any, **values: int) -> None:
+    """Let the site allow so many requests."""
+    rest = dataclasses.replace(settings.RMB.rest, **values)
+    settings.RMB = dataclasses.replace(settings.RMB, rest=rest)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from relay.access.models import ApiToken
-from tests.relay.rest.conftest import account, bearer, token_of
+from tests.relay.rest.conftest import account, bearer, limit, token_of
 
 pytestmark = pytest.mark.django_db
 
@@ -26,11 +25,6 @@ def refused(answer: Any, status: int) -> dict[str, Any]:
     body: dict[str, Any] = answer.json()
     assert body["status"] == status and body["detail"] and body["title"]
     return body
-
-
-def limit(settings: Any, **values: int) -> None:
-    rest = dataclasses.replace(settings.RMB.rest, **values)
-    settings.RMB = dataclasses.replace(settings.RMB, rest=rest)
 
 
 def test_a_token_opens_what_its_role_may(viewer: Client) -> None:

@@ -1,0 +1,97 @@
+"""Settings over REST: what is in force, where it came from, what it means. Read only: they are
+changed in the file or the environment, and a restart takes them over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal
+
+from django.conf import settings
+from ninja import Field, Query, Router, Schema
+
+from relay.access.errors import NotFound
+from relay.rest.caller import Request
+from relay.rest.operation import get
+from relay.rest.paging import page_list
+from relay.rest.schema import Page, PageQuery
+
+router = Router(tags=["settings"])
+
+HIDDEN: Final = "(set, not shown)"
+MAX_KEY_CHARS: Final = 64
+
+Value = str | int | float | bool | list[str]
+Key = Annotated[str, Field(max_length=MAX_KEY_CHARS, description="`<section>.<name>`.")]
+
+
+class SettingOut(Schema):
+    """One setting."""
+
+    key: str
+    section: str
+    kind: str
+    value: Value = Field(description="In force in the operator site; a secret is not shown.")
+    default: Value
+    origin: str = Field(description="`default`, the file, the variable, or the command line.")
+    doc: str
+    secret: bool
+    variable: str = Field(description="The variable of the environment that sets it.")
+    minimum: float | None
+    maximum: float | None
+    choices: list[str]
+
+
+class SettingQuery(PageQuery):
+    """Filters of the list."""
+
+    section: str | None = Field(None, max_length=MAX_KEY_CHARS)
+    changed: Literal["true", "false"] | None = Field(
+        None, description="Only those that are set, or only those at their default."
+    )
+    order: Literal["key", "-key"] = "key"
+
+
+@get(router, "/settings", action="setting.view", answer=Page[SettingOut])
+def list_settings(request: Request, query: Query[SettingQuery]) -> Any:
+    """Every setting: its value, where it came from, what it means."""
+    found = [
+        each
+        for each in _settings()
+        if query.section in (None, each.section)
+        and (query.changed is None or (each.origin == "default") == (query.changed == "false"))
+    ]
+    return page_list(query, found, {"key": lambda each: each.key}, lambda each: each.key)
+
+
+@get(router, "/settings/{key}", action="setting.view", answer=SettingOut, tagged=True)
+def get_setting(request: Request, key: Key) -> Any:
+    """One setting."""
+    for each in _settings():
+        if each.key == key:
+            return each
+    raise NotFound("there is no such setting")
+
+
+def _settings() -> Iterator[SettingOut]:
+    for declared in settings.RMB_OPTIONS:
+        origin = settings.RMB_ORIGINS.get(declared.key)
+        value = getattr(getattr(settings.RMB, declared.section), declared.name)
+        yield SettingOut(
+            key=declared.key,
+            section=declared.section,
+            kind=declared.kind,
+            # A default is no secret: it is in the documentation.
+            value=HIDDEN if declared.secret and value != declared.default else _plain(value),
+            default=_plain(declared.default),
+            origin=origin or "default",
+            doc=declared.doc,
+            secret=declared.secret,
+            variable=declared.variable,
+            minimum=declared.bounds.minimum,
+            maximum=declared.bounds.maximum,
+            choices=list(declared.bounds.choices),
+        )
+
+
+def _plain(value: Any) -> Value:
+    return list(value) if isinstance(value, tuple) else value
