@@ -182,29 +182,28 @@ class Session:
 
     # --- from memory --------------------------------------------------------------------------
 
-    def deliver(self) -> None:
-        """Writes what a batch brought (`out`, `out_ids`) to the socket, as far as there is room:
-        the rest is in the stream."""
+    def deliver(self, batch_bytes: int) -> None:
+        """Writes what a batch of that size brought (`out`, `out_ids`) to the socket, as far as
+        there is room: the rest is in the stream."""
         out, ids = self.out, self.out_ids
         self.out, self.out_ids = [], []
         worker = self.worker
-        if self.socket.buffered_bytes():
+        if self.socket.buffered_bytes() or batch_bytes > worker.socket_bytes:
             fitting = self._fitting(out)
             if fitting < len(out):
                 worker.metrics.queued += len(out) - fitting
                 self.memory_mode = False
-                self._full()
+                worker.loop.call_soon(self._read_on)
             if fitting:
                 self._write(out[:fitting], ids[:fitting])
-        elif (
-            self._write(out, ids) >= worker.socket_bytes
-            or len(out) >= worker.bounds.session_messages
-        ):
-            worker.loop.call_soon(self._judge)
+        else:
+            self._write(out, ids)
+            if len(out) >= worker.bounds.session_messages:
+                worker.loop.call_soon(self._judge)
 
     def _fitting(self, messages: list[tuple[bytes, Envelope]]) -> int:
-        """How many of these messages a socket that is behind may be given: a larger one than
-        there is room for goes alone."""
+        """How many of these messages the socket may be given: a larger one than there is room
+        for goes alone."""
         room = self._room_bytes()
         bound = self.worker.bounds.session_messages
         for index, (payload, _) in enumerate(messages):
@@ -217,8 +216,7 @@ class Session:
 
     def _write(
         self, messages: list[tuple[bytes, Envelope]], ids: list[bytes], from_stream: bool = False
-    ) -> int:
-        """Gives messages to the socket. Returns the size of their payloads."""
+    ) -> None:
         position = self.socket.written
         payloads = [payload for payload, _ in messages]
         total = 0
@@ -241,7 +239,6 @@ class Session:
         worker.metrics.tx_bytes += total
         if worker.recording:
             worker.recorder.written(self, messages, ids, from_stream)
-        return total
 
     def _room_bytes(self) -> int:
         """How many more bytes the socket may be given; 0 when it is full."""
@@ -364,7 +361,8 @@ class Session:
             self.read()
 
     def _read_on(self) -> None:
-        """A page was written in the turn before, and the kernel has taken what it could."""
+        """As much as there was room for was written in the turn before, and the kernel has taken
+        what it could: goes on with the stream, now or when there is room."""
         if self.end_reason is not None:
             return
         if self._half_free():

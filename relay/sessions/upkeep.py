@@ -40,7 +40,7 @@ SECOND_LOOK_S: Final = 1.0
 COMPARED: Final = 500
 """Directory entries asked for in one command."""
 CHECK_ENTRIES: Final = 16
-FULL_LOOKS: Final = 200
+FULL_LOOKS: Final = 100
 """Full sessions looked at in one tick. Sockets tell when they are nearly empty; this is for those
 that are full of many small messages, and finds out which take nothing any more."""
 SWEEP_S: Final = 30.0

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -48,6 +49,8 @@ log = logging.getLogger(__name__)
 
 IDLE_LOOK_S: Final = 0.005
 """How often sockets are looked at for acknowledgements when no batch goes out."""
+STALLED_LOOKS: Final = 100
+"""Stalled sockets looked at in one tick: thousands of them must not cost the others anything."""
 READ_AGAIN_S: Final = 1.0
 """Pause before a stream is read again that could not be read."""
 DRAIN_STEP_S: Final = 0.02
@@ -283,15 +286,14 @@ class Worker:
                 self.stalled[session] = None
 
     def confirm_stalled(self) -> None:
-        """Looks at those that take nothing: thousands of them must not cost the others much."""
+        """Looks at some of those that take nothing; the others have their turn next time."""
         now = self.loop.time()
-        for session in list(self.stalled):
+        stalled = self.stalled
+        for session in list(islice(stalled, STALLED_LOOKS)):
+            del stalled[session]
             moving = session.look(now)
-            if not session.inflight:
-                del self.stalled[session]
-            elif moving:
-                del self.stalled[session]
-                self.unconfirmed[session] = None
+            if session.inflight:
+                (self.unconfirmed if moving else stalled)[session] = None
         if self.commit.has_removals:
             self.commit.schedule()
         self.watch()
@@ -338,7 +340,7 @@ class Worker:
         if self.recording:
             self.recorder.committed(batch, ids)
         for session in touched:
-            session.deliver()
+            session.deliver(batch.size_bytes)
         for destination in elsewhere:
             self._wake(destination)
         if self.held_back and self.commit.waiting_bytes < WAITING_BYTES // 2:
