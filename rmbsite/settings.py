@@ -45,6 +45,7 @@ INSTALLED_APPS = [
     "relay.limits",
     "relay.sessions",
     "relay.federation",
+    "relay.trace",
     "relay.ops",
     "relay.rest",
     "relay.alarms",
@@ -181,6 +182,7 @@ UNFOLD = {
                     _item("Live sessions", "sensors", "relay_sessions", "session", "live"),
                     _item("Session history", "history", "relay_sessions", "session"),
                     _item("Workers", "memory", "relay_ops", "worker"),
+                    _item("Traces", "troubleshoot", "relay_trace", "traceorder"),
                 ],
             },
             {

@@ -105,6 +105,10 @@ ACTIONS: Final[tuple[Action, ...]] = tuple(
         ("receiver.remove", "relay_alarms.delete_receiver", _OWNER),
         ("receiver.test", "relay_alarms.test_receiver", _OPERATOR),
         ("notice.view", "relay_alarms.view_delivery", _VIEWER),
+        # Traces
+        ("trace.view", "relay_trace.view_traceorder", _VIEWER),
+        ("trace.start", "relay_trace.start_traceorder", _OPERATOR),
+        ("trace.stop", "relay_trace.stop_traceorder", _OPERATOR),
         # Audit
         ("audit.view", "relay_audit.view_auditentry", _VIEWER),
         ("audit.export", "relay_audit.export_auditentry", _OWNER),

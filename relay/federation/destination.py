@@ -183,6 +183,8 @@ class Destination:
             cut_short = error.timed_out and deadline - started < usual_s
             if not cut_short or counts(elapsed_s, usual_s):
                 self._relay_failed(parts, started, str(error))
+            elif sender.trace.on:
+                self._trace(parts, started, str(error))
         except Exception:
             # Not the relay's fault, but what follows is the same: not again at once, or for ever.
             log.exception("request to relay %s", self.partner.domain)
@@ -290,6 +292,8 @@ class Destination:
             if lane.destination is self:
                 lane.destination = None
             tried.setdefault(lane.shard.number, []).extend(entries)
+        if sender.trace.on:
+            self._trace(parts, started, why)
         attempt = self._try(started, why)
         for shard, entries in tried.items():
             sender.settler.note_try(shard, entries, attempt)
@@ -306,6 +310,9 @@ class Destination:
         sender, domain = self._sender, self.partner.domain
         lane = part.lane
         shard = lane.shard
+        if sender.trace.on:
+            answers = [f"answered {status}" for status in statuses]
+            sender.trace.tried(part.entries, domain, answers, started)
         busy: list[Entry] = []
         busy_status = 0
         for entry, status, outcome in zip(part.entries, statuses, outcomes, strict=True):
@@ -329,6 +336,11 @@ class Destination:
         sender.partners.declined(self.partner)
         lane.not_now(domain, started, sender.clock(), sender.random, wait_s)
         sender.settler.note_try(shard.number, busy, self._try(started, f"answered {busy_status}"))
+
+    def _trace(self, parts: list[Part], started: float, why: str) -> None:
+        for _, entries in parts:
+            answers = [why] * len(entries)
+            self._sender.trace.tried(entries, self.partner.domain, answers, started)
 
     def _try(self, started: float, answer: str) -> str:
         took_ms = (self._sender.clock() - started) * 1000

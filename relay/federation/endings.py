@@ -86,6 +86,8 @@ class Endings:
             reason = reason or MessageReason.UNPARSABLE
         if reason is not None:
             self._sender.tally.dropped(reason)
+        if self._sender.trace.on:
+            self._sender.trace.ended(entry, payload, reason, notice is not None)
         self._window.gone(entry)
         why = reason.value if reason is not None else ""
         self._sender.settler.finish(self._shard, entry, why, notice, deliver_to)

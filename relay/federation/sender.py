@@ -58,6 +58,7 @@ from relay.federation.resolver import PublicResolver
 from relay.federation.settling import Settler
 from relay.federation.shard import Shard
 from relay.queues import keys
+from relay.trace.following import DrainerTrace
 from relay.twins.cache import TwinCache
 from relay.twins.source import TwinSource
 
@@ -128,6 +129,7 @@ class Sender:
         relay_id: under which other relays remember deliveries.
         own_domains: those of this relay.
         tally: counts what became of messages.
+        trace: notes what becomes of those that are followed.
     """
 
     def __init__(
@@ -162,6 +164,7 @@ class Sender:
             source, self.pipe.ask, life_s=options.twins_s, unknown_s=options.unknown_s
         )
         self.tally = Tally()
+        self.trace = DrainerTrace(self.pipe, self.clock, options.domains[0])
         self.partners = Partners(
             self.pipe,
             self.clock,
@@ -199,6 +202,7 @@ class Sender:
             await self.pipe.call("SET", keys.FEDERATION_ID, uuid.uuid4().hex, "NX")
             relay_id = await self.pipe.call("GET", keys.FEDERATION_ID)
         self.relay_id = relay_id.decode()
+        await self.trace.refresh()
         self.reader.start()
         self.spawn(self._refreshing())
 
@@ -206,6 +210,7 @@ class Sender:
         """Ends everything; all shards have ended before."""
         if self.pipe.usable:
             self._flush()
+            self.trace.flush()
             with contextlib.suppress(LinkLost):
                 await self.pipe.call("PING")
         for task in self._tasks:
@@ -274,6 +279,7 @@ class Sender:
     async def _refresh(self) -> None:
         self.http.tidy()
         self._flush()
+        await self.trace.refresh()
         version = await self.pipe.call("GET", keys.TWINS_VERSION)
         if version != self._twins_version:
             self._twins_version = version

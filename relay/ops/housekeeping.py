@@ -39,10 +39,12 @@ def run_due() -> bool:
         # Services write the audit log: a worker that never does the minute's work does not load it.
         from relay.limits import services as limits
         from relay.sessions import services as sessions
+        from relay.trace import services as traces
 
         suspects = _dead_workers(connection, sessions.workers_with_open_rows())
         lost = sessions.mark_worker_lost(suspects)
         lifted = limits.lift_expired_bans()
+        traces.tidy()
         sessions.prune(settings.RMB.sessions.keep_closed_days)
     except (RedisError, DatabaseError, Away) as error:
         logger.warning("housekeeping put off: %s", error)

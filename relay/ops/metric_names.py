@@ -48,6 +48,11 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_redis_reconnects_total", "counter", "Connections to Redis made again."),
     Metric("relay_redis_went_back_total", "counter", "Times Redis was seen to have lost writes."),
     Metric("relay_check_found_total", "counter", "Messages only the periodic check found."),
+    # Traces, of each worker.
+    Metric("relay_trace_on", "gauge", "1 while the worker follows messages."),
+    Metric("relay_trace_events_total", "counter", "Events noted for traces."),
+    Metric("relay_trace_skipped_total", "counter", "Messages not followed: the rate was reached."),
+    Metric("relay_trace_lost_total", "counter", "Events of traces that could not be kept."),
     # Federation, of each worker.
     Metric("federation_inbound_accepted_total", "counter", "Messages of other relays taken."),
     Metric("federation_inbound_repeated_total", "counter", "Repeats of them, not taken again."),

@@ -129,3 +129,13 @@ def tries(shard: int, entry_id: str) -> str:
 def seen(relay_id: str, minute: int) -> str:
     """The set of deliveries of another relay that were accepted in one minute of unix time."""
     return f"federation:seen:{relay_id}:{minute}"
+
+
+def trace(order_id: str) -> str:
+    """The stream with what was noted for one trace order."""
+    return f"relay:trace:{order_id}"
+
+
+def trace_figures(order_id: str) -> str:
+    """The hash that counts the events of one trace order, and what is missing among them."""
+    return f"relay:trace:{order_id}:figures"

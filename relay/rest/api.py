@@ -46,6 +46,7 @@ ROUTERS: Final = (
     "relay.federation.letters_api",
     "relay.audit.api",
     "relay.ops.settings_api",
+    "relay.trace.api",
 )
 
 

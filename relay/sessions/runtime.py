@@ -33,6 +33,7 @@ from relay.sessions.history import PROGRESS_INTERVAL_S, SessionHistory
 from relay.sessions.options import SessionBounds, WorkerOptions
 from relay.sessions.reporting import HistoryReporter
 from relay.sessions.worker import Worker
+from relay.trace.following import WorkerTrace
 from relay.twins.cache import TwinCache
 from relay.twins.source import open_source
 
@@ -87,6 +88,7 @@ class Runtime:
             max_token_lifetime_s=config.relay.max_token_lifetime_s,
         )
         self.inbound = Inbound(self.worker, config)
+        self.trace = WorkerTrace(self.worker, config.relay.domains[0])
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -112,6 +114,7 @@ class Runtime:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.inbound.stop()
+        self.trace.tracer.flush()
         await self.worker.stop()
         await asyncio.to_thread(self._starter.stop)
         await asyncio.to_thread(self._history.stop)
@@ -126,6 +129,7 @@ class Runtime:
             **self.source.figures(),
             "federation_start_failures_total": self._starter.failures,
             **self.inbound.figures(),
+            **self.trace.figures(),
         }
 
     async def _progress(self) -> None:

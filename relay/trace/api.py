@@ -1,0 +1,247 @@
+"""Traces over REST: start, stop, look, and events as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+from asgiref.sync import sync_to_async
+from ninja import Field, Query, Router, Schema
+from pydantic import StrictInt, StringConstraints
+
+from relay.access.errors import Away, NotFound
+from relay.rest import events
+from relay.rest.caller import Request
+from relay.rest.operation import get, post
+from relay.rest.paging import page
+from relay.rest.schema import Body, Page, PageQuery
+from relay.trace import bounds, services, texts
+from relay.trace.events import Stage
+from relay.trace.models import ID_CHARS, TraceOrder
+from relay.trace.orders import Kind
+from relay.trace.services import Noted, Trace
+
+router = Router(tags=["traces"])
+
+ORDERS: Final = {"started": "started", "until": "until"}
+LIVE_LOOK_S: Final = 0.3
+"""From one look for new events of a stream to the next."""
+
+TraceId = Annotated[str, Field(min_length=1, max_length=ID_CHARS, description="Id of a trace.")]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=bounds.MAX_TEXT_CHARS)]
+
+
+class TraceOut(Schema):
+    """An order to follow messages, and what became of it."""
+
+    id: str
+    kind: Kind
+    subject: str = Field(description="The uid, the twin's id, or `<twin>[:<session id>]`.")
+    sample: float
+    events_per_s: int
+    started: datetime
+    until: datetime = Field(description="It ends by itself then.")
+    started_by: str
+    stopped: datetime | None
+    stopped_by: str
+    state: services.State = Field(
+        description="`off`: taken back because Redis was full, or lost by it."
+    )
+    events: int = Field(description="Noted so far.")
+    skipped: int = Field(description="Messages that were not followed: the rate was reached.")
+    lost: int = Field(description="Events that could not be kept.")
+
+
+class TraceIn(Body):
+    """What to follow."""
+
+    kind: Kind
+    subject: Text = Field(description="The uid, the twin's id, or `<twin>[:<session id>]`.")
+    lifetime_s: StrictInt = Field(
+        bounds.LIFETIME_S, ge=bounds.MIN_LIFETIME_S, le=bounds.MAX_LIFETIME_S
+    )
+    sample: float = Field(1.0, ge=bounds.MIN_SAMPLE, le=1, description="Share of the messages.")
+    events_per_s: StrictInt = Field(
+        bounds.EVENTS_PER_S, ge=1, le=bounds.MAX_EVENTS_PER_S, description="Of each process."
+    )
+
+
+class EventOut(Schema):
+    """What happened to a message at one moment; what is not known of it is empty or 0."""
+
+    at: float = Field(description="Unix time by the clock of the process.")
+    by: str = Field(description="The process.")
+    here: str = Field(description="The relay that it belongs to.")
+    stage: Stage
+    uid: str
+    source: str
+    destination: str
+    size_bytes: int
+    kind: str
+    reason: str = ""
+    epoch: int = 0
+    entry: str = ""
+    batch: int = 0
+    relay: str = Field("", description="The other relay, that it came from or was sent to.")
+    answer: str = ""
+    ms: float = 0.0
+
+
+class NotedOut(EventOut):
+    """An event, and its place among those of its trace."""
+
+    cursor: str = Field(description="Ask for what comes after it with this.")
+
+
+class StepOut(Schema):
+    """One event of a timeline."""
+
+    when: float = Field(description="Unix time in the order of cause.")
+    after_ms: float
+    event: EventOut
+
+
+class LegOut(Schema):
+    """A message on its way from its sender to its destination."""
+
+    kind: str
+    source: str
+    destination: str
+    outcome: str
+    took_ms: float
+    shifts_ms: dict[str, float] = Field(description="Clocks of other relays, set right by this.")
+    steps: list[StepOut]
+
+
+class TimelineOut(Schema):
+    """All that was noted of one uid: request, answer and errors."""
+
+    uid: str
+    legs: list[LegOut]
+
+
+class TraceQuery(PageQuery):
+    """Filters of the list."""
+
+    kind: Kind | None = None
+    order: Literal["started", "-started", "until", "-until"] = "-started"
+
+
+class EventQuery(Schema):
+    """Which events of a trace."""
+
+    limit: int = Field(100, ge=1, le=bounds.MAX_PAGE, description="Most events of the page.")
+    cursor: str = Field(
+        services.START, max_length=41, description="Of the event after which to begin."
+    )
+
+
+class TimelineQuery(Schema):
+    """Which message."""
+
+    uid: Text
+    trace: str = Field("", max_length=ID_CHARS, description="Look at this trace only.")
+
+
+@get(router, path="/traces", action="trace.view", answer=Page[TraceOut])
+def list_traces(request: Request, query: Query[TraceQuery]) -> Any:
+    """Traces that run, and those that did.
+
+    What was noted for a trace is kept for an hour after its last event."""
+    rows = TraceOrder.objects.all()
+    if query.kind is not None:
+        rows = rows.filter(kind=query.kind)
+    return page(query, rows, ORDERS, show=lambda found: map(_shown, services.look(found)))
+
+
+@post(router, path="/traces", action="trace.start", answer=TraceOut, status=201)
+def start_trace(request: Request, body: TraceIn) -> Any:
+    """Follow one message, or all of a twin or session.
+
+    It is in force within a second, and ends by itself."""
+    row = services.start(
+        body.kind,
+        body.subject,
+        actor=request.actor,
+        lifetime_s=body.lifetime_s,
+        sample=body.sample,
+        events_per_s=body.events_per_s,
+    )
+    return _one(row)
+
+
+@get(router, path="/traces/{trace}", action="trace.view", answer=TraceOut)
+def get_trace(request: Request, trace: TraceId) -> Any:
+    """One trace."""
+    return _one(services.find(trace))
+
+
+@post(router, path="/traces/{trace}/stop", action="trace.stop", answer=TraceOut)
+def stop_trace(request: Request, trace: TraceId) -> Any:
+    """End a trace now.
+
+    One that is over stays as it is."""
+    return _one(services.stop(trace, actor=request.actor))
+
+
+@get(router, path="/traces/{trace}/events", action="trace.view", answer=Page[NotedOut])
+def list_trace_events(request: Request, trace: TraceId, query: Query[EventQuery]) -> Any:
+    """What was noted for a trace, the oldest first.
+
+    The cursor of the last event asks for those that came since."""
+    noted = services.events(trace, query.cursor, query.limit)
+    more = len(noted) == query.limit
+    return {"items": [_noted(each) for each in noted], "next": noted[-1].cursor if more else None}
+
+
+@get(router, path="/traces/{trace}/live", action="trace.view", answer=NotedOut, events=True)
+async def stream_trace_events(request: Request, trace: TraceId) -> Any:
+    """Events of a trace as they come, from its first one on.
+
+    After the last event of a trace that is over comes one named `end`, with the trace."""
+    await sync_to_async(services.find)(trace)
+
+    async def source(last_id: str) -> AsyncIterator[events.Event]:
+        cursor = last_id or services.START
+        while True:
+            over = await sync_to_async(_over)(trace)
+            while noted := await sync_to_async(services.events)(trace, cursor):
+                cursor = noted[-1].cursor
+                for each in noted:
+                    yield events.Event(each.cursor, "event", _noted(each))
+            if over is not None:
+                yield events.Event(cursor, "end", over)
+                return
+            await asyncio.sleep(LIVE_LOOK_S)
+
+    return await events.stream(request, "trace.view", source)
+
+
+@get(router, path="/timelines", action="trace.view", answer=TimelineOut)
+def get_timeline(request: Request, query: Query[TimelineQuery]) -> Any:
+    """The way of one message through all processes, as far as it was followed."""
+    return texts.timeline_document(services.timeline(query.uid, query.trace))
+
+
+def _one(row: TraceOrder) -> dict[str, Any]:
+    (trace,) = services.look([row])
+    return _shown(trace)
+
+
+def _shown(trace: Trace) -> dict[str, Any]:
+    return texts.trace_document(trace)
+
+
+def _noted(noted: Noted) -> dict[str, Any]:
+    return {"cursor": noted.cursor, **noted.event._asdict()}
+
+
+def _over(order_id: str) -> dict[str, Any] | None:
+    """A trace that is over; None while it runs, or nobody can tell."""
+    try:
+        found = _one(services.find(order_id))
+    except (Away, NotFound):
+        return None
+    return None if found["state"] == services.State.RUNNING else found

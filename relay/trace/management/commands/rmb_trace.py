@@ -1,0 +1,183 @@
+"""`manage.py rmb_trace start|stop|list|show|follow`: follow messages, on the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import Any, Final
+
+from django.core.management.base import BaseCommand, CommandError
+
+from relay.access.actor import of_command
+from relay.access.faces import in_command
+from relay.trace import bounds, services, texts
+from relay.trace.events import Event, EventError, from_fields
+from relay.trace.models import TraceOrder
+
+DESCRIPTION = """\
+Follow one message by its uid, or all messages of a twin or of one session: when each was accepted,
+committed, delivered, acknowledged and removed, each try at another relay, and why what did not
+arrive did not. Headers only: never what a message says.
+
+  start uid UID         follow one message: its request, its answer and its errors
+  start twin 7          all from and to a twin
+  start session 7:phone all from and to one session; "7" is the one without an id
+  stop TRACE            before it ends by itself
+  list                  what is followed, and was lately
+  show UID              the way of one message, from all processes
+  follow TRACE          events as they come, until the trace is over (Ctrl-C ends only the view)
+
+A trace ends by itself, ten minutes after its start unless --for says otherwise, at most an hour. A
+busy twin is followed up to --rate events a second in each process; what is left out is counted, and
+--sample chooses a share of the messages instead. What was noted is kept for an hour.
+
+A message that went to another relay is followed there only if a trace runs there too; export it
+there with `show UID --json`, and `show UID --with FILE` here puts both together.
+"""
+
+MAX_FILE_BYTES: Final = 64 << 20
+_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+class Command(BaseCommand):
+    """One sub-command each."""
+
+    help = "Follow messages: start, stop, list, show, follow."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        start = verbs.add_parser("start", help="follow a message, a twin or a session")
+        start.add_argument("kind", choices=("uid", "twin", "session"))
+        start.add_argument("subject", help="the uid, the twin's id, or <twin>[:<session id>]")
+        start.add_argument(
+            "--for",
+            dest="lifetime_s",
+            type=_duration,
+            default=bounds.LIFETIME_S,
+            metavar="TIME",
+            help="such as 30s, 10m (unless given) or 1h (the longest)",
+        )
+        start.add_argument(
+            "--sample", type=float, default=1.0, help="share of the messages, 0.0001 to 1 (all)"
+        )
+        start.add_argument(
+            "--rate",
+            type=int,
+            default=bounds.EVENTS_PER_S,
+            help=f"events a second of each process, at most (%(default)s; up to "
+            f"{bounds.MAX_EVENTS_PER_S})",
+        )
+        start.add_argument("--follow", action="store_true", help="show the events as they come")
+        start.add_argument("--json", action="store_true", help="one JSON object a line")
+        stop = verbs.add_parser("stop", help="end a trace now")
+        stop.add_argument("trace", help="id of the trace, as `list` shows it")
+        lister = verbs.add_parser("list", help="traces, the newest first")
+        lister.add_argument("--json", action="store_true", help="one JSON array")
+        show = verbs.add_parser("show", help="the way of one message")
+        show.add_argument("uid", help="uid of the message")
+        show.add_argument("--trace", default="", help="look at this trace only")
+        show.add_argument(
+            "--with",
+            dest="files",
+            action="append",
+            type=Path,
+            default=[],
+            metavar="FILE",
+            help="what `show --json` or `follow --json` of another relay wrote",
+        )
+        show.add_argument("--json", action="store_true", help="one JSON object")
+        follow = verbs.add_parser("follow", help="events as they come")
+        follow.add_argument("trace", help="id of the trace")
+        follow.add_argument("--json", action="store_true", help="one JSON object a line")
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        with in_command():
+            getattr(self, f"_{verb}")(options)
+
+    def _start(self, options: dict[str, Any]) -> None:
+        row = services.start(
+            options["kind"],
+            options["subject"],
+            actor=of_command(),
+            lifetime_s=options["lifetime_s"],
+            sample=options["sample"],
+            events_per_s=options["rate"],
+        )
+        (trace,) = services.look([row])
+        if options["json"]:
+            self.stdout.write(json.dumps(texts.trace_document(trace)))
+        else:
+            self.stdout.write(texts.trace_line(trace))
+        if options["follow"]:
+            self._follow({**options, "trace": row.id})
+
+    def _stop(self, options: dict[str, Any]) -> None:
+        row = services.stop(options["trace"], actor=of_command())
+        self.stdout.write(f"{row.id} is over")
+
+    def _list(self, options: dict[str, Any]) -> None:
+        traces = services.look(TraceOrder.objects.all()[: bounds.MAX_ENDED_ROWS])
+        if options["json"]:
+            documents = [texts.trace_document(trace) for trace in traces]
+            self.stdout.write(json.dumps(documents, indent=2))
+            return
+        for trace in traces:
+            self.stdout.write(texts.trace_line(trace))
+        running = sum(trace.state is services.State.RUNNING for trace in traces)
+        self.stderr.write(f"{running} running")
+
+    def _show(self, options: dict[str, Any]) -> None:
+        more = [event for path in options["files"] for event in _events_of(path)]
+        made = services.timeline(options["uid"], options["trace"], more)
+        if options["json"]:
+            self.stdout.write(json.dumps(texts.timeline_document(made), indent=2))
+            return
+        for line in texts.timeline_lines(made):
+            self.stdout.write(line)
+
+    def _follow(self, options: dict[str, Any]) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            for page in services.follow(options["trace"]):
+                for noted in page:
+                    as_json = options["json"]
+                    self.stdout.write(
+                        texts.noted_line(noted) if as_json else texts.event_line(noted.event)
+                    )
+                self.stdout.flush()
+        (trace,) = services.look([services.find(options["trace"])])
+        self.stderr.write(texts.trace_line(trace))
+
+
+def _duration(text: str) -> int:
+    match = re.fullmatch(r"(\d{1,6})([smh]?)", text)
+    if match is None:
+        raise ArgumentTypeError(f"{text!r} is no time, such as 30s, 10m or 1h")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _events_of(path: Path) -> list[Event]:
+    """Events in a file of another relay: a timeline, or one object a line."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise CommandError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        try:
+            found = json.loads(content)
+            if isinstance(found, dict) and "legs" in found:
+                steps = [step for leg in found["legs"] for step in leg["steps"]]
+                return [from_fields(step["event"]) for step in steps]
+            lines = [found]
+        except json.JSONDecodeError:
+            lines = [json.loads(line) for line in content.splitlines() if line.strip()]
+        return [from_fields(line) for line in lines if "stage" in line]
+    except (EventError, ValueError, KeyError, TypeError) as error:
+        raise CommandError(f"{path} is not what `rmb_trace --json` writes: {error}") from None

@@ -1,0 +1,99 @@
+"""Orders to trace, as operators gave them. Written by `relay.trace.services` only."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils import timezone
+
+from proto.rmb import address
+from proto.rmb.errors import RmbError
+from relay.access.actor import MAX_NAME_CHARS
+from relay.trace.bounds import EVENTS_PER_S, MAX_EVENTS_PER_S, MAX_TEXT_CHARS, MIN_SAMPLE
+from relay.trace.orders import Kind, Order
+
+ID_CHARS = 8
+
+
+class TraceOrder(models.Model):
+    """One order. What was noted for it is in Redis, for an hour."""
+
+    id = models.CharField(primary_key=True, max_length=ID_CHARS, editable=False)
+    kind = models.CharField(
+        "follow",
+        max_length=8,
+        choices=[
+            (Kind.UID.value, "one message"),
+            (Kind.TWIN.value, "all of a twin"),
+            (Kind.SESSION.value, "all of a session"),
+        ],
+        default=Kind.TWIN.value,
+    )
+    subject = models.CharField(
+        "of",
+        max_length=MAX_TEXT_CHARS,
+        help_text="The uid; the twin's id; or the session: a twin's id, or <twin>:<session id>.",
+    )
+    sample = models.FloatField(
+        "share",
+        default=1.0,
+        validators=[MinValueValidator(MIN_SAMPLE), MaxValueValidator(1.0)],
+        help_text="Of the messages, from 0.0001 to 1. All processes choose the same ones.",
+    )
+    events_per_s = models.PositiveIntegerField(
+        "events a second",
+        default=EVENTS_PER_S,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_EVENTS_PER_S)],
+        help_text="At most, of each process. Further messages are not followed, and counted.",
+    )
+    started = models.DateTimeField(db_index=True)
+    until = models.DateTimeField("ends", db_index=True)
+    started_by = models.CharField(max_length=MAX_NAME_CHARS)
+    stopped = models.DateTimeField(null=True, blank=True)
+    stopped_by = models.CharField(max_length=MAX_NAME_CHARS, blank=True, default="")
+
+    class Meta:
+        ordering = ("-started",)
+        verbose_name = "trace"
+        default_permissions = ("view",)
+        permissions = (
+            ("start_traceorder", "Can start a trace"),
+            ("stop_traceorder", "Can stop a trace"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.subject}"
+
+    def clean(self) -> None:
+        if not MIN_SAMPLE <= self.sample <= 1:  # validators let what is no number pass
+            raise ValidationError({"sample": f"From {MIN_SAMPLE} to 1."})
+        if not self.subject.isprintable():
+            raise ValidationError({"subject": "This is not what a message is named by."})
+        if self.kind == Kind.UID:
+            return
+        try:
+            key = address.parse(self.subject)
+        except RmbError as error:
+            raise ValidationError({"subject": f"{error}."}) from error
+        if not key[0]:
+            raise ValidationError({"subject": "There is no twin 0."})
+        if self.kind == Kind.TWIN and key[1] is not None:
+            raise ValidationError({"subject": "A twin's id; for one of its sessions: session."})
+
+    def order(self) -> Order:
+        """What the workers are told."""
+        return Order(
+            self.id,
+            Kind(self.kind),
+            self.subject,
+            self.until.timestamp(),
+            self.sample,
+            self.events_per_s,
+        )
+
+    def in_force(self, now: datetime | None = None) -> bool:
+        """Whether it was neither stopped nor has ended."""
+        return self.stopped is None and self.until > (now or timezone.now())

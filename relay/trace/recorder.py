@@ -1,0 +1,211 @@
+"""What a relay worker notes of the messages that are followed.
+
+It stands in the worker as its recorder while there are orders, and is asked nothing at all
+otherwise. A message is looked at where it is accepted and where it is read from a stream. In
+between it is known by its place in its batch, and by its entry's id then, so the batches, writes
+and acknowledgements of all other messages cost one look into an empty dictionary each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from proto.federation.answers import Reason
+from proto.rmb.address import SessionKey, from_message
+from proto.rmb.reasons import MessageReason
+from relay.federation.inbound_intake import Arrival
+from relay.sessions.recorder import Recorder
+from relay.trace.bounds import MAX_OPEN
+from relay.trace.events import Stage
+from relay.trace.tracer import Message, Tracer
+
+if TYPE_CHECKING:
+    from proto.rmb.types_pb2 import Envelope
+    from relay.queues.batch import Batch, Origin
+    from relay.queues.destination import Destination
+    from relay.queues.entries import Removal
+    from relay.sessions.sender import Sender
+    from relay.sessions.session import Session
+    from relay.sessions.worker import Worker
+
+FORGOTTEN_BATCHES = 64
+"""Batches at once, above which those that Redis refused are looked for and forgotten."""
+
+
+class TraceRecorder(Recorder):
+    """Notes what happens to messages that are followed."""
+
+    def __init__(self, worker: Worker, tracer: Tracer) -> None:
+        self._worker = worker
+        self._tracer = tracer
+        self._batches: dict[Batch, list[tuple[int, Message]]] = {}
+        # Written and not removed, by session and entry.
+        self._open: dict[str, dict[bytes, Message]] = {}
+        self._open_count = 0
+
+    def clear(self) -> None:
+        """Nothing is followed any more."""
+        self._batches.clear()
+        self._open.clear()
+        self._open_count = 0
+
+    # --- in -----------------------------------------------------------------------------------
+
+    def accepted(
+        self,
+        sender: Origin,
+        destination: Destination,
+        envelope: Envelope,
+        size_bytes: int,
+        batch: Batch,
+    ) -> None:
+        # For each message of the worker: said here instead of by `concerns`.
+        tracer = self._tracer
+        twins = tracer.twins
+        if (
+            destination.key[0] not in twins
+            and sender.key[0] not in twins
+            and not (tracer.uids and envelope.uid in tracer.uids)
+        ):
+            return
+        message = tracer.message(sender.key, destination.key, envelope, size_bytes)
+        if message is None:
+            return
+        relay = sender.partner.domain if isinstance(sender, Arrival) else ""
+        tracer.note(message, Stage.ACCEPTED, relay=relay)
+        items = batch.items
+        if not items or items[-1][3] is not envelope:
+            return  # into the outbox: `federated` looks at it anew
+        if len(self._batches) >= FORGOTTEN_BATCHES:
+            self._batches = {each: of for each, of in self._batches.items() if not each.done}
+        self._batches.setdefault(batch, []).append((len(items) - 1, message))
+
+    def committed(self, batch: Batch, ids: list[Any] | None) -> None:
+        followed = self._batches.pop(batch, None)
+        if followed is None:
+            return
+        note, commit = self._tracer.note, self._worker.commit
+        number, ms = commit.applied_number, commit.last_commit_s * 1000
+        for index, message in followed:
+            entry_id = ids[index] if ids is not None else b""
+            if type(entry_id) is not bytes:
+                continue  # the worker refuses it
+            note(message, Stage.COMMITTED, entry=entry_id.decode(), batch=number, ms=ms)
+            session = batch.items[index][0].session
+            if session is None:
+                note(message, Stage.QUEUED, entry=entry_id.decode(), reason="not_connected_here")
+            elif not entry_id or not session.memory_mode:
+                note(message, Stage.QUEUED, entry=entry_id.decode(), reason="catching_up")
+            else:
+                self._keep(session, entry_id, message)
+
+    def federated(self, sender: Sender | None, envelope: Envelope, entry_id: bytes | None) -> None:
+        source = from_message(envelope.source) if sender is None else sender.key
+        message = self._found(source, from_message(envelope.destination), envelope)
+        if message is not None:
+            commit = self._worker.commit
+            self._tracer.note(
+                message,
+                Stage.OUTBOX,
+                entry=entry_id.decode() if entry_id else "",
+                batch=commit.applied_number,
+                ms=commit.last_commit_s * 1000,
+            )
+
+    # --- out ----------------------------------------------------------------------------------
+
+    def written(
+        self,
+        session: Session,
+        messages: list[tuple[bytes, Envelope]],
+        ids: list[bytes],
+        from_stream: bool,
+    ) -> None:
+        key, text = session.destination.key, session.destination.text
+        if not from_stream and text not in self._open:
+            return
+        tracer = self._tracer
+        for (payload, envelope), entry_id in zip(messages, ids, strict=True):
+            message = self._open.get(text, {}).get(entry_id)
+            if (
+                message is None
+                and from_stream
+                and tracer.concerns(envelope.source.twin, key[0], envelope)
+            ):
+                source = from_message(envelope.source)
+                message = tracer.message(source, key, envelope, len(payload))
+                if message is not None:
+                    self._keep(session, entry_id, message)
+            if message is not None:
+                entry = entry_id.decode()
+                tracer.note(message, Stage.DELIVERED, epoch=session.epoch, entry=entry)
+
+    def acknowledged(self, session: Session, entries: list[Removal]) -> None:
+        followed = self._open.get(session.destination.text)
+        if followed is None:
+            return
+        for entry_id, _ in entries:
+            message = followed.get(entry_id)
+            if message is not None:
+                entry = entry_id.decode()
+                self._tracer.note(message, Stage.ACKNOWLEDGED, epoch=session.epoch, entry=entry)
+
+    def removed(self, session: Session, entries: list[Removal]) -> None:
+        text = session.destination.text
+        followed = self._open.get(text)
+        if followed is None:
+            return
+        for entry_id, _ in entries:
+            message = followed.pop(entry_id, None)
+            if message is not None:
+                self._open_count -= 1
+                entry = entry_id.decode()
+                self._tracer.note(message, Stage.REMOVED, epoch=session.epoch, entry=entry)
+        if not followed:
+            del self._open[text]
+
+    def _keep(self, session: Session, entry_id: bytes, message: Message) -> None:
+        """Waits for what becomes of a message that is about to be written."""
+        if self._open_count >= MAX_OPEN:
+            held = {each.destination.text for each in self._worker.sessions}
+            self._open = {text: of for text, of in self._open.items() if text in held}
+            self._open_count = sum(map(len, self._open.values()))
+            if self._open_count >= MAX_OPEN:
+                for following in message.followings:
+                    following.lost += 1
+                return
+        of_session = self._open.setdefault(session.destination.text, {})
+        if entry_id not in of_session:
+            self._open_count += 1
+        of_session[entry_id] = message
+
+    # --- ends ---------------------------------------------------------------------------------
+
+    def dropped(self, sender: Sender | None, envelope: Envelope | None, reason: Reason) -> None:
+        if envelope is None:
+            return
+        source = from_message(envelope.source) if sender is None else sender.key
+        message = self._found(source, from_message(envelope.destination), envelope)
+        if message is not None:
+            expired = reason is MessageReason.EXPIRED
+            stage = Stage.EXPIRED if expired else Stage.REFUSED
+            self._tracer.note(message, stage, reason=reason)
+
+    def declined(self, envelope: Envelope, reason: Reason, relay: str) -> None:
+        source, destination = from_message(envelope.source), from_message(envelope.destination)
+        message = self._found(source, destination, envelope)
+        if message is not None:
+            self._tracer.note(message, Stage.DECLINED, reason=reason, relay=relay)
+
+    def notified(self, envelope: Envelope, reason: Reason) -> None:
+        source, destination = from_message(envelope.source), from_message(envelope.destination)
+        message = self._found(source, destination, envelope)
+        if message is not None:
+            self._tracer.note(message, Stage.NOTIFIED, reason=reason)
+
+    def _found(
+        self, source: SessionKey, destination: SessionKey, envelope: Envelope
+    ) -> Message | None:
+        if not self._tracer.concerns(source[0], destination[0], envelope):
+            return None
+        return self._tracer.message(source, destination, envelope, envelope.ByteSize())

@@ -1,0 +1,371 @@
+"""What operators do with traces: start, stop, look. The faces call nothing else.
+
+The database is the record of the orders; what the processes noted is in Redis (`relay:trace:<id>`)
+for an hour. An order that is in force in the database and no longer in `relay:control` was taken
+back by a process that Redis refused to store events for, or Redis lost it: it is `off`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import redis.exceptions
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from relay.access.actor import Actor
+from relay.access.errors import Away, Conflict, Invalid, NotFound
+from relay.audit import services as audit
+from relay.ops import control
+from relay.ops.redis_client import client, text
+from relay.queues import keys
+from relay.trace import timeline as timelines
+from relay.trace.bounds import (
+    EVENTS_PER_S,
+    KEPT_S,
+    LIFETIME_S,
+    MAX_ENDED_ROWS,
+    MAX_LIFETIME_S,
+    MAX_ORDERS,
+    MAX_PAGE,
+    MAX_TEXT_CHARS,
+    MIN_LIFETIME_S,
+)
+from relay.trace.events import Event, EventError, decode
+from relay.trace.following import FIELD_PREFIX
+from relay.trace.models import ID_CHARS, TraceOrder
+from relay.trace.orders import Kind
+from relay.trace.timeline import Timeline
+from relay.trace.tracer import FIELD
+
+START: Final = "0-0"
+"""Before the first event."""
+BLOCK_S: Final = 1.0
+"""How long `newer` waits for events at a time: less than the connection is given."""
+
+
+class State(StrEnum):
+    """What an order is about now."""
+
+    RUNNING = "running"
+    OFF = "off"
+    STOPPED = "stopped"
+    ENDED = "ended"
+
+
+class Trace(NamedTuple):
+    """One order with what has become of it.
+
+    Attributes:
+        row: the order.
+        state: whether messages are followed.
+        events: noted so far.
+        skipped: messages that were not followed, for the rate's sake.
+        lost: events that could not be kept.
+    """
+
+    row: TraceOrder
+    state: State
+    events: int
+    skipped: int
+    lost: int
+
+
+class Noted(NamedTuple):
+    """One event, and where it stands: what to ask for the next ones after."""
+
+    cursor: str
+    event: Event
+
+
+# --- changes ----------------------------------------------------------------------------------
+
+
+def start(
+    kind: str,
+    subject: str,
+    *,
+    actor: Actor,
+    lifetime_s: float = LIFETIME_S,
+    sample: float = 1.0,
+    events_per_s: int = EVENTS_PER_S,
+) -> TraceOrder:
+    """Follow one message, or all of a twin or session, for a while.
+
+    Args:
+        kind: `uid`, `twin` or `session`.
+        subject: the uid, the twin's id, or the session as `<twin>[:<session id>]`.
+        actor: who wants it.
+        lifetime_s: it ends by itself then.
+        sample: share of the messages, from 0.0001 to 1.
+        events_per_s: at most, of each process.
+
+    Raises:
+        Denied: the actor may not.
+        Invalid: a value is out of its bounds.
+        Conflict: as many traces as may are running.
+        Away: Redis or the database does not answer.
+    """
+    if not MIN_LIFETIME_S <= lifetime_s <= MAX_LIFETIME_S:
+        raise Invalid(fields={"lifetime_s": f"From {MIN_LIFETIME_S} to {MAX_LIFETIME_S} seconds."})
+    now = timezone.now()
+    row = TraceOrder(
+        id=secrets.token_hex(ID_CHARS // 2),
+        kind=kind,
+        subject=subject.strip() if kind != Kind.UID else subject,
+        sample=sample,
+        events_per_s=events_per_s,
+        started=now,
+        until=now + timedelta(seconds=lifetime_s),
+        started_by=actor.name,
+    )
+    with audit.change(actor, "trace.start", target=row) as change, _told():
+        try:
+            row.full_clean()
+        except ValidationError as error:
+            raise Invalid.of_validation(error) from error
+        if _running(now).count() >= MAX_ORDERS:
+            raise Conflict(f"{MAX_ORDERS} traces are running: stop one of them")
+        row.save(force_insert=True)
+        change.after = {
+            "id": row.id,
+            "until": row.until,
+            "sample": row.sample,
+            "events_per_s": row.events_per_s,
+        }
+        control.change({_field(row): row.order().encode()}, _over(now))
+    return row
+
+
+def stop(order_id: str, *, actor: Actor) -> TraceOrder:
+    """End a trace now. What was noted stays for an hour; one that has ended stays as it is.
+
+    Raises:
+        Denied: the actor may not.
+        NotFound: there is no such order.
+        Away: Redis or the database does not answer.
+    """
+    row = find(order_id)
+    with audit.change(actor, "trace.stop", target=row) as change, _told():
+        change.before = {"id": row.id, "until": row.until}
+        change.happened = row.in_force()
+        if change.happened:
+            row.stopped, row.stopped_by = timezone.now(), actor.name
+            row.save(update_fields=["stopped", "stopped_by"])
+            control.change({}, [_field(row)])
+    return row
+
+
+def tidy() -> None:
+    """Take ended orders out of `relay:control`, and forget the oldest rows. Once a minute.
+
+    Raises:
+        Away: Redis does not answer.
+    """
+    now = timezone.now()
+    with _told():
+        present = {text(name) for name in client().hkeys(keys.CONTROL)}
+        over = [name for name in _over(now) if name in present]
+        if over:
+            control.change({}, over)
+    ended = TraceOrder.objects.filter(until__lt=now - timedelta(seconds=KEPT_S))
+    oldest = ended.order_by("-started").values_list("pk", flat=True)[MAX_ENDED_ROWS:]
+    TraceOrder.objects.filter(pk__in=list(oldest)).delete()
+
+
+# --- looking ----------------------------------------------------------------------------------
+
+
+def find(order_id: str) -> TraceOrder:
+    """One order.
+
+    Raises:
+        NotFound: there is none.
+    """
+    row = TraceOrder.objects.filter(pk=order_id[:ID_CHARS]).first()
+    if row is None or row.id != order_id:
+        raise NotFound(f"there is no trace {order_id[:MAX_TEXT_CHARS]}")
+    return row
+
+
+def look(rows: Iterable[TraceOrder]) -> list[Trace]:
+    """Orders with what became of them.
+
+    Raises:
+        Away: Redis does not answer.
+    """
+    found, now = list(rows), timezone.now()
+    with _told(), client().pipeline(transaction=False) as pipe:
+        for row in found:
+            pipe.hexists(keys.CONTROL, _field(row))
+            pipe.hgetall(keys.trace_figures(row.id))
+        replies = pipe.execute()
+    return [
+        Trace(row, _state(row, there, now), *_figures(figures))
+        for row, there, figures in zip(found, replies[::2], replies[1::2], strict=True)
+    ]
+
+
+def events(order_id: str, after: str = START, limit: int = MAX_PAGE) -> list[Noted]:
+    """What was noted for an order, from a cursor on.
+
+    Raises:
+        NotFound: there is no such order.
+        Invalid: the cursor is none.
+        Away: Redis does not answer.
+    """
+    name = keys.trace(find(order_id).id)
+    with _told():
+        entries: Any = client().xrange(name, f"({_cursor(after)}", "+", min(limit, MAX_PAGE))
+    return list(_read(order_id, entries))
+
+
+def latest(order_id: str, limit: int) -> list[Noted]:
+    """The last events of an order, the oldest of them first.
+
+    Raises:
+        Away: Redis does not answer.
+    """
+    with _told():
+        entries: Any = client().xrevrange(keys.trace(order_id), count=min(limit, MAX_PAGE))
+    return list(_read(order_id, reversed(entries)))
+
+
+def newer(order_id: str, after: str, wait_s: float = BLOCK_S) -> list[Noted]:
+    """The next events of an order; waits for them for a moment.
+
+    Raises:
+        Invalid: the cursor is none.
+        Away: Redis does not answer.
+    """
+    name = keys.trace(order_id)
+    with _told():
+        block_ms = max(1, int(min(wait_s, BLOCK_S) * 1000))
+        reply: Any = client().xread({name: _cursor(after)}, count=MAX_PAGE, block=block_ms)
+    return list(_read(order_id, reply[0][1])) if reply else []
+
+
+def follow(order_id: str, after: str = START) -> Iterator[list[Noted]]:
+    """Events as they come, until the trace is over; an empty list now and then.
+
+    Raises:
+        NotFound: there is no such order.
+        Away: Redis does not answer.
+    """
+    row = find(order_id)
+    _cursor(after)
+    last_look = 0.0
+    while True:
+        noted = newer(row.id, after)
+        if noted:
+            after = noted[-1].cursor
+        yield noted
+        if not noted and time.monotonic() - last_look >= BLOCK_S:
+            last_look = time.monotonic()
+            if look([find(row.id)])[0].state is not State.RUNNING:
+                # What was noted in its last moments is on its way.
+                yield newer(row.id, after)
+                return
+
+
+def timeline(uid: str, order_id: str = "", more: Sequence[Event] = ()) -> Timeline:
+    """The way of one message, as far as it was followed within the last hour.
+
+    Args:
+        uid: of the message.
+        order_id: look at this order only.
+        more: events of other relays.
+
+    Raises:
+        NotFound: no order followed it.
+        Away: Redis does not answer.
+    """
+    if order_id:
+        ids = [find(order_id).id]
+    else:
+        since = timezone.now() - timedelta(seconds=KEPT_S)
+        ids = list(TraceOrder.objects.filter(until__gte=since).values_list("pk", flat=True))
+    # A cheap look before each of thousands of events is parsed.
+    needle = json.dumps(uid).encode()
+    found = [*more]
+    connection: Any = client()
+    for each in ids:
+        after = START
+        while True:
+            with _told():
+                entries = connection.xrange(keys.trace(each), f"({after}", "+", MAX_PAGE)
+            if not entries:
+                break
+            after = text(entries[-1][0])
+            mine = [entry for entry in entries if needle in entry[1].get(FIELD.encode(), b"")]
+            found += [noted.event for noted in _read(each, mine)]
+    made = timelines.timeline(uid, found)
+    if not made.legs:
+        raise NotFound(f"no trace of the last hour has a message {uid[:MAX_TEXT_CHARS]}")
+    return made
+
+
+# --- parts ------------------------------------------------------------------------------------
+
+
+def _running(now: datetime) -> QuerySet[TraceOrder]:
+    return TraceOrder.objects.filter(stopped__isnull=True, until__gt=now)
+
+
+def _over(now: datetime) -> list[str]:
+    """Fields of orders that are over, as far as they may still be there."""
+    recent = TraceOrder.objects.filter(until__gt=now - timedelta(seconds=2 * KEPT_S))
+    return [_field(row) for row in recent if not row.in_force(now)]
+
+
+def _field(row: TraceOrder) -> str:
+    return f"{FIELD_PREFIX}{row.id}"
+
+
+def _state(row: TraceOrder, there: bool, now: datetime) -> State:
+    if row.stopped is not None:
+        return State.STOPPED
+    if row.until <= now:
+        return State.ENDED
+    return State.RUNNING if there else State.OFF
+
+
+def _figures(fields: dict[bytes, bytes]) -> tuple[int, int, int]:
+    return (
+        int(fields.get(b"events", 0)),
+        int(fields.get(b"skipped", 0)),
+        int(fields.get(b"lost", 0)),
+    )
+
+
+def _cursor(value: str) -> str:
+    first, dash, second = value.partition("-")
+    if not (first.isdecimal() and len(first) <= 20 and (second.isdecimal() or not dash)):
+        raise Invalid(fields={"cursor": "A cursor of an event, or 0-0 for the first."})
+    return value
+
+
+def _read(order_id: str, entries: Iterable[Any]) -> Iterator[Noted]:
+    for entry_id, fields in entries:
+        try:
+            yield Noted(text(entry_id), decode(fields.get(FIELD.encode(), b""), order_id))
+        except EventError:
+            continue  # of a newer release
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except redis.exceptions.RedisError as error:
+        raise Away(f"Redis does not answer: {error}") from error
+    except control.ControlError as error:
+        raise Away(str(error)) from error
