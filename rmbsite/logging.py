@@ -22,7 +22,14 @@ STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "
 
 # Loggers that print request lines or, on debug, whole frames and commands.
 QUIET = (
-    *("uvicorn.access", "uvicorn.error", "daphne", "django.channels.server", "websockets"),
+    *(
+        "uvicorn.access",
+        "uvicorn.error",
+        "daphne",
+        "django.channels.server",
+        "websockets",
+        "picows",
+    ),
     # Two lines for every task, and tasks are started every few seconds.
     *("celery", "kombu"),
 )

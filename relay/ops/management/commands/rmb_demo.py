@@ -1,0 +1,26 @@
+"""`manage.py rmb_demo`: let the demo twins talk through the relay that runs here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from relay.demo.__main__ import DemoError, find_relay, tell
+
+
+class Command(BaseCommand):
+    """As `make demo` does in a checkout."""
+
+    help = "Let the demo twins talk through the embedded relay that runs on the data folder."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        folder = settings.RMB.data_dir
+        try:
+            asyncio.run(tell(folder, find_relay(folder)))
+        except DemoError as error:
+            raise CommandError(str(error)) from None
+        except KeyboardInterrupt:
+            raise CommandError("interrupted") from None

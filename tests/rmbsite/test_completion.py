@@ -1,0 +1,57 @@
+"""`rmb_completion`: what a real shell offers."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command, get_commands
+
+
+def script(shell: str) -> str:
+    stdout = StringIO()
+    call_command("rmb_completion", shell, stdout=stdout)
+    return stdout.getvalue()
+
+
+@pytest.fixture(scope="module")
+def bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("completion") / "rmb-manage"
+    path.write_text(script("bash"))
+    return path
+
+
+def offered(bash: Path, *words: str) -> set[str]:
+    """What bash completes the last word to."""
+    program = (
+        f"source {bash}; COMP_WORDS=(rmb-manage {' '.join(repr(word) for word in words)}); "
+        f'COMP_CWORD={len(words)}; _shtab_rmb_manage; echo "${{COMPREPLY[@]}}"'
+    )
+    done = subprocess.run(
+        [shutil.which("bash") or "bash", "-c", program], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return set(done.stdout.split())
+
+
+def test_commands(bash: Path) -> None:
+    ours = {name for name in get_commands() if name.startswith("rmb_")}
+    assert ours | {"runrelay", "migrate"} <= offered(bash, "")
+    assert offered(bash, "rmb_doc") == {"rmb_doctor"}
+    assert "dumpdata" not in offered(bash, "")
+
+
+def test_verbs_and_options(bash: Path) -> None:
+    assert {"list", "purge"} <= offered(bash, "rmb_queue", "")
+    assert offered(bash, "rmb_doctor", "--q") == {"--quiet"}
+    assert offered(bash, "runrelay", "--emb") == {"--embedded"}
+
+
+def test_other_shells() -> None:
+    assert script("zsh").startswith("#compdef rmb-manage")
+    assert "rmb_doctor" in script("fish")
+    with pytest.raises(CommandError, match="invalid choice: 'ksh'"):
+        script("ksh")
