@@ -201,6 +201,17 @@ UNFOLD = {
                 ],
             },
             {
+                "title": "Alarms",
+                "items": [
+                    _item("Alarms", "notifications_active", "relay_alarms", "alarm"),
+                    _item("Alarm history", "manage_history", "relay_alarms", "alarmevent"),
+                    _item("Silences", "notifications_off", "relay_alarms", "silence"),
+                    _item("Rules", "rule", "relay_alarms", "ruleoverride"),
+                    _item("Receivers", "outgoing_mail", "relay_alarms", "receiver"),
+                    _item("Notices", "mark_email_read", "relay_alarms", "delivery"),
+                ],
+            },
+            {
                 "title": "Operators",
                 "items": [
                     _item("Accounts", "person", "auth", "user"),

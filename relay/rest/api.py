@@ -39,6 +39,7 @@ VERSION: Final = "1.0.0"
 RETRY_AFTER_S: Final = 5
 
 ROUTERS: Final = (
+    "relay.alarms.api",
     "relay.sessions.api",
     "relay.twins.api",
     "relay.limits.api",

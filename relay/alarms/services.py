@@ -1,0 +1,339 @@
+"""What operators do about alarms and rules, and what they read of them.
+
+Acknowledging and silencing show at once; a changed rule counts from the next evaluation on, within
+5 s. Who is told is in `receivers`.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from django.utils import timezone
+
+from relay.access.actor import Actor
+from relay.access.errors import Conflict, Invalid, NotFound
+from relay.alarms import bounds, evaluation
+from relay.alarms.machine import Limits, Phase
+from relay.alarms.models import (
+    Alarm,
+    Evaluation,
+    Kind,
+    RuleOverride,
+    Silence,
+)
+from relay.alarms.rules import RULES, Override, Rule, limits_of
+from relay.alarms.silences import fits, matching
+from relay.audit import services as audit
+
+MAX_HOLD_S: Final = 86_400.0
+
+
+class RuleState(NamedTuple):
+    """A rule as it is in force.
+
+    Attributes:
+        enabled: it is watched.
+        changed: an operator changed something.
+        unknown_since: unix time since which its reading cannot be taken; None while it can.
+        error: why it cannot.
+    """
+
+    rule: Rule
+    limits: Limits
+    enabled: bool
+    changed: bool
+    unknown_since: float | None
+    error: str
+
+
+# --- alarms -----------------------------------------------------------------------------------
+
+
+def get_alarm(alarm_id: int) -> Alarm:
+    """One alarm.
+
+    Raises:
+        NotFound: there is none.
+    """
+    alarm = Alarm.objects.filter(pk=alarm_id).first()
+    if alarm is None:
+        raise NotFound(f"there is no alarm {alarm_id}")
+    return alarm
+
+
+def acknowledge(alarm_id: int, *, actor: Actor, note: str = "") -> Alarm:
+    """Say that somebody looks after an alarm, until it ends.
+
+    Raises:
+        NotFound, Conflict: it does not fire.
+    """
+    with audit.change(actor, "alarm.acknowledge", target=alarm_id) as change:
+        alarm = _locked(alarm_id)
+        change.target = _target(alarm)
+        if not alarm.active:
+            raise Conflict(f"alarm {alarm_id} does not fire: it is {alarm.state}")
+        change.before = _acknowledged(alarm)
+        alarm.acknowledged_by = actor.name[: bounds.MAX_ACTOR_CHARS]
+        alarm.acknowledged_at = timezone.now()
+        alarm.note = _text("note", note, bounds.MAX_NOTE_CHARS)
+        _restate(alarm)
+        change.after = _acknowledged(alarm)
+        evaluation.note(alarm, Kind.ACKNOWLEDGED, actor.name, timezone.now().timestamp())
+    return alarm
+
+
+def unacknowledge(alarm_id: int, *, actor: Actor) -> Alarm:
+    """Take an acknowledgement back.
+
+    Raises:
+        NotFound, Conflict: it has none.
+    """
+    with audit.change(actor, "alarm.unacknowledge", target=alarm_id) as change:
+        alarm = _locked(alarm_id)
+        change.target = _target(alarm)
+        if alarm.acknowledged_at is None:
+            raise Conflict(f"alarm {alarm_id} is not acknowledged")
+        change.before = _acknowledged(alarm)
+        alarm.acknowledged_by = alarm.note = ""
+        alarm.acknowledged_at = None
+        _restate(alarm)
+        evaluation.note(alarm, Kind.UNACKNOWLEDGED, actor.name, timezone.now().timestamp())
+    return alarm
+
+
+# --- silences ---------------------------------------------------------------------------------
+
+
+def silence(
+    rule: str, subject: str = "*", *, until: datetime, actor: Actor, note: str = ""
+) -> Silence:
+    """Have receivers hear nothing of alarms that match, until a time.
+
+    Args:
+        rule: key of a rule, or a pattern with `*` and `?`.
+        subject: the same for what alarms are about.
+        until: when it ends by itself.
+        actor: who wants it.
+        note: why.
+
+    Raises:
+        Invalid: the time is over or too far, or the rule does not exist.
+    """
+    now = timezone.now()
+    check_silence(rule, subject, until, now)
+    with audit.change(actor, "silence.add") as change:
+        if Silence.objects.count() >= bounds.MAX_SILENCES:
+            raise Conflict(f"there are {bounds.MAX_SILENCES} silences: end some")
+        made = Silence.objects.create(
+            rule=rule,
+            subject=subject,
+            until=until,
+            note=_text("note", note, bounds.MAX_NOTE_CHARS),
+            by=actor.name[: bounds.MAX_ACTOR_CHARS],
+        )
+        change.target = str(made.pk)
+        change.after = _silence(made)
+        _resilence(made, Kind.SILENCED, actor)
+    return made
+
+
+def end_silence(silence_id: int, *, actor: Actor) -> None:
+    """End a silence before its time: receivers hear of what fires within seconds.
+
+    Raises:
+        NotFound: there is none.
+    """
+    with audit.change(actor, "silence.end", target=silence_id) as change:
+        found = Silence.objects.select_for_update().filter(pk=silence_id).first()
+        if found is None:
+            raise NotFound(f"there is no silence {silence_id}")
+        change.before = _silence(found)
+        found.delete()
+        _resilence(found, Kind.UNSILENCED, actor)
+
+
+# --- rules ------------------------------------------------------------------------------------
+
+
+def list_rules() -> list[RuleState]:
+    """All rules as they are in force."""
+    overrides = evaluation.overrides()
+    unknown: dict[str, Any] = {}
+    for each in (_evaluation_unknown() or {}).values():
+        unknown.update(dict.fromkeys(each["rules"], each))
+    return [_rule_state(rule, overrides.get(rule.key), unknown.get(rule.key)) for rule in RULES]
+
+
+def get_rule(key: str) -> RuleState:
+    """One rule.
+
+    Raises:
+        NotFound: there is none of that key.
+    """
+    for state in list_rules():
+        if state.rule.key == key:
+            return state
+    raise NotFound(f"there is no rule {key[:80]!r}")
+
+
+def override_of(key: str) -> Override:
+    """What an operator changed about a rule."""
+    return evaluation.overrides().get(key, Override())
+
+
+def set_rule(
+    key: str,
+    *,
+    actor: Actor,
+    threshold: float | None = None,
+    clear: float | None = None,
+    hold_s: float | None = None,
+    enabled: bool = True,
+) -> RuleState:
+    """Change a rule as a whole; None is its default.
+
+    Raises:
+        NotFound, Invalid: a number is out of its bounds.
+    """
+    rule = get_rule(key).rule
+    override = Override(threshold, clear, hold_s, enabled)
+    check_rule(rule, override)
+    with audit.change(actor, "rule.set", target=key) as change:
+        row = RuleOverride.objects.select_for_update().filter(pk=key).first()
+        change.before = _override(row)
+        if override == Override():
+            change.happened = bool(RuleOverride.objects.filter(pk=key).delete()[0])
+        else:
+            row = row or RuleOverride(rule=key)
+            row.threshold, row.clear, row.hold_s, row.enabled = override
+            row.save()
+            change.after = _override(row)
+    return get_rule(key)
+
+
+# --- inside -----------------------------------------------------------------------------------
+
+
+def _locked(alarm_id: int) -> Alarm:
+    alarm = Alarm.objects.select_for_update().filter(pk=alarm_id).first()
+    if alarm is None:
+        raise NotFound(f"there is no alarm {alarm_id}")
+    return alarm
+
+
+def _restate(alarm: Alarm) -> None:
+    state = evaluation.state_of(alarm)
+    if state != alarm.state:
+        alarm.state, alarm.since = state, timezone.now()
+    alarm.save()
+
+
+def _resilence(changed: Silence, kind: Kind, actor: Actor) -> None:
+    """Shows a silence, or its end, at the alarms it is about."""
+    now = timezone.now()
+    silences = list(Silence.objects.filter(until__gt=now))
+    active = Alarm.objects.select_for_update().filter(phase__in=(Phase.FIRING, Phase.CLEARING))
+    for alarm in active:
+        if fits(changed.rule, alarm.rule) and fits(changed.subject, alarm.subject):
+            found = matching(silences, alarm.rule, alarm.subject)
+            alarm.silenced_until = found.until if found else None
+            _restate(alarm)
+            evaluation.note(alarm, kind, actor.name, now.timestamp())
+
+
+def check_silence(rule: str, subject: str, until: datetime, now: datetime) -> None:
+    """Refuse what makes no sense.
+
+    Raises:
+        Invalid: it names the fields.
+    """
+    wrong = {}
+    if not any(fits(rule, each.key) for each in RULES) or len(rule) > 40:
+        wrong["rule"] = "is no rule, nor a pattern that any of them fits"
+    if not subject or len(subject) > bounds.MAX_SUBJECT_CHARS:
+        wrong["subject"] = f"must have 1 to {bounds.MAX_SUBJECT_CHARS} characters"
+    if until <= now:
+        wrong["until"] = "is over"
+    elif until > now + timedelta(days=bounds.MAX_SILENCE_DAYS):
+        wrong["until"] = f"must be within {bounds.MAX_SILENCE_DAYS} days"
+    if wrong:
+        raise Invalid(fields=wrong)
+
+
+def check_rule(rule: Rule, override: Override) -> None:
+    """Refuse numbers that make no sense.
+
+    Raises:
+        Invalid: it names the fields.
+    """
+    wrong = {}
+    numbers = {"threshold": override.threshold, "clear": override.clear, "hold_s": override.hold_s}
+    for name, number in numbers.items():
+        if number is not None and not (math.isfinite(number) and 0 <= number <= 1e12):
+            wrong[name] = "must be from 0 to 1e12"
+    if not rule.unit and (override.threshold is not None or override.clear is not None):
+        wrong["threshold"] = "this rule has none: its reading is yes or no"
+    if override.hold_s is not None and override.hold_s > MAX_HOLD_S:
+        wrong["hold_s"] = f"must be at most {MAX_HOLD_S:.0f}"
+    if override.threshold == 0:
+        wrong["threshold"] = "must be above 0"
+    if not wrong:
+        limits = limits_of(rule, override)
+        if (limits.clear > limits.threshold) if rule.rising else (limits.clear < limits.threshold):
+            side = "above" if rule.rising else "below"
+            wrong["clear"] = f"must not be {side} the threshold, which is {limits.threshold:g}"
+    if wrong:
+        raise Invalid(fields=wrong)
+
+
+def _rule_state(rule: Rule, override: Override | None, unknown: Any) -> RuleState:
+    return RuleState(
+        rule,
+        limits_of(rule, override),
+        override is None or override.enabled,
+        override is not None,
+        unknown["since"] if unknown else None,
+        unknown["error"] if unknown else "",
+    )
+
+
+def _evaluation_unknown() -> dict[str, Any] | None:
+    return Evaluation.objects.filter(pk=Evaluation.ONLY).values_list("unknown", flat=True).first()
+
+
+def _target(alarm: Alarm) -> str:
+    return f"{alarm.rule} {alarm.subject}".strip()
+
+
+def _acknowledged(alarm: Alarm) -> dict[str, Any] | None:
+    if alarm.acknowledged_at is None:
+        return None
+    return {"by": alarm.acknowledged_by, "at": alarm.acknowledged_at, "note": alarm.note}
+
+
+def _silence(found: Silence) -> dict[str, Any]:
+    return {
+        "rule": found.rule,
+        "subject": found.subject,
+        "until": found.until,
+        "note": found.note,
+    }
+
+
+def _override(row: RuleOverride | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    return {
+        "threshold": row.threshold,
+        "clear": row.clear,
+        "hold_s": row.hold_s,
+        "enabled": row.enabled,
+    }
+
+
+def _text(field: str, value: str, most: int) -> str:
+    if len(value) > most or "\x00" in value:
+        raise Invalid(fields={field: f"must have at most {most} characters"})
+    return value
