@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from ninja import Field, Schema
-from pydantic import AwareDatetime
 
 from relay.alarms import bounds, services
 from relay.alarms.models import (
@@ -18,7 +17,7 @@ from relay.alarms.models import (
     Outcome,
     State,
 )
-from relay.rest.schema import Body, Flag, PageQuery, RowId
+from relay.rest.schema import Body, Flag, PageQuery, RowId, Stamp
 
 SeverityName = Literal["warning", "critical"]
 RuleKey = Annotated[str, Field(max_length=MAX_KEY_CHARS)]
@@ -147,7 +146,7 @@ class SilenceBody(Body):
 
     rule: RuleKey = Field(description="Key of a rule; * and ? stand for any.")
     subject: str = Field("*", min_length=1, max_length=bounds.MAX_SUBJECT_CHARS)
-    until: AwareDatetime
+    until: Stamp
     note: str = Field("", max_length=bounds.MAX_NOTE_CHARS)
 
 
