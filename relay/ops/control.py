@@ -26,6 +26,7 @@ VERSION: Final = "version"
 BAN_PREFIX: Final = "ban:"
 LIMIT_PREFIX: Final = "limit:"
 KICK_PREFIX: Final = "kick:"
+KICK_TWIN_PREFIX: Final = "kick_twin:"
 DRAIN_PREFIX: Final = "drain:"
 RELAY_PREFIX: Final = "relay:"
 """Of another relay, by its domain: what `relay.federation.services` publishes."""
@@ -57,10 +58,22 @@ def kick(key: str, epoch: int, reason: str = "kicked") -> None:
     Raises:
         ControlError: Redis does not answer.
     """
+    _order_kick(f"{KICK_PREFIX}{key}", epoch, reason)
+
+
+def kick_twin(twin: int, epoch: int, reason: str = "kicked") -> None:
+    """End the sessions of a twin up to one epoch; those that connect later have a higher one.
+
+    Raises:
+        ControlError: Redis does not answer.
+    """
+    _order_kick(f"{KICK_TWIN_PREFIX}{twin}", epoch, reason)
+
+
+def _order_kick(field: str, epoch: int, reason: str) -> None:
     try:
         connection = client()
         now = connection.time()[0]
-        field = f"{KICK_PREFIX}{key}"
         done = connection.zrangebyscore(_KICK_TIMES, "-inf", now - KICK_LIFE_S)
         with connection.pipeline(transaction=True) as pipe:
             if done:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,13 +14,13 @@ from django.utils import timezone
 from redis.exceptions import RedisError
 from unfold.admin import ModelAdmin
 
-from relay.ops import control, live_page, live_sessions
+from relay.access import actor, faces
+from relay.ops import live_page, live_sessions
 from relay.ops.live_sessions import LiveSession
 from relay.ops.redis_client import client
 from relay.ops.workers import list_workers
+from relay.sessions import services
 from relay.sessions.models import Session
-
-logger = logging.getLogger(__name__)
 
 HEADERS = (
     "twin", "session id", "address", "worker", "connected for", "in", "out", "backlog", "drops",
@@ -130,15 +129,13 @@ class SessionAdmin(ModelAdmin):  # type: ignore[misc]
         return live_page.render(self, request, table)
 
     def _kick(self, request: HttpRequest, sessions: list[tuple[str, int]]) -> None:
-        try:
-            for key, epoch in sessions:
-                control.kick(key, epoch, f"kicked by {request.user}")
-                logger.info("operator %s kicks session %s", request.user, key)
-        except control.ControlError as error:
-            messages.error(request, str(error))
-        else:
-            if sessions:
-                messages.success(request, f"{len(sessions)} sessions are told to end")
+        by, kicked = actor.of_request(request, actor.Face.ADMIN), 0
+        for key, epoch in sessions:
+            with faces.in_admin(request):
+                services.kick(key, actor=by, epoch=epoch)
+                kicked += 1
+        if kicked:
+            messages.success(request, f"{kicked} sessions are told to end")
 
     def _rows(
         self, sessions: list[LiveSession], slots: dict[str, str], may_kick: bool

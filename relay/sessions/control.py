@@ -68,7 +68,8 @@ class Control:
         banned: dict[int, str] = {}
         overrides: dict[int, Limit] = {}
         default = worker.options.limit
-        kicks: dict[str, str] = {}
+        kicks: dict[str, int] = {}  # session key -> the highest epoch that goes
+        twin_kicks: dict[int, int] = {}
         relays: dict[str, frozenset[str]] = {}
         traces: dict[str, str] = {}
         for name, value in fields.items():
@@ -81,7 +82,9 @@ class Control:
                 elif kind == "limit":
                     overrides[int(subject)] = _limit(value)
                 elif kind == "kick":
-                    kicks[subject] = value
+                    kicks[subject] = _epoch(value)
+                elif kind == "kick_twin":
+                    twin_kicks[int(subject)] = _epoch(value)
                 elif kind == "relay":
                     relays[subject] = frozenset(value.split())
                 elif kind == "trace":
@@ -99,10 +102,14 @@ class Control:
             key = session.destination.key
             if key[0] in banned:
                 worker.end(session, SessionReason.BANNED)
-            elif (kick := kicks.get(session.destination.text)) is not None:
-                epoch = kick.partition("|")[0]
-                if epoch.isdigit() and 0 < session.epoch <= int(epoch):
-                    worker.end(session, SessionReason.KICKED)
+                continue
+            last = max(kicks.get(session.destination.text, 0), twin_kicks.get(key[0], 0))
+            if 0 < session.epoch <= last:
+                worker.end(session, SessionReason.KICKED)
+
+
+def _epoch(text: str) -> int:
+    return int(text.partition("|")[0])
 
 
 def _limit(text: str) -> Limit:

@@ -1,17 +1,98 @@
-"""Changes of session rows that do not come from the worker that held the session."""
+"""Ending sessions, and changes of their rows that do not come from the worker that held them.
+
+A kick is an order in Redis that names the connection by its epoch: whoever holds it ends it within
+a second, and a connection that comes after the order has a higher epoch and stays.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.utils import timezone
 
+from proto.identity.bounds import MAX_TWIN
 from proto.rmb.reasons import SessionReason
+from relay.access.actor import Actor
+from relay.access.errors import Conflict, Invalid, NotFound
+from relay.audit import services as audit
+from relay.ops import control
+from relay.ops.redis_client import client, text
+from relay.queues import keys
 from relay.sessions.models import Session
 
 # Rows one call removes: a short transaction, so that nobody waits for a big clean-up.
 MAX_PRUNED = 5000
+
+SCAN_COUNT = 1000
+
+
+def kick(key: str, *, actor: Actor, epoch: int | None = None, reason: str = "") -> int:
+    """End one session.
+
+    Args:
+        key: of the session, `<twin>` or `<twin>:<sid>`.
+        actor: who wants it.
+        epoch: of the connection that is meant; without one the present one.
+        reason: for the log of the worker and the audit log.
+
+    Returns:
+        The epoch of the connection that ends.
+
+    Raises:
+        Denied, Away
+        NotFound: it is not connected.
+        Conflict: another connection has taken over.
+    """
+    with audit.change(actor, "session.kick", target=key) as change:
+        entry: Any = client().hget(keys.SESSIONS, key.encode("utf-8", "replace"))
+        if entry is None:
+            raise NotFound(f"session {key} is not connected")
+        present, worker, _, *address = text(entry).split(" ", 3)
+        if epoch is not None and epoch != int(present):
+            raise Conflict(f"another connection has taken session {key} over")
+        change.before = {"epoch": int(present), "worker": worker, "address": "".join(address)}
+        change.after = {"reason": reason}
+        control.kick(key, int(present), reason or f"kicked by {actor.name}")
+    return int(present)
+
+
+def kick_twin(twin: int, *, actor: Actor, reason: str = "") -> int:
+    """End all sessions of a twin. Those that connect from now on stay.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        Denied, Away
+        Invalid: there can be no such twin.
+        NotFound: it is not connected.
+    """
+    if not 0 < twin <= MAX_TWIN:
+        raise Invalid(fields={"twin": f"must be between 1 and {MAX_TWIN}"})
+    with audit.change(actor, "session.kick", target=twin) as change:
+        seconds, micros = client().time()
+        # An epoch is the time of Redis' clock, unless that was set back.
+        epochs = _epochs(twin)
+        if not epochs:
+            raise NotFound(f"twin {twin} is not connected")
+        change.before = {"sessions": len(epochs)}
+        change.after = {"reason": reason}
+        last = max(seconds * 1_000_000 + micros, *epochs)
+        control.kick_twin(twin, last, reason or f"kicked by {actor.name}")
+    return len(epochs)
+
+
+def _epochs(twin: int) -> list[int]:
+    """Of the sessions of a twin."""
+    found: dict[bytes, bytes] = {}
+    own: Any = client().hget(keys.SESSIONS, str(twin))
+    if own is not None:
+        found[b""] = own
+    entries: Any = client().hscan_iter(keys.SESSIONS, match=f"{twin}:*", count=SCAN_COUNT)
+    found.update(entries)  # a scan may name a key twice
+    return [int(entry.partition(b" ")[0]) for entry in found.values()]
 
 
 def workers_with_open_rows() -> set[str]:

@@ -1,0 +1,126 @@
+"""`manage.py rmb_sessions`: the sessions that are held now, or were."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any, Final
+
+from django.core.management.base import BaseCommand, CommandError
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import Error as DatabaseError
+
+from relay.access import faces
+from relay.ops.screen import amount, span
+from relay.sessions import listing
+from relay.sessions.listing import LiveSession
+from relay.sessions.models import Session
+from relay.twins.fields import FieldError, parse_id
+
+DESCRIPTION = """\
+The sessions that are held now, the newest first; with --history those that were.
+
+  rmb_sessions                              the newest ones
+  rmb_sessions 7                            those of twin 7
+  rmb_sessions --order=-messages_out        who was sent most
+  rmb_sessions --address 192.0.2.1 --json   from one address, for a program
+  rmb_sessions 7 --history                  when they came and went, and why
+
+A session is listed about a second after it began, and not any more when it is over; its counters
+are up to 15 s old. End one with rmb_kick.
+
+exit code: 0 done, 1 Redis or the database does not answer, 2 usage
+"""
+
+LISTED: Final = 50
+MAX_LISTED: Final = 1000
+
+
+class Command(BaseCommand):
+    """A table, or one JSON array."""
+
+    help = "The sessions that are held now, or were."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
+        parser.add_argument("twin", nargs="?", help="those of this twin")
+        parser.add_argument("--sid", help="those with this session id; may be empty")
+        parser.add_argument("--address", default="", help="those from this address")
+        parser.add_argument("--worker", default="", help="those of the worker with this boot id")
+        parser.add_argument(
+            "--order", default="-opened", help=f"{', '.join(listing.ORDERS)}; - turns it round"
+        )
+        parser.add_argument(
+            "--limit", type=int, default=LISTED, help=f"at most so many (default {LISTED})"
+        )
+        parser.add_argument("--history", action="store_true", help="those that were as well")
+        parser.add_argument("--json", action="store_true", help="one JSON array")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            twin = parse_id(options["twin"]) if options["twin"] else None
+            chosen = {
+                "twin": twin,
+                "sid": options["sid"],
+                "address": options["address"],
+                "worker": options["worker"],
+            }
+            with faces.in_command():
+                if options["history"]:
+                    self._history(chosen, options)
+                else:
+                    self._live(chosen, options)
+        except FieldError as error:
+            raise CommandError(str(error)) from None
+        except DatabaseError as error:
+            raise CommandError(f"the database does not answer: {error}") from None
+
+    def _live(self, chosen: dict[str, Any], options: dict[str, Any]) -> None:
+        page = listing.live(**chosen, order=options["order"], limit=options["limit"])
+        if options["json"]:
+            self._write_json(asdict(session) for session in page.items)
+            return
+        now = time.time()
+        self.stdout.write("    UP     IN    OUT BACKLOG  DROPS  ADDRESS          SLOT  SESSION")
+        for session in page.items:
+            self.stdout.write(_line(session, now))
+        self.stderr.write(f"{len(page.items)} of {listing.total()} sessions shown")
+
+    def _history(self, chosen: dict[str, Any], options: dict[str, Any]) -> None:
+        limit = options["limit"]
+        if not 1 <= limit <= MAX_LISTED:
+            raise CommandError(f"limit: must be between 1 and {MAX_LISTED}")
+        rows = listing.history(**chosen).order_by("-opened_at", "-pk")[:limit]
+        if options["json"]:
+            self._write_json(_row(session) for session in rows)
+            return
+        self.stdout.write("CONNECTED            ENDED                END              SESSION")
+        for session in rows:
+            ended = f"{session.closed_at:%Y-%m-%d %H:%M:%S}" if session.closed_at else "-"
+            self.stdout.write(
+                f"{session.opened_at:%Y-%m-%d %H:%M:%S}  {ended:<19}  "
+                f"{session.close_reason or 'open':<15}  {session.key_text!r}  {session.remote}"
+            )
+
+    def _write_json(self, items: Iterable[dict[str, Any]]) -> None:
+        self.stdout.write(json.dumps(list(items), indent=2, cls=DjangoJSONEncoder))
+
+
+def _line(session: LiveSession, now: float) -> str:
+    return (
+        f"{span(now - session.opened_at.timestamp()):>6} {amount(session.messages_in):>6} "
+        f"{amount(session.messages_out):>6} {amount(session.backlog):>7} "
+        f"{amount(session.drops):>6}  {session.address:<16} {session.slot:>4}  {session.key!r}"
+    )
+
+
+def _row(session: Session) -> dict[str, Any]:
+    names = (
+        "twin", "epoch", "worker", "slot", "remote", "user_agent", "opened_at", "closed_at",
+        "close_reason", "messages_in", "messages_out", "bytes_in", "bytes_out", "drops",
+    )  # fmt: skip
+    return {"key": session.key_text, **{name: getattr(session, name) for name in names}}

@@ -1,0 +1,137 @@
+"""Live sessions by pages: in any order, as the directory says, and fast with 20,000 of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from relay.access.errors import Away, Invalid
+from relay.queues import keys
+from relay.sessions import listing
+from relay.sessions.models import Session
+from tests.support.redis_servers import RedisServer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+Add = Callable[..., Session]
+
+
+@pytest.fixture
+def add(site_redis: RedisServer) -> Add:
+    """A session with its row and, unless told otherwise, its entry in the directory."""
+
+    def add(twin: int, sid: str | None = None, *, held: bool = True, **fields: object) -> Session:
+        number = Session.objects.count() + 1
+        row = Session.objects.create(
+            twin=twin, sid_present=sid is not None, sid=sid or "", epoch=number, worker="boot",
+            opened_at=BEGAN + timedelta(seconds=number, microseconds=number), **fields,
+        )  # fmt: skip
+        if held:
+            entry = f"{row.epoch} boot {row.opened_at.timestamp():.3f} 127.0.0.1"
+            site_redis.run("HSET", keys.SESSIONS, row.key_text, entry)
+        return row
+
+    return add
+
+
+def listed(**options: object) -> list[str]:
+    return [each.key for each in listing.live(**options).items]  # type: ignore[arg-type]
+
+
+def test_the_directory_is_the_truth(add: Add, site_redis: RedisServer) -> None:
+    add(1, "ended", held=False)
+    add(2, "taken over")
+    site_redis.run("HSET", keys.SESSIONS, "2:taken over", "99 other 1.0 127.0.0.1")
+    add(3, closed_at=BEGAN)
+    add(4, "")
+    assert listed() == ["4:"]
+    assert listing.total() == 3  # with those whose rows are to come
+    (found,) = listing.live().items
+    assert (found.twin, found.sid, found.epoch, found.worker) == (4, "", 4, "boot")
+
+
+def test_filters(add: Add) -> None:
+    add(1, "a", remote="192.0.2.1")
+    add(1, "b", remote="192.0.2.2")
+    add(2, "a", remote="192.0.2.2")
+    assert listed(twin=1) == ["1:b", "1:a"]
+    assert listed(sid="a") == ["2:a", "1:a"] and listed(sid="") == []
+    assert listed(address="192.0.2.2", twin=2) == ["2:a"]
+    assert listed(worker="boot", order="opened") == ["1:a", "1:b", "2:a"]
+    assert listed(worker="other") == []
+    assert listing.history(twin=1, sid="b").count() == 1
+    assert listing.history(since=BEGAN + timedelta(seconds=2), address="192.0.2.2").count() == 2
+
+
+@pytest.mark.parametrize("order", ["opened", "-opened", "twin", "-messages_in", "backlog"])
+def test_pages_come_to_everything_once(add: Add, order: str) -> None:
+    for number in range(9):
+        add(number % 4 + 1, f"s{number}", messages_in=number % 3, held=number != 4)
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = listing.live(order=order, limit=3, cursor=cursor)
+        assert len(page.items) <= 3
+        found += [each.key for each in page.items]
+        cursor = page.next
+        if not cursor:
+            break
+    assert len(found) == 8 and found == listed(order=order)
+
+
+def test_bad_questions(add: Add) -> None:
+    for number in range(3):
+        add(1, f"s{number}")
+    cursor = listing.live(limit=1).next
+    for options in (
+        {"order": "name"}, {"limit": 0}, {"cursor": "x"}, {"cursor": cursor, "order": "opened"},
+        {"cursor": cursor[:-2]},
+    ):  # fmt: skip
+        with pytest.raises(Invalid):
+            listed(**options)
+
+
+@pytest.mark.usefixtures("no_redis")
+def test_without_redis() -> None:
+    Session.objects.create(twin=1, epoch=1, worker="boot", opened_at=BEGAN)
+    for ask in (listing.live, listing.total):
+        with pytest.raises(Away):
+            ask()
+
+
+def test_twenty_thousand_sessions_among_a_long_history(site_redis: RedisServer) -> None:
+    now = datetime.now(UTC)
+    rows = [
+        Session(
+            twin=number % 20_000 + 1, epoch=number, worker="boot",
+            opened_at=now - timedelta(seconds=number),
+            closed_at=None if number < 20_000 else now, messages_in=number * 7919 % 10_007,
+        )
+        for number in range(25_000)
+    ]  # fmt: skip
+    Session.objects.bulk_create(rows, batch_size=5000)
+    with site_redis.client().pipeline(transaction=False) as pipe:
+        for row in rows[:20_000]:
+            pipe.hset(keys.SESSIONS, row.key_text, f"{row.epoch} boot 1.0 127.0.0.1")
+        pipe.execute()
+    took_s = []
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        for order in ("-opened", "opened", "twin", "-messages_in", "backlog"):
+            cursor = ""
+            for _ in range(3):
+                began = time.perf_counter()
+                page = listing.live(order=order, limit=100, cursor=cursor)
+                took_s.append(time.perf_counter() - began)
+                assert len(page.items) == 100 and page.next
+                cursor = page.next
+    assert len(queries) == 15  # one a page
+    assert statistics.median(took_s) < 0.2
