@@ -19,6 +19,7 @@ import pytest
 from tests.support.federated import RELAYS, FederatedRelay, World
 from tests.support.redis_servers import RedisServer, start_valkey
 from tests.support.relay_process import RelayProcess, make_data_folder
+from tests.support.secrets_in_logs import assert_none
 from tests.support.started import Started
 
 StartRelay = Callable[..., RelayProcess]
@@ -148,6 +149,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 relay.stop()
         relay.process.kill()
+        assert_none(relay.output())
         relay.process.wait()
 
 

@@ -27,6 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.identities import TEST_DOMAIN
 from tests.support.redis_servers import RedisServer, free_port
+from tests.support.secrets_in_logs import assert_none
 from tests.support.world import all_twins_csv
 
 ROOT = Path(__file__).parents[2]
@@ -236,7 +237,10 @@ class RelayProcess:
         os.kill(self.pid, signal.SIGHUP)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Graceful stop; returns the exit code. Ends it the hard way when it does not obey."""
+        """Graceful stop; returns the exit code. Ends it the hard way when it does not obey.
+
+        What was logged is looked through for tokens.
+        """
         process = self._process
         if process is None:
             return 0
@@ -250,6 +254,7 @@ class RelayProcess:
                 process.wait()
         self._process = None
         RelayProcess.running.remove(self)
+        assert_none(self.log())
         return process.returncode
 
     def kill(self) -> None:
