@@ -6,6 +6,10 @@ connection ends with a batch unanswered, that number tells on the next one wheth
 so that an answer is not pushed to a program twice, and nothing is left out. A batch that Redis
 refuses (it is out of memory, or loads its data) is tried again.
 
+A Redis that accepts and never answers is left after `ANSWER_S`. What was written to it may still be
+carried out, so every batch is bound to its connection: that watches `msgbus.committed`, a new one
+touches the key before it reads the number, and from then on Redis voids what comes by the old one.
+
     add(command)  ->  MULTI ... SET msgbus.committed n, EXEC  ->  written()  ->  then()
 
 What is to happen only when something is on record need not wait for Redis to say so: once the
@@ -30,8 +34,14 @@ from redispipe.resp import Argument, command
 log = logging.getLogger(__name__)
 
 REFUSED_RETRY_S: Final = 0.5
+
+ANSWER_S: Final = 10.0
+"""How long Redis may take to answer; then the connection is given up. A disk that is slow to sync
+takes seconds, and half an hour is what the messages have at most."""
+
 _MULTI: Final = command("MULTI")
 _EXEC: Final = command("EXEC")
+_WATCH: Final = command("WATCH", keys.COMMITTED)
 
 Then = Callable[[], None]
 
@@ -69,6 +79,7 @@ class Commits:
         self._was_full = False
         self._scheduled = False
         self._retry: asyncio.TimerHandle | None = None  # of a batch that was refused
+        self._limit: asyncio.TimerHandle | None = None  # of the batch that is unanswered
         self._unread = False  # the last thing that was asked was refused
         self._idle = asyncio.Event()
         self._idle.set()
@@ -145,8 +156,13 @@ class Commits:
             await self.pipe.wait_usable()
             connection = self.pipe.connections
             try:
-                found = await self.pipe.call(*arguments)
+                async with asyncio.timeout(ANSWER_S):
+                    found = await self.pipe.call(*arguments)
             except LinkLost:
+                continue
+            except TimeoutError:
+                if self.pipe.connections == connection:
+                    self._give_up()
                 continue
             except hiredis.ReplyError as error:
                 if not self._unread:
@@ -188,7 +204,9 @@ class Commits:
         mark = command("SET", keys.COMMITTED, f"{self._boot} {self._number}")
         payload = b"".join((_MULTI, *batch.commands, mark, _EXEC))
         # MULTI, each command and the mark are answered before EXEC is.
-        self.pipe.submit(payload, self._answered, len(batch.commands) + 2, at_once=True)
+        self._limit = asyncio.get_running_loop().call_later(ANSWER_S, self._give_up)
+        self.pipe.submit(payload, self._answered, len(batch.commands) + 2)
+        self.pipe.submit(_WATCH, self._watched, at_once=True)
         if batch.written:
             # Uvloop writes at the end of a turn.
             asyncio.get_running_loop().call_soon(self._look_written, batch)
@@ -197,9 +215,23 @@ class Commits:
         if self.pipe.flushed:
             _run(batch.written)
 
+    def _give_up(self) -> None:
+        log.error("redis has not answered for %.0f s, it is connected to anew", ANSWER_S)
+        self.pipe.drop()
+
+    def _watched(self, reply: Any) -> None:
+        if isinstance(reply, hiredis.ReplyError):
+            self.pipe.drop()  # the next batch would not be bound to the connection
+
     def _answered(self, reply: Any) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
         if isinstance(reply, LinkLost):
             return  # `_came_up` finds out
+        if reply is None:
+            log.error("another gateway has connected to the same redis")
+            self.pipe.drop()
+            return
         if isinstance(reply, hiredis.ReplyError):
             self.refused += 1
             if self.refused == 1 or not self.refused % 100:
@@ -229,6 +261,9 @@ class Commits:
 
     async def _came_up(self) -> None:
         """On a new connection: was the batch that was unanswered applied?"""
+        # In this order: what an old connection still brings is applied before, or void.
+        await self.pipe.call("APPEND", keys.COMMITTED, b"")
+        await self.pipe.call("WATCH", keys.COMMITTED)
         if self._unanswered is None:
             return
         if self._retry is not None:

@@ -6,7 +6,7 @@ msgbus.<command>          list; services take requests
 <ret>                     list; a program takes answers, under the name it chose
 msgbus.backlog.<uid>      protobuf Backlog with a time to live; whom to give the answers
 msgbus.processing         hash; what was taken from a system list and is not settled
-msgbus.committed          text; number of the last batch of writes that was applied
+msgbus.committed          text; number of the last batch of writes that was applied; watched
 msgbus.dead               list; what could not be read, newest first
 msgbus.seen               list; signatures of the newest incoming messages
 msgbus.module.<prefix>    hash; what a module keeps

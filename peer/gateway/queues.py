@@ -104,6 +104,7 @@ class SystemQueue:
         self._spare: list[str] = []  # fields that no entry got yet
         self._asked: frozenset[str] = frozenset()  # fields of the read that is under way
         self._ask = TAKE_FIRST  # how many entries the next read takes at most
+        self._refused = False  # the last read was
         self._open = asyncio.Event()
         self._open.set()
         self._sha: bytes = b""
@@ -156,13 +157,16 @@ class SystemQueue:
                 self.pipe.drop()
             return True
         except hiredis.ReplyError as error:
-            log.error("%s: redis refused to be read: %s", self._queue.decode(), error)
+            if not self._refused:
+                log.error("%s: redis refused to be read: %s", self._queue.decode(), error)
+            self._refused = True
             self._spare = []
             await asyncio.sleep(_REFUSED_PAUSE_S)
             self.pipe.drop()  # a new connection loads the script again
             return True
         finally:
             self._asked = frozenset()
+        self._refused = False
         count = len(entries)
         self._spare = fields[count:]
         self._ask = min(ask * 2, TAKE_ENTRIES) if count == ask else max(ask // 2, TAKE_FIRST)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 from redis.exceptions import RedisError
@@ -21,8 +22,9 @@ from proto.files.errors import RefusedError
 from proto.files.names import check_command
 from proto.rmb.address import Address
 from redispipe.resp import command
-from tests.support.redis_servers import RedisServer
+from tests.support.redis_servers import RedisServer, start_redis62, start_valkey
 from tests.support.relay_process import eventually
+from tests.support.tcp_proxy import Direction, tcp_proxy
 
 ENTRY = bytes(1024 * 1024)
 
@@ -75,6 +77,49 @@ async def test_a_refused_batch_is_not_written_twice_when_the_connection_is_lost(
     assert valkey.run("LLEN", "next") == 1
 
 
+@pytest.mark.parametrize("start", [start_valkey, start_redis62])
+@pytest.mark.parametrize("lost", list(Direction))
+async def test_a_redis_that_never_answers_is_left_and_nothing_is_written_twice(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    start: Callable[[Path], RedisServer],
+    lost: Direction,
+) -> None:
+    """What was written on the connection that is given up may be carried out much later."""
+    monkeypatch.setattr(commits, "ANSWER_S", 0.5)
+    redis = start(tmp_path)
+    async with tcp_proxy(("127.0.0.1", redis.port)) as proxy:
+        writing = Commits(f"redis://127.0.0.1:{proxy.port}/0")
+        writing.start()
+        await writing.pipe.wait_usable()
+        proxy.stall(lost)
+        (stalled,) = proxy.connections
+        for number in range(3):
+            writing.add(command("LPUSH", "once", str(number)))
+            await asyncio.sleep(0)  # the first is a batch by itself
+        asked = asyncio.create_task(writing.ask("GET", "what waits behind it"))
+        await asyncio.wait_for(writing.applied(), 10)
+        assert await asyncio.wait_for(asked, 10) is None
+        proxy.resume(lost)
+        await eventually(lambda: stalled not in proxy.connections)
+        assert redis.run("LRANGE", "once", 0, -1) == [b"2", b"1", b"0"]
+        await writing.aclose(5.0)
+    redis.remove()
+
+
+async def test_who_is_fenced_off_goes_on(valkey: RedisServer, writing: Commits) -> None:
+    """A second gateway at the same lists is a mistake, but none that costs an entry."""
+    other = Commits(valkey.url)
+    other.start()
+    await other.pipe.wait_usable()
+    writing.add(command("LPUSH", "once", "x"))
+    await asyncio.wait_for(writing.applied(), 10)
+    other.add(command("LPUSH", "once", "y"))
+    await asyncio.wait_for(other.applied(), 10)
+    assert sorted(valkey.run("LRANGE", "once", 0, -1)) == [b"x", b"y"]
+    await other.aclose(5.0)
+
+
 async def test_a_delivered_request_is_in_redis_when_its_module_goes_on(
     valkey: RedisServer, writing: Commits
 ) -> None:
@@ -104,7 +149,7 @@ async def test_no_module_delivers_into_the_keys_of_the_gateway(
         with pytest.raises(RefusedError, match="peer's own"):
             check_command(name)
     await writing.applied()
-    assert valkey.run("KEYS", "msgbus.*") == [b"msgbus.processing"]
+    assert {*valkey.run("KEYS", "msgbus.*")} == {b"msgbus.processing", b"msgbus.committed"}
     assert valkey.run("TTL", "msgbus.processing") == -1
 
 

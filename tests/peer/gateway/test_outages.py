@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -122,3 +124,56 @@ async def test_what_redis_can_not_take_now_is_kept(start_gateway: StartGateway) 
     await eventually(lambda: "redis refused a write" in here.log())
     here.redis.run("CONFIG", "SET", "maxmemory", "0")
     assert payload_of(await program.answer(ret)) == b"x"
+
+
+SETTINGS: dict[str, tuple[tuple[str | int, ...], tuple[str | int, ...]]] = {
+    "READONLY": (("REPLICAOF", "127.0.0.1", 1), ("REPLICAOF", "NO", "ONE")),
+    "NOREPLICAS": (
+        ("CONFIG", "SET", "min-replicas-to-write", 1),
+        ("CONFIG", "SET", "min-replicas-to-write", 0),
+    ),
+    "OOM": (("CONFIG", "SET", "maxmemory", 1), ("CONFIG", "SET", "maxmemory", 0)),
+}
+"""What makes a Redis refuse, and what ends it."""
+
+
+@contextmanager
+def refusing(redis: RedisServer, why: str) -> Iterator[None]:
+    """A Redis that refuses everything with an error that begins so."""
+    if why != "BUSY":
+        begin, end = SETTINGS[why]
+        redis.run(*begin)
+        yield
+        redis.run(*end)
+        return
+    redis.run("CONFIG", "SET", "lua-time-limit", 10)
+    with redis.client() as client:
+        connection = client.connection_pool.get_connection()
+        connection.send_command("EVAL", "while true do end", 0)
+        yield
+        redis.run("SCRIPT", "KILL")
+        connection.disconnect()
+
+
+@pytest.mark.parametrize("why", [*SETTINGS, "BUSY"])
+async def test_a_redis_that_refuses_for_a_while_is_as_one_that_is_away(
+    start_gateway: StartGateway, why: str
+) -> None:
+    """Neither what a relay brings nor what a service answers pays for it."""
+    here, there = start_gateway(), start_gateway()
+    await here.connected()
+    await there.connected()
+    program = Program(here.redis)
+    with refusing(there.redis, why):
+        rets = [program.ask("out.age", [there.twin], b"%d" % n, exp=120) for n in range(3)]
+        await eventually(lambda: "redis refused a write" in there.log(), 20)
+    await eventually(lambda: len(served(there.redis)) == 3, 20)
+    requests = served(there.redis)
+    with refusing(here.redis, why):
+        for each in requests:
+            answer = {"ref": each["ref"], "dst": each["src"], "dat": each["dat"]}
+            there.redis.run("LPUSH", "msgbus.system.reply", json.dumps(answer))
+        await eventually(lambda: "redis refused a write" in here.log(), 20)
+    answers = [await program.answer(ret, 20) for ret in rets]
+    assert [payload_of(each) for each in answers] == [b"0", b"1", b"2"]
+    assert served(there.redis) == requests
