@@ -73,7 +73,8 @@ fuzz: $(DEV) ## Fuzz all targets with 1,000,000 inputs
 docs: $(RELAY) ## Write the references of settings and REST anew
 	@folder=$$(mktemp -d) && RMB_DATA__DIR=$$folder $(BIN)/python manage.py rmb_configdoc \
 	    > docs/operate/settings.md && RMB_DATA__DIR=$$folder $(BIN)/python manage.py rmb_openapi \
-	    --output docs/reference/openapi.json; status=$$?; rm -rf "$$folder"; exit $$status
+	    --output docs/reference/openapi.json && RMB_DATA__DIR=$$folder $(BIN)/python manage.py \
+	    rmb_alarms runbook > docs/operate/runbook.md; status=$$?; rm -rf "$$folder"; exit $$status
 
 screenshots: $(DEV) browser ## Take the pictures of the README anew
 	$(BIN)/python -m tests.screenshots

@@ -1,4 +1,4 @@
-"""The rules of the alarms, as data; the table is also what `docs/operate/alarms.md` is checked by.
+"""The rules of the alarms, as data; `docs/operate/runbook.md` is written from this table.
 
 A rule watches one kind of reading (`relay.alarms.readings`). Where there are many of a kind, each
 subject (a relay, a worker, a queue) has an alarm of its own. Numbers are the defaults: an operator

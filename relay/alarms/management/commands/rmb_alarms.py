@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from relay.access import faces
 from relay.access.actor import of_command
-from relay.alarms import documents, figures, receivers, services
+from relay.alarms import documents, figures, receivers, runbook, services
 from relay.alarms.models import Alarm, AlarmEvent, Delivery, Receiver, Silence, State
-from relay.alarms.rules import Severity
+from relay.alarms.rules import RULES, Severity
 
 DESCRIPTION = """\
 What is wrong with the relay, and who is told of it.
@@ -34,6 +34,7 @@ What is wrong with the relay, and who is told of it.
   test RECEIVER                 send it a test and print what it answers
   history                       what happened, the newest first
   notices                       what receivers were told, the newest first
+  runbook                       all rules and what to do about each, as a page
 
 Exit code 0: done, or nothing fires (list); 1: refused, failed, or something fires (list --check).
 """
@@ -85,6 +86,7 @@ class Command(BaseCommand):
         add.add_argument("--secret-file", help="with the secret of a webhook; else one is made")
         verb("receiver-remove", "tell a receiver nothing any more", "receiver")
         verb("test", "send a receiver a test", "receiver")
+        verb("runbook", "all rules as a page")
         for name, text in (("history", "what happened"), ("notices", "what receivers were told")):
             verb(name, text).add_argument("--limit", type=int, default=50)
 
@@ -195,6 +197,12 @@ class Command(BaseCommand):
             fields["enabled"] = not options["off"]
         after = services.set_rule(before.rule.key, actor=of_command(), **fields)
         self._document(documents.rule(after), options)
+
+    def _runbook(self, options: dict[str, Any]) -> None:
+        if options["json"]:
+            self._print({rule.key: rule.runbook_text for rule in RULES})
+        else:
+            self.stdout.write(runbook.markdown(), ending="")
 
     # --- receivers ----------------------------------------------------------------------------
 
