@@ -67,6 +67,8 @@ ACTIONS: Final[tuple[Action, ...]] = tuple(
         ("task.retry", "relay_ops.retry_task", _OPERATOR),
         # Settings
         ("setting.view", "relay_ops.view_setting", _VIEWER),
+        ("backup.make", "relay_ops.make_backup", _OWNER),
+        ("backup.restore", "relay_ops.restore_backup", _OWNER),
         # Limits and bans
         ("limit.view", "relay_limits.view_twinlimit", _VIEWER),
         ("limit.add", "relay_limits.add_twinlimit", _OPERATOR),

@@ -40,6 +40,11 @@ from django.db import Error as DatabaseError
 from django.db import connection, models, transaction
 from django.db.migrations.recorder import MigrationRecorder
 
+from relay.access import matrix
+from relay.access.actor import Actor
+from relay.access.errors import ServiceError
+from relay.audit import services as audit
+
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 SECRET: Final = "secrets/secret_key"
@@ -61,8 +66,8 @@ HISTORY: Final = frozenset({"relay_sessions.session"})
 Progress = Callable[[str], None]
 
 
-class BackupError(Exception):
-    """It cannot be made, read or restored; the text is for the operator."""
+class BackupError(ServiceError):
+    """It cannot be made, read or restored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,7 @@ class _Exact(DjangoJSONEncoder):
 def make(
     path: Path,
     *,
+    actor: Actor,
     history: bool = True,
     secrets: bool = False,
     say: Progress = lambda text: None,
@@ -132,6 +138,7 @@ def make(
 
     Args:
         path: of the file.
+        actor: who wants it.
         history: whether the rows of ended sessions are in it.
         secrets: whether the site's secret key is.
         say: told of each table.
@@ -139,6 +146,7 @@ def make(
     Raises:
         BackupError: it cannot be written, or the database cannot be read.
     """
+    actor.require(matrix.permission_of("backup.make"))
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     if path.exists():
         raise BackupError(f"{path} exists already: choose another name")
@@ -159,6 +167,7 @@ def make(
         raise BackupError(f"database: {_line(error)}") from None
     finally:
         draft.unlink(missing_ok=True)
+    _note(actor, "backup.make", path, manifest)
     return manifest
 
 
@@ -179,17 +188,19 @@ def verify(path: Path) -> Manifest:
     return manifest
 
 
-def restore(path: Path, say: Progress = lambda text: None) -> Manifest:
+def restore(path: Path, *, actor: Actor, say: Progress = lambda text: None) -> Manifest:
     """Put a backup into an empty database, all of it or nothing.
 
     Args:
         path: of the file.
+        actor: who wants it.
         say: told of each table.
 
     Raises:
         BackupError: it is damaged or of a newer release, the database is not empty or cannot take
             it, or what it took is not what was in the file.
     """
+    actor.require(matrix.permission_of("backup.restore"))
     manifest = verify(path)
     try:
         _check_target(manifest)
@@ -205,6 +216,7 @@ def restore(path: Path, say: Progress = lambda text: None) -> Manifest:
         raise BackupError(f"{path}: {_line(error)}") from None
     except DatabaseError as error:
         raise BackupError(f"database: {_line(error)}") from None
+    _note(actor, "backup.restore", path, manifest)
     return manifest
 
 
@@ -218,6 +230,16 @@ def secret_key_of(path: Path) -> str | None:
         if SECRET not in archive.namelist():
             return None
         return archive.read(SECRET).decode()
+
+
+def _note(actor: Actor, action: str, path: Path, manifest: Manifest) -> None:
+    """Write it down when it is done: a lock held meanwhile would keep all others waiting."""
+    with audit.change(actor, action, target=path.name) as change:
+        change.after = {
+            "made": manifest.made,
+            "rows": sum(table.rows for table in manifest.tables),
+            "secrets": manifest.secrets,
+        }
 
 
 def _write(archive: zipfile.ZipFile, *, history: bool, secrets: bool, say: Progress) -> Manifest:

@@ -62,3 +62,20 @@ class Setting(models.Model):
 
     def __str__(self) -> str:
         return f"setting {self.key}"
+
+
+class Backup(models.Model):
+    """All tables in one file. The file is the operator's; no row is ever stored."""
+
+    file = models.CharField(max_length=200, primary_key=True)
+
+    class Meta:
+        managed = False
+        default_permissions = ()
+        permissions = (
+            ("make_backup", "Can write all tables into a file"),
+            ("restore_backup", "Can fill an empty database from a file"),
+        )
+
+    def __str__(self) -> str:
+        return f"backup {self.file}"

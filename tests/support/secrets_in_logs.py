@@ -1,4 +1,4 @@
-"""No log ever holds a token, whatever a test did: every relay's log is looked through at its end."""
+"""No log ever holds a token: every relay's log is looked through at its end."""
 
 from __future__ import annotations
 

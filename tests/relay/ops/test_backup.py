@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from relay.access.actor import SYSTEM, Actor, Face
+from relay.access.errors import Denied
+from relay.audit.models import AuditEntry
 from relay.federation.models import RelayNode
 from relay.limits.models import TwinLimit
 from relay.ops import backup
@@ -41,10 +44,12 @@ def fill(django_user_model: Any) -> None:
 
 
 @pytest.fixture
-def made(tmp_path: Path, db: None, django_user_model: Any) -> Path:
-    """A backup of a filled database."""
+def made(tmp_path: Path, db: None, django_user_model: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A backup of a filled database. Nothing is written down: it could not be taken away again,
+    and these tests restore into the database they came from."""
+    monkeypatch.setattr(backup, "_note", lambda *arguments: None)
     fill(django_user_model)
-    backup.make(tmp_path / "relay.zip", secrets=True)
+    backup.make(tmp_path / "relay.zip", actor=SYSTEM, secrets=True)
     return tmp_path / "relay.zip"
 
 
@@ -70,7 +75,7 @@ def test_private_and_whole(made: Path) -> None:
 def test_restored_as_it_was(made: Path, django_user_model: Any) -> None:
     before = everything()
     clear(django_user_model)
-    backup.restore(made)
+    backup.restore(made, actor=SYSTEM)
     assert everything() == before
     user = django_user_model.objects.get(username="one")
     assert user.check_password("password-of-test")
@@ -83,13 +88,13 @@ def test_not_into_a_database_that_has_something(made: Path, django_user_model: A
     clear(django_user_model)
     Twin.objects.create(id=1, account=bytes(32))
     with pytest.raises(BackupError, match=r"not empty \(table relay_twins.twin\)"):
-        backup.restore(made)
+        backup.restore(made, actor=SYSTEM)
     assert Twin.objects.count() == 1 and not TwinLimit.objects.exists()
 
 
 def test_without_history_or_secrets(tmp_path: Path, db: None, django_user_model: Any) -> None:
     fill(django_user_model)
-    manifest = backup.make(tmp_path / "b.zip", history=False)
+    manifest = backup.make(tmp_path / "b.zip", actor=SYSTEM, history=False)
     assert "relay_sessions.session" not in {table.label for table in manifest.tables}
     assert backup.secret_key_of(tmp_path / "b.zip") is None
     names = zipfile.ZipFile(tmp_path / "b.zip").namelist()
@@ -101,13 +106,27 @@ def test_without_history_or_secrets(tmp_path: Path, db: None, django_user_model:
 def test_never_over_another_file(made: Path) -> None:
     before = made.read_bytes()
     with pytest.raises(BackupError, match="exists already"):
-        backup.make(made)
+        backup.make(made, actor=SYSTEM)
     assert made.read_bytes() == before
+
+
+def test_written_down(tmp_path: Path, db: None) -> None:
+    backup.make(tmp_path / "b.zip", actor=SYSTEM)
+    entry = AuditEntry.objects.latest("number")
+    assert (entry.action, entry.target) == ("backup.make", "b.zip")
+
+
+def test_nobody_else(tmp_path: Path, db: None) -> None:
+    with pytest.raises(Denied):
+        backup.make(tmp_path / "b.zip", actor=Actor("one", Face.CLI, "", frozenset()))
+    with pytest.raises(Denied):
+        backup.restore(tmp_path / "b.zip", actor=Actor("one", Face.CLI, "", frozenset()))
+    assert not (tmp_path / "b.zip").exists()
 
 
 def test_nowhere_to_write(tmp_path: Path, db: None) -> None:
     with pytest.raises(BackupError, match="cannot write"):
-        backup.make(tmp_path / "missing" / "b.zip")
+        backup.make(tmp_path / "missing" / "b.zip", actor=SYSTEM)
 
 
 def rewrite(path: Path, name: str, change: Any) -> None:
@@ -144,7 +163,7 @@ def test_damaged(made: Path, django_user_model: Any, name: str, change: Any, err
     clear(django_user_model)
     rewrite(made, name, change)
     with pytest.raises(BackupError, match=error):
-        backup.restore(made)
+        backup.restore(made, actor=SYSTEM)
     assert not Twin.objects.exists() and not RelayNode.objects.exists()
 
 
@@ -167,7 +186,7 @@ def test_rows_the_database_does_not_take(made: Path, django_user_model: Any) -> 
     rewrite(made, TWINS, lambda data: "".join(f"{line}\n" for line in lines).encode())
     rewrite(made, "manifest.json", announce)
     with pytest.raises(BackupError):
-        backup.restore(made)
+        backup.restore(made, actor=SYSTEM)
     assert not Twin.objects.exists() and not TwinLimit.objects.exists()
 
 
@@ -181,7 +200,7 @@ def test_of_a_newer_release(made: Path, django_user_model: Any) -> None:
 
     rewrite(made, "manifest.json", newer)
     with pytest.raises(BackupError, match=r"lacks its migration relay_twins\.0999_later"):
-        backup.restore(made)
+        backup.restore(made, actor=SYSTEM)
 
 
 def test_something_that_is_no_file_of_ours(tmp_path: Path, db: None) -> None:
@@ -225,6 +244,11 @@ def test_from_sqlite_to_postgresql_and_back(tmp_path: Path, postgres: PostgresSe
         done = run_command(tmp_path, *arguments, settings=back)
         assert done.returncode == 0, done.stderr
     assert "another secret key" in done.stderr and "when it starts" in done.stderr
+    done = run_command(tmp_path, "rmb_audit", "list", "--json", settings=target)
+    actions = [entry["action"] for entry in json.loads(done.stdout)]
+    assert actions == ["backup.make", "twin.put", "backup.restore", "twin.put"]
+    done = run_command(tmp_path, "rmb_audit", "verify", settings=target)
+    assert done.returncode == 0, done.stdout
     with sqlite3.connect(tmp_path / "back.sqlite3") as database:
         assert database.execute("SELECT count(*) FROM relay_twins_twin").fetchone() == (2,)
     assert os.listdir(tmp_path).count("first.zip") == 1

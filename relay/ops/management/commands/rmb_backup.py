@@ -8,10 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
+from relay.access import faces
+from relay.access.actor import of_command
 from relay.ops import backup
-from relay.ops.backup import BackupError, Manifest
+from relay.ops.backup import Manifest
 
 DESCRIPTION = """\
 Write all tables of the database and the settings into one file, while the relay runs. Mail that
@@ -41,18 +43,17 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
-        try:
+        with faces.in_command():
             if options["verify"]:
                 manifest = backup.verify(file)
             else:
                 manifest = backup.make(
                     file,
+                    actor=of_command(),
                     history=not options["no_history"],
                     secrets=options["secrets"],
                     say=self.stderr.write,
                 )
-        except BackupError as error:
-            raise CommandError(str(error)) from None
         if options["json"]:
             self.stdout.write(json.dumps({"file": str(file), **asdict(manifest)}, indent=2))
         else:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
+from relay.access import faces
+from relay.access.actor import of_command
 from relay.federation import services as federation
 from relay.limits import services as limits
 from relay.ops import backup
-from relay.ops.backup import BackupError
 from relay.ops.control import ControlError
 from relay.ops.management.commands.rmb_backup import summary
 from relay.twins import services as twins
@@ -42,11 +43,9 @@ class Command(BaseCommand):
         parser.add_argument("file", type=Path, help="a backup of rmb_backup")
 
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
-        try:
-            manifest = backup.restore(file, say=self.stderr.write)
+        with faces.in_command():
+            manifest = backup.restore(file, actor=of_command(), say=self.stderr.write)
             key = backup.secret_key_of(file)
-        except BackupError as error:
-            raise CommandError(str(error)) from None
         self.stdout.write(f"restored and verified: {summary(manifest)}")
         if key != settings.SECRET_KEY:
             where = "in the file (secrets/secret_key)" if key else "not in the file"
