@@ -14,8 +14,7 @@ from relay.ops.redis_client import client
 from relay.queues import keys
 from relay.rest.caller import Request
 from relay.rest.operation import delete, get, post
-from relay.rest.paging import decode, encode
-from relay.rest.problem import refuse_field
+from relay.rest.paging import bad_cursor, decode, encode
 from relay.rest.schema import Page, PageQuery, moment
 
 router = Router(tags=["outbox"])
@@ -68,7 +67,7 @@ class LetterOut(Schema):
             command=letter.command,
             uid=letter.uid,
             tags=letter.tags,
-            deadline=_deadline(letter.deadline),
+            deadline=moment(letter.deadline),
             size_bytes=letter.size_bytes,
             tries=[
                 TryOut(at=moment(each.at), relay=each.relay, answer=each.answer, ms=each.ms)
@@ -178,19 +177,11 @@ def _page(found: list[Letter], last: tuple[Any, ...] | None, more: bool) -> dict
 
 def _entry(value: Any) -> str:
     if not isinstance(value, str) or not dead_letters.is_entry(value):
-        raise refuse_field("query.cursor", "is not a cursor of this list")
+        raise bad_cursor()
     return value
 
 
 def _shard(value: Any) -> int:
     if type(value) is not int or not 0 <= value < keys.OUTBOX_SHARDS:
-        raise refuse_field("query.cursor", "is not a cursor of this list")
+        raise bad_cursor()
     return value
-
-
-def _deadline(unix_s: int) -> datetime | None:
-    """Clients write what they like into it."""
-    try:
-        return moment(unix_s)
-    except (ValueError, OverflowError, OSError):
-        return None

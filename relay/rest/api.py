@@ -41,10 +41,12 @@ RETRY_AFTER_S: Final = 5
 ROUTERS: Final = (
     "relay.alarms.api",
     "relay.sessions.api",
+    "relay.queues.api",
     "relay.twins.api",
     "relay.limits.api",
     "relay.federation.api",
     "relay.federation.letters_api",
+    "relay.access.api",
     "relay.audit.api",
     "relay.ops.settings_api",
     "relay.trace.api",
@@ -155,8 +157,12 @@ def _denied(request: HttpRequest, error: errors.Denied) -> HttpResponse:
 
 
 def _invalid(request: HttpRequest, error: errors.Invalid) -> HttpResponse:
-    fields = [FieldProblem(name, message) for name, message in error.fields.items()]
-    return problem(422, error.detail, errors=fields)
+    """What a service found wrong. Of a GET it can only be the query."""
+    place = "query." if request.method == "GET" else ""
+    fields = [FieldProblem(f"{place}{name}", text) for name, text in error.fields.items()]
+    # An opaque value of ours that is none: no client makes one up.
+    status = 400 if place and set(error.fields) == {"cursor"} else 422
+    return problem(status, error.detail, errors=fields)
 
 
 def _of_model(request: HttpRequest, error: ValidationError) -> HttpResponse:

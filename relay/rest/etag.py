@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Final
 
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from ninja import Schema
 from ninja.responses import NinjaJSONEncoder
 
-from relay.rest.problem import Refusal
+from relay.rest.problem import Refusal, refuse_field
 
-MAX_TAGS = 32
+MAX_TAGS: Final = 32
+MAX_CHARS: Final = 1000
+"""Of such a header."""
 
 
 def tag_of(resource: Schema) -> str:
@@ -27,7 +30,7 @@ def tag_of(resource: Schema) -> str:
 def tagged(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
     """The answer of a GET with its tag; 304 where the client has it."""
     tag = _tag(answer.content)
-    if tag in _tags(request.headers.get("If-None-Match", "")):
+    if tag in _tags(_header(request, "If-None-Match") or ""):
         answer = HttpResponseNotModified()
     answer["ETag"] = tag
     return answer
@@ -41,7 +44,7 @@ def check_match(request: HttpRequest, current: Schema) -> None:
     Raises:
         Refusal: 412, the resource is another one by now.
     """
-    wanted = request.headers.get("If-Match")
+    wanted = _header(request, "If-Match")
     if wanted is None or wanted.strip() == "*":
         return
     if tag_of(current) not in _tags(wanted):
@@ -50,12 +53,19 @@ def check_match(request: HttpRequest, current: Schema) -> None:
 
 def check_absent(request: HttpRequest) -> None:
     """As `check_match`, of a resource that does not exist yet: no tag is its."""
-    if request.headers.get("If-Match") is not None:
+    if _header(request, "If-Match") is not None:
         raise Refusal(412, "the resource does not exist")
 
 
 def _tags(header: str) -> list[str]:
     return [each.strip() for each in header.split(",", MAX_TAGS)[:MAX_TAGS]]
+
+
+def _header(request: HttpRequest, name: str) -> str | None:
+    value = request.headers.get(name)
+    if value is not None and len(value) > MAX_CHARS:
+        raise refuse_field(f"header.{name}", f"must be at most {MAX_CHARS} characters")
+    return value
 
 
 def _tag(content: bytes) -> str:

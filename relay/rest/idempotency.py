@@ -74,7 +74,7 @@ def once(
 
 def _repeat(present: dict[str, Any], body: str) -> HttpResponse:
     if present["body"] != body:
-        raise refuse_field(f"header.{HEADER}", "was used for a request with another body")
+        raise refuse_field(f"header.{HEADER}", "was used for a request with another body", 409)
     if "run" in present:
         raise Refusal(
             409, "the request with this Idempotency-Key still runs", headers={"Retry-After": "1"}

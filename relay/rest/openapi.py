@@ -13,7 +13,7 @@ from ninja import NinjaAPI
 from ninja.schema import NinjaGenerateJsonSchema
 
 from relay.access import matrix
-from relay.rest import idempotency
+from relay.rest import etag, idempotency
 from relay.rest.bounds import MAX_KEY_CHARS
 from relay.rest.operation import Declared, declared
 from relay.rest.problem import CONTENT_TYPE, TITLES
@@ -126,6 +126,8 @@ def _complete(described: dict[str, Any], facts: Declared, operation: Any) -> Non
         described["x-action"] = facts.action
         described["x-permission"] = matrix.permission_of(facts.action)
         described["x-role"] = matrix.role_of(facts.action).value
+    if any(each["name"] == "cursor" for each in parameters):
+        statuses.add(400)
     if facts.missing:
         statuses.add(404)
     if facts.conflicts:
@@ -140,7 +142,7 @@ def _complete(described: dict[str, Any], facts: Declared, operation: Any) -> Non
                 "name": name,
                 "required": False,
                 "description": "An ETag of this resource.",
-                "schema": {"type": "string", "maxLength": 1000},
+                "schema": {"type": "string", "maxLength": etag.MAX_CHARS},
             }
         )
         if facts.method != "GET":

@@ -97,6 +97,7 @@ def operation(
     body: str = "",
     max_bytes: int = MAX_BODY_BYTES,
     events: bool = False,
+    missing: bool = False,
     conflicts: bool = False,
     content: str = "",
 ) -> Callable[[Function], Function]:
@@ -110,7 +111,7 @@ def operation(
         body=body,
         max_bytes=max_bytes,
         events=events,
-        missing="{" in path,
+        missing=missing or "{" in path,
         conflicts=conflicts or method == "POST",
         content=EVENT_STREAM if events else content,
     )

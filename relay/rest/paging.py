@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 
+from relay.ops.paging import Page as ServicePage
 from relay.rest.bounds import MAX_ID
 from relay.rest.problem import Refusal, refuse_field
 from relay.rest.schema import PageQuery
@@ -103,12 +104,17 @@ def page_list(
                 if (place(each) < after if descending else place(each) > after)
             ]
         except TypeError:
-            raise _bad_cursor() from None
+            raise bad_cursor() from None
     found = ordered[: query.limit]
     following = None
     if len(ordered) > query.limit:
         following = encode(query.order, place(found[-1]))
     return {"items": list(show(found)), "next": following}
+
+
+def listed(found: ServicePage[Item], show: Callable[[Item], Any]) -> dict[str, Any]:
+    """A page that a service made, with a cursor of its own."""
+    return {"items": [show(each) for each in found.items], "next": found.next or None}
 
 
 def encode(order: str | None, values: Sequence[Any]) -> str:
@@ -128,11 +134,11 @@ def decode(cursor: str, order: str | None, count: int) -> list[Any]:
         values: list[Any]
         made_for, *values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
     except (binascii.Error, ValueError, TypeError, RecursionError):
-        raise _bad_cursor() from None
+        raise bad_cursor() from None
     if made_for != order:
-        raise refuse_field("query.cursor", "belongs to a list in another order")
+        raise refuse_field("query.cursor", "belongs to a list in another order", 400)
     if len(values) != count or not all(type(each) in (str, int, float, bool) for each in values):
-        raise _bad_cursor()
+        raise bad_cursor()
     return values
 
 
@@ -152,13 +158,14 @@ def _value(field: Any, value: Scalar) -> Any:
     try:
         parsed = field.to_python(value)
     except (ValidationError, ValueError, OverflowError, TypeError):
-        raise _bad_cursor() from None
+        raise bad_cursor() from None
     if parsed is None or (isinstance(parsed, int) and abs(parsed) > MAX_ID):
-        raise _bad_cursor()
+        raise bad_cursor()
     if isinstance(parsed, str) and "\x00" in parsed:
-        raise _bad_cursor()
+        raise bad_cursor()
     return parsed
 
 
-def _bad_cursor() -> Refusal:
-    return refuse_field("query.cursor", "is not a cursor of this list")
+def bad_cursor() -> Refusal:
+    """The refusal of a cursor that no list of ours gave."""
+    return refuse_field("query.cursor", "is not a cursor of this list", 400)

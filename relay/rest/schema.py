@@ -7,10 +7,10 @@ which PostgreSQL refuses, and nothing that is no Unicode.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from ninja import Field, Schema
-from pydantic import AfterValidator, AwareDatetime, ConfigDict, StrictBool, StrictInt
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, StrictBool
 
 from proto.identity.bounds import MAX_TWIN
 from relay.rest import bounds
@@ -25,17 +25,26 @@ def _within_reach(at: datetime) -> datetime:
     return at
 
 
+def _whole(value: Any) -> Any:
+    if type(value) is int or (type(value) is float and value.is_integer()):
+        return int(value)
+    raise ValueError("must be a whole number")
+
+
 Flag = StrictBool
 """true or false in a body."""
 
 TwinId = Annotated[int, Field(ge=1, le=MAX_TWIN, description="Id of a twin.")]
 """In a path or a query."""
 
-BodyTwinId = Annotated[StrictInt, Field(ge=1, le=MAX_TWIN, description="Id of a twin.")]
+Whole = Annotated[int, BeforeValidator(_whole)]
+"""A number of a body. JSON does not tell 3 from 3.0, but a text or a flag is no number."""
+
+BodyTwinId = Annotated[Whole, Field(ge=1, le=MAX_TWIN, description="Id of a twin.")]
 
 RowId = Annotated[int, Field(ge=1, le=bounds.MAX_ID)]
 
-Count = Annotated[StrictInt, Field(ge=0, le=bounds.MAX_ID)]
+Count = Annotated[Whole, Field(ge=0, le=bounds.MAX_ID)]
 """A number of a body that is none below zero."""
 
 
@@ -96,5 +105,8 @@ class Problem(Schema):
 
 
 def moment(unix_s: float) -> datetime | None:
-    """A time as answers have it; 0 is never."""
-    return datetime.fromtimestamp(unix_s, UTC) if unix_s > 0 else None
+    """A time as answers have it; 0 is never, and so is what no calendar has."""
+    try:
+        return datetime.fromtimestamp(unix_s, UTC) if unix_s > 0 else None
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -1,22 +1,61 @@
-"""Sessions over REST: the history, and ending those that are open."""
+"""Sessions over REST: those that are held now, the history, and ending them."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from ninja import Field, Query, Router, Schema
 
 from relay.access.errors import NotFound
+from relay.ops.control import MAX_REASON_CHARS
 from relay.rest.caller import Request
-from relay.rest.operation import get
-from relay.rest.paging import page
-from relay.rest.schema import Page, PageQuery, RowId, TwinId
-from relay.sessions.models import MAX_REMOTE_CHARS, Session
+from relay.rest.operation import get, post
+from relay.rest.paging import listed, page
+from relay.rest.schema import Body, Count, Page, PageQuery, RowId, Stamp, TwinId
+from relay.sessions import listing, services
+from relay.sessions.models import MAX_REMOTE_CHARS, MAX_SID_CHARS, Session
 
 router = Router(tags=["sessions"])
 
+MAX_KEY_CHARS: Final = MAX_SID_CHARS + 11
 ORDERS: Final = {"id": "pk", "opened_at": "opened_at", "twin": "twin", "drops": "drops"}
+
+LiveOrder = Literal[
+    "opened", "twin", "messages_in", "messages_out", "bytes_in", "bytes_out", "backlog", "drops",
+    "-opened", "-twin", "-messages_in", "-messages_out", "-bytes_in", "-bytes_out", "-backlog",
+    "-drops",
+]  # fmt: skip
+"""Of `listing.ORDERS`."""
+
+SessionKey = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_KEY_CHARS, description="`<twin>` or `<twin>:<session id>`."),
+]
+Reason = Annotated[
+    str, Field(max_length=MAX_REASON_CHARS, description="For the log and the audit log.")
+]
+
+
+class LiveOut(Schema):
+    """A session that is held now."""
+
+    key: str = Field(description="`<twin>` or `<twin>:<session id>`.")
+    twin: int
+    sid: str | None = Field(description="Session id; null is none, which is not an empty one.")
+    epoch: int = Field(description="Of the connection.")
+    worker: str = Field(description="Boot id of the worker that holds it.")
+    slot: str
+    address: str
+    user_agent: str
+    opened_at: datetime
+    messages_in: int = Field(description="As all figures, up to 15 s old.")
+    messages_out: int
+    bytes_in: int
+    bytes_out: int
+    backlog: int = Field(description="Messages on their way to the client.")
+    drops: int = Field(description="Messages from or to it that ended undelivered.")
 
 
 class SessionOut(Schema):
@@ -29,7 +68,7 @@ class SessionOut(Schema):
     epoch: int = Field(description="Order of the connections of one session.")
     worker: str = Field(description="Boot id of the worker.")
     slot: str
-    remote: str = Field(description="Address of the client.")
+    address: str = Field(alias="remote")
     user_agent: str
     opened_at: datetime
     closed_at: datetime | None
@@ -46,41 +85,134 @@ class SessionOut(Schema):
         return session.key[1]
 
 
+class LiveQuery(PageQuery):
+    """Filters of the sessions that are held now."""
+
+    twin: TwinId | None = None
+    sid: str | None = Field(None, max_length=MAX_SID_CHARS)
+    worker: str | None = Field(None, max_length=64, description="Boot id.")
+    address: str | None = Field(None, max_length=MAX_REMOTE_CHARS)
+    order: LiveOrder = "-opened"
+
+
 class SessionQuery(PageQuery):
     """Filters of the history."""
 
     twin: TwinId | None = None
+    sid: str | None = Field(None, max_length=MAX_SID_CHARS)
     open: Literal["true", "false"] | None = Field(
         None, description="Only sessions that are open, or only those that ended."
     )
-    worker: str | None = Field(None, max_length=64)
-    remote: str | None = Field(None, max_length=MAX_REMOTE_CHARS)
-    close_reason: str | None = Field(None, max_length=32)
+    worker: str | None = Field(None, max_length=64, description="Boot id.")
+    address: str | None = Field(None, max_length=MAX_REMOTE_CHARS)
+    reason: str | None = Field(None, max_length=32, description="Of their end.")
+    since: Stamp | None = None
+    until: Stamp | None = None
     order: Literal["id", "-id", "opened_at", "-opened_at", "twin", "-twin", "drops", "-drops"] = (
         "-opened_at"
     )
 
 
-@get(router, "/sessions", action="session.view", answer=Page[SessionOut])
-def list_sessions(request: Request, query: Query[SessionQuery]) -> Any:
-    """Sessions in the history.
+class TotalOut(Schema):
+    """How many sessions there are."""
 
-    Open ones among them; a row is up to some seconds behind the live directory.
+    total: int
+
+
+class KickIn(Body):
+    """Which session is to end."""
+
+    key: SessionKey
+    epoch: Count | None = Field(None, description="Of the connection that is meant.")
+    reason: Reason = ""
+
+
+class Kicked(Schema):
+    """The connection that ends."""
+
+    epoch: int
+
+
+class KickTwinIn(Body):
+    """Why."""
+
+    reason: Reason = ""
+
+
+class KickedTwin(Schema):
+    """What ends."""
+
+    sessions: int
+
+
+@get(router, "/sessions", action="session.view", answer=Page[LiveOut])
+def list_sessions(request: Request, query: Query[LiveQuery]) -> Any:
+    """Sessions that are held now.
+
+    By the directory in Redis; a session shows up within a second or two.
     """
-    rows = Session.objects.all()
-    for name in ("twin", "worker", "remote", "close_reason"):
-        value = getattr(query, name)
-        if value is not None:
-            rows = rows.filter(**{name: value})
+    found = listing.live(
+        twin=query.twin,
+        sid=query.sid,
+        worker=query.worker or "",
+        address=query.address or "",
+        order=query.order,
+        limit=query.limit,
+        cursor=query.cursor or "",
+    )
+    return listed(found, asdict)
+
+
+@get(router, "/sessions/total", action="session.view", answer=TotalOut)
+def count_sessions(request: Request) -> Any:
+    """How many sessions are held now."""
+    return TotalOut(total=listing.total())
+
+
+@get(router, "/sessions/history", action="session.view", answer=Page[SessionOut])
+def list_session_history(request: Request, query: Query[SessionQuery]) -> Any:
+    """Sessions that were, and those that are.
+
+    By the database; a row is up to some seconds behind.
+    """
+    rows = listing.history(
+        twin=query.twin,
+        sid=query.sid,
+        reason=query.reason or "",
+        address=query.address or "",
+        worker=query.worker or "",
+        since=query.since,
+        until=query.until,
+    )
     if query.open is not None:
         rows = rows.filter(closed_at__isnull=query.open == "true")
     return page(query, rows, ORDERS)
 
 
-@get(router, "/sessions/{session}", action="session.view", answer=SessionOut)
+@get(router, "/sessions/history/{session}", action="session.view", answer=SessionOut)
 def get_session(request: Request, session: RowId) -> Any:
     """One session of the history."""
     found = Session.objects.filter(pk=session).first()
     if found is None:
         raise NotFound(f"there is no session {session}")
     return found
+
+
+@post(router, "/sessions/kick", action="session.kick", answer=Kicked, missing=True)
+def kick_session(request: Request, body: KickIn) -> Any:
+    """End one session, within a second.
+
+    With an epoch only that connection: one that came after it stays.
+    """
+    epoch = services.kick(body.key, actor=request.actor, epoch=body.epoch, reason=body.reason)
+    return Kicked(epoch=epoch)
+
+
+@post(router, "/twins/{twin}/kick", action="session.kick", answer=KickedTwin)
+def kick_twin(request: Request, twin: TwinId, body: KickTwinIn) -> Any:
+    """End all sessions of a twin, within a second.
+
+    Those that connect from now on stay; a ban keeps them out.
+    """
+    told = services.kick_twin(twin, actor=request.actor, reason=body.reason)
+    return KickedTwin(sessions=told)

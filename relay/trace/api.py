@@ -9,14 +9,14 @@ from typing import Annotated, Any, Final, Literal
 
 from asgiref.sync import sync_to_async
 from ninja import Field, Query, Router, Schema
-from pydantic import StrictInt, StringConstraints
+from pydantic import StringConstraints
 
 from relay.access.errors import Away, NotFound
 from relay.rest import events
 from relay.rest.caller import Request
 from relay.rest.operation import get, post
 from relay.rest.paging import page
-from relay.rest.schema import Body, Page, PageQuery
+from relay.rest.schema import Body, Page, PageQuery, Whole
 from relay.trace import bounds, services, texts
 from relay.trace.events import Stage
 from relay.trace.models import ID_CHARS, TraceOrder
@@ -59,11 +59,9 @@ class TraceIn(Body):
 
     kind: Kind
     subject: Text = Field(description="The uid, the twin's id, or `<twin>[:<session id>]`.")
-    lifetime_s: StrictInt = Field(
-        bounds.LIFETIME_S, ge=bounds.MIN_LIFETIME_S, le=bounds.MAX_LIFETIME_S
-    )
+    lifetime_s: Whole = Field(bounds.LIFETIME_S, ge=bounds.MIN_LIFETIME_S, le=bounds.MAX_LIFETIME_S)
     sample: float = Field(1.0, ge=bounds.MIN_SAMPLE, le=1, description="Share of the messages.")
-    events_per_s: StrictInt = Field(
+    events_per_s: Whole = Field(
         bounds.EVENTS_PER_S, ge=1, le=bounds.MAX_EVENTS_PER_S, description="Of each process."
     )
 
@@ -219,7 +217,7 @@ async def stream_trace_events(request: Request, trace: TraceId) -> Any:
     return await events.stream(request, "trace.view", source)
 
 
-@get(router, path="/timelines", action="trace.view", answer=TimelineOut)
+@get(router, path="/timelines", action="trace.view", answer=TimelineOut, missing=True)
 def get_timeline(request: Request, query: Query[TimelineQuery]) -> Any:
     """The way of one message through all processes, as far as it was followed."""
     return texts.timeline_document(services.timeline(query.uid, query.trace))

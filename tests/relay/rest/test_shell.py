@@ -16,7 +16,7 @@ from tests.relay.rest.conftest import account, bearer, limit, token_of
 pytestmark = pytest.mark.django_db
 
 PROBLEM = "application/problem+json"
-PATH = "/api/v1/sessions"
+PATH = "/api/v1/sessions/history"
 
 
 def refused(answer: Any, status: int) -> dict[str, Any]:
@@ -108,15 +108,22 @@ def test_head_is_get(viewer: Client) -> None:
         ("twin=0", "query.twin"),
         ("nonsense=1", "query.nonsense"),
         ("worker=%00", "query.worker"),
-        ("cursor=x", "query.cursor"),
-        ("cursor=WyJpZCIsMV0", "query.cursor"),
-        ("cursor=WyItb3BlbmVkX2F0Iiwic29vbiIsMV0", "query.cursor"),
     ],
 )
 def test_a_wrong_query_names_its_field(viewer: Client, query: str, field: str) -> None:
     body = refused(viewer.get(f"{PATH}?{query}"), 422)
     assert [each["field"] for each in body["errors"]] == [field]
     assert body["errors"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    ["x", "WyJpZCIsMV0", "WyItb3BlbmVkX2F0Iiwic29vbiIsMV0", "e30", "W10", "%00", "W1tbW1s"],
+)
+def test_a_cursor_is_one_of_ours(viewer: Client, cursor: str) -> None:
+    status = 422 if cursor == "%00" else 400
+    body = refused(viewer.get(f"{PATH}?cursor={cursor}"), status)
+    assert [each["field"] for each in body["errors"]] == ["query.cursor"]
 
 
 def test_without_redis_reading_goes_on(no_redis: None) -> None:
