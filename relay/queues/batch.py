@@ -117,7 +117,7 @@ def encode(
     append = parts.append
     lengths = resp.length
     absent: dict[Destination, dict[int, int]] = {}
-    for destination, payload, _, envelope in batch.items:
+    for destination, payload, origin, envelope in batch.items:
         append(destination.prefix)
         append(lengths(len(payload)))
         append(payload)
@@ -127,7 +127,7 @@ def encode(
             sources = absent.get(destination)
             if sources is None:
                 sources = absent[destination] = {}
-            twin = envelope.source.twin
+            twin = envelope.source.twin if origin is None else origin.key[0]
             sources[twin] = sources.get(twin, 0) + 1
     batch.absent = absent
     handlers: list[Handler] = []
@@ -164,8 +164,10 @@ def _encode_fullness(
     now: float,
     dropped: Callable[[Destination, int], None],
 ) -> None:
+    if not destination.look:
+        destination.encode_for_absent()
     if destination.session is None:
-        append(resp.command("PUBLISH", destination.wake, "new"))
+        append(destination.announcement)
         handlers.append(_ignore)
     if policy.drop_oldest and (
         destination.queued >= policy.max_messages or destination.queued_bytes >= policy.max_bytes
@@ -175,7 +177,7 @@ def _encode_fullness(
             keep = max(1, keep * 9 // 10)
         append(resp.command("XTRIM", destination.stream, "MAXLEN", keep))
         handlers.append(lambda reply: dropped(destination, reply) if reply else None)
-    append(resp.command("XLEN", destination.stream))
+    append(destination.look)
 
     def queued(reply: Any) -> None:
         if type(reply) is int:
@@ -191,8 +193,25 @@ def _encode_fullness(
                 destination.queued_bytes = reply
 
         handlers.append(measured)
+    if destination.queued >= SHARE_FROM:
+        _encode_shares(append, handlers, destination, sources)
+    if now >= destination.expire_at:
+        share = keys.share(destination.text)
+        destination.expire_at = now + EXPIRE_S
+        append(resp.command("EXPIRE", destination.stream, 2 * policy.retention_s))
+        handlers.append(_ignore)
+        append(resp.command("EXPIRE", share, 2 * policy.retention_s))
+        handlers.append(_ignore)
+
+
+def _encode_shares(
+    append: Callable[[bytes], None],
+    handlers: list[Handler],
+    destination: Destination,
+    sources: dict[int, int],
+) -> None:
     share = keys.share(destination.text)
-    for twin, count in sources.items() if destination.queued >= SHARE_FROM else ():
+    for twin, count in sources.items():
         append(resp.command("HINCRBY", share, twin, count))
 
         def counted(reply: Any, twin: int = twin) -> None:
@@ -202,12 +221,6 @@ def _encode_fullness(
                 destination.shares[twin] = reply
 
         handlers.append(counted)
-    if now >= destination.expire_at:
-        destination.expire_at = now + EXPIRE_S
-        append(resp.command("EXPIRE", destination.stream, 2 * policy.retention_s))
-        handlers.append(_ignore)
-        append(resp.command("EXPIRE", share, 2 * policy.retention_s))
-        handlers.append(_ignore)
 
 
 def _ignore(reply: Any) -> None:

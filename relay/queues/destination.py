@@ -20,11 +20,13 @@ class Destination:
     """
 
     __slots__ = (
+        "announcement",
         "bytes_at",
         "decided",
         "expire_at",
         "generation",
         "key",
+        "look",
         "prefix",
         "queued",
         "queued_bytes",
@@ -41,6 +43,8 @@ class Destination:
         self.stream = keys.stream(self.text)
         self.wake = keys.wake(self.text)
         self.prefix = resp.xadd_prefix(self.stream)
+        self.announcement = b""  # PUBLISH of its wake, once it was needed
+        self.look = b""  # XLEN of its stream, once it was needed
         self.session: Session | None = None  # the session held by this worker
         self.queued = 0  # messages in the stream, as last seen
         self.queued_bytes = 0  # memory of the stream, as last seen
@@ -49,3 +53,8 @@ class Destination:
         self.shares: dict[int, int] | None = None  # source twin -> messages, as last seen
         self.generation = -1  # the router's generation that `decided` belongs to
         self.decided: Route | None = None  # where messages go while nobody holds the key here
+
+    def encode_for_absent(self) -> None:
+        """Works out what each batch with messages for a key that is not held here needs."""
+        self.announcement = resp.command("PUBLISH", self.wake, "new")
+        self.look = resp.command("XLEN", self.stream)

@@ -19,7 +19,9 @@ def fingerprint(payload: bytes) -> int:
 
 
 def entry_payload(fields: list[bytes]) -> bytes | None:
-    """The envelope's bytes in a stream entry: field ``_``."""
+    """The envelope's bytes in a stream entry: field ``_``, mostly the only one."""
+    if fields[0] == b"_":
+        return fields[1]
     for name, value in zip(fields[::2], fields[1::2], strict=False):
         if name == b"_":
             return value

@@ -39,6 +39,8 @@ class Router:
         self.generation = 0  # decisions remembered under another number are made again
         self.banned: dict[int, str] = {}  # twin -> the operator's reason
         self.start_drainer: Callable[[int], None] = lambda shard: None  # of a shard without one
+        queue = worker.options.queue
+        self._half_messages, self._half_bytes = queue.max_messages / 2, queue.max_bytes / 2
         self._accounts = Accounts(worker.options.outbox)
         self._twin_accounts: dict[int, Account] = {}  # destination twin -> its account
         self._accounts_generation = -1
@@ -104,12 +106,12 @@ class Router:
 
     def fullness(self, destination: Destination, source: int) -> MessageReason | None:
         """Whether a queue takes one more message of a source twin, as of the last answer."""
-        policy = self._worker.options.queue
         queued = destination.queued
+        if queued < self._half_messages and destination.queued_bytes < self._half_bytes:
+            return None
         if destination.session is not None and destination.session.memory_mode:
             return None
-        if queued * 2 < policy.max_messages and destination.queued_bytes * 2 < policy.max_bytes:
-            return None
+        policy = self._worker.options.queue
         if policy.drop_oldest:
             return None
         if queued >= policy.max_messages or destination.queued_bytes >= policy.max_bytes:

@@ -168,14 +168,16 @@ class Sender:
             refusal = router.fullness(destination, self.key[0])
             if refusal is None:
                 self._batch = batch = worker.commit.add(destination, payload, self, envelope)
-                worker.recorder.accepted(self, destination, envelope, len(payload), batch)
+                if worker.recording:
+                    worker.recorder.accepted(self, destination, envelope, len(payload), batch)
             else:
                 self.refuse(envelope, refusal)
         elif step is Step.FEDERATE:
             outgoing = router.federate(destination, payload, self, envelope)
             if outgoing is not None:  # a pong after a refused message waits for those before it
                 self._batch = outgoing
-                worker.recorder.accepted(self, destination, envelope, len(payload), outgoing)
+                if worker.recording:
+                    worker.recorder.accepted(self, destination, envelope, len(payload), outgoing)
         elif step is Step.REFUSE:
             assert decision.reason is not None
             self.refuse(envelope, decision.reason)

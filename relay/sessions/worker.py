@@ -457,8 +457,10 @@ class Worker:
         if not envelope.expiration:
             return False
         deadline = envelope.timestamp + envelope.expiration
+        if deadline > self.wall_s():
+            return False
         arrived = int(entry_id.partition(b"-")[0]) / 1000
-        return arrived < deadline <= self.wall_s()
+        return bool(arrived < deadline)
 
     def expire(self, envelope: Envelope) -> None:
         """A message was too old when its session came: the sender of a request is told."""
