@@ -98,6 +98,22 @@ class WindowCount:
             return Excess.SIZE
         return None
 
+    def admit_all(self, messages: int, size_bytes: int, limit: Limit, now: float) -> bool:
+        """Counts messages if none of them breaks the limit; if not, they are judged singly."""
+        window = int(now // WINDOW_S)
+        if window != self.window:
+            self._begin(window)
+        max_messages, max_bytes = limit
+        all_messages = self.messages + messages
+        all_bytes = self.size_bytes + size_bytes
+        if (max_messages and all_messages > max_messages) or (max_bytes and all_bytes > max_bytes):
+            return False
+        self.messages = all_messages
+        self.size_bytes = all_bytes
+        self.new_messages += messages
+        self.new_bytes += size_bytes
+        return True
+
     def take(self) -> Increment | None:
         """Hands out what the shared counter does not have yet; None when there is nothing.
 

@@ -65,8 +65,23 @@ class Meter:
 
     def count(self, size_bytes: int, now_s: float) -> MessageReason | None:
         """Counts a message; a reason means that it is refused."""
+        excess = self.window.admit(size_bytes, self.limit, now_s)
+        self._counted()
+        if excess is None:
+            return None
+        if excess is Excess.COUNT:
+            return MessageReason.LIMIT_COUNT
+        return MessageReason.LIMIT_SIZE
+
+    def count_all(self, messages: int, size_bytes: int, now_s: float) -> bool:
+        """Counts messages if all of them are within the limit; if not, none is counted yet."""
+        if not self.window.admit_all(messages, size_bytes, self.limit, now_s):
+            return False
+        self._counted()
+        return True
+
+    def _counted(self) -> None:
         window = self.window
-        excess = window.admit(size_bytes, self.limit, now_s)
         if (
             window.new_messages >= self._step_messages
             or window.new_bytes >= self._step_bytes
@@ -75,11 +90,6 @@ class Meter:
             self._book.due[self] = None
         else:
             self._book.later[self] = None
-        if excess is None:
-            return None
-        if excess is Excess.COUNT:
-            return MessageReason.LIMIT_COUNT
-        return MessageReason.LIMIT_SIZE
 
     def first_hit(self) -> bool:
         """Whether this is the first refusal of the window: one log line each."""

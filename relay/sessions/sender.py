@@ -110,18 +110,21 @@ class Sender:
         destinations = worker.destinations
         session = self.session
         examine = self._examine
-        meter = self.meter if self.meter.limited else None
-        now_s = worker.wall_s() if meter is not None else 0.0
         recording = worker.recording
-        total = 0
+        count = len(messages)
+        total = sum(map(len, messages))
+        now_s = 0.0
+        meter: Meter | None = None  # counts them one by one, where that makes a difference
+        if self.meter.limited:
+            now_s = worker.wall_s()
+            if not self.meter.count_all(count, total, now_s):
+                meter = self.meter
         for payload in messages:
-            size = len(payload)
-            total += size
             envelope, key, reason, detail = examine(payload)
             if (
                 meter is not None
                 and reason is not MessageReason.UNPARSABLE
-                and (over := meter.count(size, now_s)) is not None
+                and (over := meter.count(len(payload), now_s)) is not None
             ):
                 worker.limit_hit(self, over)
                 self.refuse(envelope, over)
@@ -133,6 +136,7 @@ class Sender:
                 if holder is not None and holder.memory_mode and not self._parked:
                     self._batch = batch = commit.add(destination, payload, self, envelope)
                     if recording:
+                        size = len(payload)
                         worker.recorder.accepted(self, destination, envelope, size, batch)
                 elif destination in self._asked:
                     self._park(destination, payload, envelope)
@@ -144,7 +148,6 @@ class Sender:
                     break
             elif envelope is not None:
                 self._ping(payload, envelope)
-        count = len(messages)
         session.messages_in += count
         session.bytes_in += total
         worker.metrics.rx += count

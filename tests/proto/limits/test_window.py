@@ -140,3 +140,23 @@ def test_workers_agree_once_all_is_answered(steps: list[tuple[int, str]]) -> Non
             commit(number)
             answer(number)
     assert shared == [admitted, admitted * 10]
+
+
+@given(
+    st.lists(st.integers(0, 30), max_size=4),
+    st.lists(st.integers(0, 30), min_size=1, max_size=4),
+    st.builds(Limit, st.integers(0, 6), st.integers(0, 60)),
+)
+def test_many_at_once_are_admitted_if_each_of_them_would_be(
+    before: list[int], sizes: list[int], limit: Limit
+) -> None:
+    one_by_one, together = WindowCount(), WindowCount()
+    _admit(one_by_one, limit, *before)
+    _admit(together, limit, *before)
+    verdicts = _admit(one_by_one, limit, *sizes)
+    admitted = together.admit_all(len(sizes), sum(sizes), limit, START)
+    assert admitted == (verdicts == ["ok"] * len(sizes))
+    if not admitted:
+        assert _admit(together, limit, *sizes) == verdicts, "nothing was counted before"
+    assert (together.messages, together.size_bytes) == (one_by_one.messages, one_by_one.size_bytes)
+    assert together.take() == one_by_one.take()
