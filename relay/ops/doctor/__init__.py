@@ -31,6 +31,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     running.listener,
     running.workers,
     running.celery,
+    running.alarms,
     remote.federation,
     remote.chain,
 )

@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from django.conf import settings
+from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
+from relay.alarms import figures
+from relay.alarms.models import Alarm, State
 from relay.ops import background, health
 from relay.ops.doctor.finding import Finding, fault, ok, warning
 from relay.ops.redis_client import client
@@ -150,6 +153,27 @@ def _runs() -> bool:
         return bool(list_workers(client()))
     except RedisError:
         return False
+
+
+def alarms() -> Iterator[Finding]:
+    """They are looked at, and none fires that nobody knows of."""
+    if not _runs():
+        return
+    try:
+        complaint = figures.complaint()
+        firing = list(Alarm.objects.filter(state=State.FIRING).values_list("pk", "rule", "subject"))
+    except DatabaseError:
+        return  # told by the check of the database
+    if complaint:
+        yield fault("alarms.evaluation", complaint, "see the findings on Celery and Redis")
+    for number, rule, subject in firing:
+        yield warning(
+            "alarms.firing",
+            f"alarm {rule}{f' of {subject}' if subject else ''} fires",
+            f"manage.py rmb_alarms show {number} says what to do",
+        )
+    if not complaint and not firing:
+        yield ok("alarms.firing", "no alarm fires")
 
 
 def _answers(address: ListenAddress) -> bool:

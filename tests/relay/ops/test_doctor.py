@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import OperationalError, connection
+from django.utils import timezone
 
+from relay.alarms.models import Alarm, Evaluation
 from relay.federation import outbox
 from relay.ops import background, doctor
 from relay.ops.doctor import Finding, Level, machine
@@ -64,6 +66,7 @@ def sound(
         site_redis.run("SET", background._alive(queue), "1")
     call_command("createsuperuser", "--noinput", "--username", "one", "--email", "")
     Twin.objects.create(id=7, account=bytes(32))
+    Evaluation.objects.create(pk=Evaluation.ONLY, done=time.time())
     return site_redis
 
 
@@ -237,6 +240,18 @@ def test_no_celery(sound: RedisServer) -> None:
     sound.run("DEL", background._alive("federation"))
     found = examine()["celery.workers"]
     assert found.level is Level.FAULT and "federation" in found.text
+
+
+def test_alarms(sound: RedisServer) -> None:
+    now = timezone.now()
+    alarm = Alarm.objects.create(
+        rule="partner_down", subject="b.example", severity="warning", state="firing", since=now
+    )
+    found = examine()["alarms.firing"]
+    assert found.text == "alarm partner_down of b.example fires"
+    assert f"rmb_alarms show {alarm.pk}" in found.remedy
+    Evaluation.objects.update(done=time.time() - 300)
+    assert "not evaluated for 300 s" in examine()["alarms.evaluation"].text
 
 
 def test_mail_for_a_relay_that_takes_none(sound: RedisServer) -> None:
