@@ -68,7 +68,8 @@ def once(
     finally:
         if not keep:
             redis.eval(_GIVE_BACK, 1, name, mine)
-    redis.set(name, json.dumps(_kept(answer, body, secret)), ex=KEY_LIFE_S)
+    if keep:
+        redis.set(name, json.dumps(_kept(answer, body, secret)), ex=KEY_LIFE_S)
     return answer
 
 

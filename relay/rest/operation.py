@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse
@@ -155,9 +155,10 @@ def _guard(facts: Declared, run: Callable[..., Any]) -> Callable[..., Any]:
                     return answer
             _enter(request, found, inner, facts)
             act = partial(run, request, **path)
-            if facts.method == "POST":
-                return idempotency.once(request, request.caller.key, act, secret=facts.secret)
-            return _leave(request, facts, act())
+            if facts.method != "POST":
+                return _leave(request, facts, act())
+            answer = idempotency.once(request, request.caller.key, act, secret=facts.secret)
+            return _leave(request, facts, answer)
         except Exception as error:
             return inner.api.on_exception(request, error)
 
@@ -229,9 +230,7 @@ def _too_large(facts: Declared) -> Refusal:
 
 
 def _leave(request: HttpRequest, facts: Declared, answer: HttpResponseBase) -> HttpResponseBase:
-    if facts.method != "GET":
-        return answer
-    if facts.tagged and answer.status_code == 200 and isinstance(answer, HttpResponse):
-        answer = etag.tagged(request, answer)
+    if facts.method == "GET" and facts.tagged and answer.status_code == 200:
+        answer = etag.tagged(request, cast(HttpResponse, answer))
     answer.headers.setdefault("Cache-Control", "no-store")
     return answer
