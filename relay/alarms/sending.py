@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.core.mail import BadHeaderError, EmailMessage
+from django.core.mail import BadHeaderError, EmailMessage, get_connection
 
 from proto.federation import domains
 from relay.alarms import notice, signing
@@ -122,10 +122,12 @@ def to_address(address: str, told: dict[str, Any]) -> Answer:
         return Answer(False, "email.host is not set")
     event = told["id"]
     domain = settings.DEFAULT_FROM_EMAIL.rpartition("@")[2].strip("> ")
+    connection = get_connection()
     message = EmailMessage(
         notice.subject_line(told),
         notice.text(told),
         to=[address],
+        connection=connection,
         # A repeat after a lost answer has the same one: most programs show it once.
         headers={"Message-ID": f"<{event}@{domain}>", "Auto-Submitted": "auto-generated"},
     )
@@ -133,4 +135,6 @@ def to_address(address: str, told: dict[str, Any]) -> Answer:
         message.send()
     except (smtplib.SMTPException, OSError, BadHeaderError) as error:
         return Answer(False, shown(f"{type(error).__name__}: {error}", MAX_ERROR_CHARS))
+    finally:
+        connection.close()  # left open by the library when signing in fails
     return Answer(True, f"taken by {settings.EMAIL_HOST}")
