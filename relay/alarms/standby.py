@@ -27,6 +27,9 @@ from relay.alarms.rules import BY_KEY, Override, Severity, limits_of
 logger = logging.getLogger(__name__)
 
 RULE: Final = BY_KEY["database_away"]
+WHO: Final = "operator site"
+ACTING_S: Final = 2 * bounds.PERIOD_S
+"""From one evaluation to the next while it does them: whoever should comes in between."""
 RETRY_S: Final = 30.0
 """Between two tries to tell somebody while the database is away."""
 
@@ -65,6 +68,7 @@ class Standby:
         try:
             self._remember()
             age_s = evaluation.age_s(self._clock())
+            acting = evaluation.done_by(WHO)
         except (OperationalError, InterfaceError) as error:
             self._database_away(str(error))
             return
@@ -77,10 +81,10 @@ class Standby:
         try:
             if self._track != Track():
                 self._database_back()
-            if age_s is None or age_s > bounds.LATE_S:
-                if age_s is not None:
+            if age_s is None or age_s > (ACTING_S if acting else bounds.LATE_S):
+                if age_s is not None and not acting:
                     logger.error("alarms were not evaluated for %.0f s: done here now", age_s)
-                evaluation.evaluate("operator site")
+                evaluation.evaluate(WHO)
         except DatabaseError as error:
             logger.warning("alarms are not evaluated for now: %s", shown(str(error)))
 

@@ -18,6 +18,9 @@ from relay.alarms.rules import BY_KEY
 
 logger = logging.getLogger(__name__)
 
+clock = time.time
+"""Unix seconds, of the clock that is watched."""
+
 
 class Reader(NamedTuple):
     """One kind of reading.
@@ -92,7 +95,7 @@ def take(config: Any, redis: Redis, memory: dict[str, Any]) -> Taken:
         redis: its client.
         memory: of the last look.
     """
-    now, monotonic = time.time(), time.monotonic()
+    now, monotonic = clock(), time.monotonic()
     looks = Look(config, redis, now, monotonic, {})
     readings: Readings = {}
     unknown: dict[str, Unknown] = {}

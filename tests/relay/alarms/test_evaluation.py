@@ -167,6 +167,12 @@ def test_the_operator_site_evaluates_when_nobody_does(
     watch.look()
     assert Evaluation.objects.get().by.startswith("operator site")
     assert figures.complaint() == ""
+    # While nobody else does, it goes on every 10 s: the others have their turn in between.
+    for age_s, again in ((6, False), (11, True)):
+        Evaluation.objects.update(done=evaluation.clock() - age_s)
+        before = Evaluation.objects.get().done
+        watch.look()
+        assert (Evaluation.objects.get().done != before) is again
 
 
 def test_metrics(evaluate: Evaluate, site_redis: RedisServer) -> None:
