@@ -205,7 +205,7 @@ def test_an_answer_is_bounded(server: Hook) -> None:
 def test_private_addresses_only_where_allowed(server: Hook, settings: Any) -> None:
     receiver = webhook(server.url.replace("http://", "https://"))
     configure(settings, "alarms", allow_private=False)
-    for target in ("https://127.0.0.1:1/", "https://localhost:1/", "https://[::ffff:10.0.0.1]/"):
+    for target in ("https://127.0.0.1:1/", "https://localhost:1/", "https://[::ffff:169.254.1.1]/"):
         receiver.target = target
         told = notice.document(notice.TEST, BY_KEY["disk"], at=time.time(), domains=())
         answered = delivery.send(receiver, told)
