@@ -73,6 +73,8 @@ ACTIONS: Final[tuple[Action, ...]] = tuple(
         ("limit.view", "relay_limits.view_twinlimit", _VIEWER),
         ("limit.add", "relay_limits.add_twinlimit", _OPERATOR),
         ("limit.set", "relay_limits.change_twinlimit", _OPERATOR),
+        ("limit.default", "relay_limits.change_twinlimit", _OPERATOR),
+        ("limit.hits", "relay_limits.view_twinlimit", _VIEWER),
         ("limit.remove", "relay_limits.delete_twinlimit", _OPERATOR),
         ("ban.set", "relay_limits.change_twinlimit", _OPERATOR),
         ("ban.lift", "relay_limits.change_twinlimit", _OPERATOR),

@@ -465,6 +465,7 @@ class Intake:
         over = meter.count(size_bytes, now_s) if meter.limited else None
         if over is not None:
             self._worker.metrics.limit_hits += 1
+            self._worker.hits.message(source, "")
             if meter.first_hit():
                 log.warning("twin %d is over its limit (%s), through another relay", source, over)
         return over

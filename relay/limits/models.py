@@ -79,3 +79,29 @@ class TwinLimit(models.Model):
     def ban_holds(self, now: datetime | None = None) -> bool:
         """Whether the twin is banned now."""
         return self.banned and not self.ban_is_over(now)
+
+
+class DefaultLimit(models.Model):
+    """The limit of every twin without one of its own, where an operator has set it; one row.
+
+    Without the row the relay's settings hold (`limits.count`, `limits.size`).
+    """
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
+    count = models.PositiveBigIntegerField("messages a minute")
+    size = models.PositiveBigIntegerField("bytes a minute")
+    updated = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        default_permissions = ()  # those of the limits of twins hold
+        verbose_name = "limit of all twins"
+        constraints = (
+            models.CheckConstraint(condition=models.Q(id=1), name="default_limit_one_row"),
+            models.CheckConstraint(
+                condition=models.Q(count=0, size=0) | models.Q(count__gt=0, size__gt=0),
+                name="default_limit_both_or_neither",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.count} messages, {self.size} bytes"

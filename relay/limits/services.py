@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from relay.access.actor import SYSTEM, Actor
 from relay.audit import services as audit
+from relay.limits import defaults
 from relay.limits.models import TwinLimit
 from relay.ops import control
 
@@ -112,6 +113,7 @@ def publish_all() -> None:
     for limit in TwinLimit.objects.filter(told).iterator():
         put.update(_fields(limit))
     control.replace((control.BAN_PREFIX, control.LIMIT_PREFIX), put)
+    defaults.publish()
 
 
 def _store(limit: TwinLimit, change: audit.Change) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,18 +9,18 @@ from typing import Any
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from redis.exceptions import RedisError
+from django.template.defaultfilters import filesizeformat
 from unfold.admin import ModelAdmin
 
-from relay.ops import control, live_page
+from relay.access import actor, faces
+from relay.access.errors import Away
+from relay.ops import live_page, services
 from relay.ops.models import Worker
-from relay.ops.redis_client import client
-from relay.ops.workers import WorkerState, list_workers
-
-logger = logging.getLogger(__name__)
+from relay.ops.services import WorkerRow
 
 HEADERS = (
-    "worker", "state", "sessions", "heartbeat", "loop lag", "running for", "process", "boot id", ""
+    "worker", "state", "sessions", "heartbeat", "loop lag", "commit p99", "memory", "running for",
+    "process", "boot id", "",
 )  # fmt: skip
 
 
@@ -49,11 +48,11 @@ class WorkerAdmin(ModelAdmin):  # type: ignore[misc]
         if request.method == "POST":
             return self._drain(request)
         note = ""
-        workers: list[WorkerState] = []
+        workers: list[WorkerRow] = []
         try:
-            workers = list_workers(client())
-        except RedisError as error:
-            note = f"Redis does not answer: {error}"
+            workers = services.list_workers()
+        except Away as error:
+            note = error.detail
         rows = self._rows(workers, self.has_drain_permission(request))
         table = live_page.LiveTable("Workers", HEADERS, rows, "No worker gives a heartbeat", note)
         return live_page.render(self, request, table)
@@ -61,29 +60,25 @@ class WorkerAdmin(ModelAdmin):  # type: ignore[misc]
     def _drain(self, request: HttpRequest) -> HttpResponse:
         if not self.has_drain_permission(request):
             raise PermissionDenied
-        boot_id = request.POST.get("drain", "")
-        try:
-            if boot_id not in {worker.boot_id for worker in list_workers(client())}:
-                messages.error(request, "This worker is gone already")
-            else:
-                control.drain(boot_id)
-                logger.info("operator %s drains worker %s", request.user, boot_id)
-                messages.success(request, "The worker closes its sessions and is replaced")
-        except (RedisError, control.ControlError) as error:
-            messages.error(request, str(error))
+        with faces.in_admin(request):
+            boot_id = request.POST.get("drain", "")
+            services.drain(boot_id, actor=actor.of_request(request, actor.Face.ADMIN))
+            messages.success(request, "The worker closes its sessions and is replaced")
         return HttpResponseRedirect(request.get_full_path())
 
-    def _rows(self, workers: list[WorkerState], may_drain: bool) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, workers: list[WorkerRow], may_drain: bool) -> Iterator[tuple[Any, ...]]:
         now = time.time()
         for worker in workers:
             drainable = may_drain and worker.state != "draining"
             yield (
                 f"{worker.host}/{worker.slot}",
-                "silent" if worker.late(now) else worker.state,
+                worker.state,
                 worker.sessions,
-                f"{worker.silent_s(now):.0f} s ago",
+                f"{max(0.0, now - worker.heartbeat):.0f} s ago",
                 f"{worker.loop_lag_ms:.1f} ms",
-                live_page.duration(now - worker.started) if worker.started else "",
+                "" if worker.commit_p99_ms is None else f"{worker.commit_p99_ms:g} ms",
+                filesizeformat(worker.memory_bytes) if worker.memory_bytes else "",
+                live_page.duration(worker.uptime_s) if worker.started else "",
                 worker.pid,
                 worker.boot_id,
                 live_page.button("Drain", "drain", worker.boot_id) if drainable else "",

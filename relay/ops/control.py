@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 VERSION: Final = "version"
 BAN_PREFIX: Final = "ban:"
 LIMIT_PREFIX: Final = "limit:"
+DEFAULT_LIMIT: Final = "limit"
 KICK_PREFIX: Final = "kick:"
 KICK_TWIN_PREFIX: Final = "kick_twin:"
 DRAIN_PREFIX: Final = "drain:"
@@ -126,8 +127,8 @@ def change(put: Mapping[str, str], remove: Sequence[str] = ()) -> None:
     nudge()
 
 
-def replace(prefixes: Sequence[str], put: Mapping[str, str]) -> None:
-    """Make the fields that begin with one of the prefixes exactly these.
+def replace(prefixes: Sequence[str], put: Mapping[str, str], names: Sequence[str] = ()) -> None:
+    """Make the fields that begin with one of the prefixes, or have one of the names, exactly these.
 
     Raises:
         ControlError: Redis does not answer.
@@ -136,7 +137,8 @@ def replace(prefixes: Sequence[str], put: Mapping[str, str]) -> None:
         present = _fields(client())
     except redis.exceptions.RedisError as error:
         raise _unreachable(error) from error
-    stale = [name for name in present if name.startswith(tuple(prefixes)) and name not in put]
+    replaced = [name for name in present if name.startswith(tuple(prefixes)) or name in names]
+    stale = [name for name in replaced if name not in put]
     if stale or any(present.get(name) != value for name, value in put.items()):
         change(put, stale)
 

@@ -31,6 +31,8 @@ class WorkerState:
     Attributes:
         heartbeat: unix time of the last sign of life.
         state: `ok`, `draining`, `storage_full` or `redis_policy`.
+        commit_p50_ms, commit_p99_ms: of the last minute; None without a commit.
+        memory_bytes: of the process; 0 where it does not know.
         metrics: series (see `relay.ops.metric_names`) and its value.
     """
 
@@ -44,6 +46,9 @@ class WorkerState:
     loop_lag_ms: float
     state: str
     metrics: Mapping[str, float]
+    commit_p50_ms: float | None = None
+    commit_p99_ms: float | None = None
+    memory_bytes: int = 0
 
     def silent_s(self, now: float | None = None) -> float:
         """Seconds since the last heartbeat."""
@@ -104,6 +109,9 @@ def read_worker(boot_id: str, raw: Mapping[Any, Any]) -> WorkerState:
         loop_lag_ms=number(fields.get("loop_lag_ms")),
         state=fields.get("state", ""),
         metrics=_metrics(fields.get("metrics", "")),
+        commit_p50_ms=number(fields["commit_p50_ms"]) if fields.get("commit_p50_ms") else None,
+        commit_p99_ms=number(fields["commit_p99_ms"]) if fields.get("commit_p99_ms") else None,
+        memory_bytes=int(number(fields.get("memory_bytes"))),
     )
 
 

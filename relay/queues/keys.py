@@ -29,6 +29,8 @@ CHAIN_LEASE: Final = "relay:chain:lease"
 CHAIN_IMPORT: Final = "relay:chain:import"
 """Hash with how far the import of all twins is."""
 CHAIN_IMPORT_LEASE: Final = "relay:chain:import:lease"
+HIT_KINDS: Final = ("twin", "address", "handshake")
+"""What runs into limits: twins with messages, addresses with messages and with handshakes."""
 PURGED: Final = "relay:purged"
 """How many messages operators deleted."""
 FULLEST: Final = "relay:queues:fullest"
@@ -84,6 +86,11 @@ def guest_lease(text: str) -> str:
 def limit(twin: int, window: int) -> str:
     """The counter of one twin in one window of the rate limit."""
     return f"limits:{twin}:{window}"
+
+
+def hits(kind: str, minute: int) -> str:
+    """The sorted set with who ran into limits most in one minute of unix time."""
+    return f"limits:hits:{kind}:{minute}"
 
 
 def outbox(twin: int) -> str:

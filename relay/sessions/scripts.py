@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from redispipe import resp, scripts
@@ -51,3 +51,10 @@ def fullest(streams: Sequence[bytes], messages: int, size_bytes: int) -> bytes:
     """Looks for queues that hold so much; replies name, messages and bytes of each."""
     source = scripts.source(FOLDER, "fullest")
     return resp.command("EVAL", source, len(streams), *streams, messages, size_bytes)
+
+
+def hits(kind: str, minute: int, kept: int, life_s: int, counts: Mapping[str | int, int]) -> bytes:
+    """Adds to the counts of who ran into limits in a minute."""
+    pairs = [part for pair in counts.items() for part in pair]
+    source = scripts.source(FOLDER, "hits")
+    return resp.command("EVAL", source, 1, keys.hits(kind, minute), kept, life_s, *pairs)

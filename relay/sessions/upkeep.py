@@ -25,6 +25,7 @@ from redispipe.pipe import LinkLost
 from relay.queues import batch, keys
 from relay.sessions import scripts
 from relay.sessions.control import Control
+from relay.sessions.recent import Recent
 
 if TYPE_CHECKING:
     from relay.sessions.session import Session
@@ -61,6 +62,7 @@ class Upkeep:
         self._worker = worker
         self.control = Control(worker)
         self.loop_lag_s = 0.0  # the worst of the last second
+        self._recent = Recent(worker.metrics)
         self.redis_policy = ""  # Redis' maxmemory-policy, once known
         self._ring: list[Session] = []  # whom the check visits in this round
         self._to_compare: list[Session] = []  # at the end of this turn of the loop
@@ -149,6 +151,7 @@ class Upkeep:
             number = keys.commit_number(worker.boot_id)
             await self._ask("EXPIRE", number, batch.COMMIT_TTL_S)
         self.loop_lag_s = 0.0
+        await self._once(self._publish_hits)
         await self._versions()
         await self._others_alive()
 
@@ -175,9 +178,13 @@ class Upkeep:
             "commit_client": worker.commit.client_id,
             "run_id": worker.commit.run_id,
             "state": self.state,
+            **self._recent.report(),
             "metrics": json.dumps({**gauges, **worker.metrics.series()}),
         }
         return [part for pair in fields.items() for part in pair]
+
+    async def _publish_hits(self) -> None:
+        await self._worker.hits.publish(self._worker)
 
     @property
     def state(self) -> str:

@@ -35,6 +35,7 @@ from relay.server.socket import RelaySocket
 from relay.sessions import takeover
 from relay.sessions.counters import Counters
 from relay.sessions.guests import Guests
+from relay.sessions.hits import Hits
 from relay.sessions.hub import Hub
 from relay.sessions.meters import MeterBook
 from relay.sessions.options import History, Twins, WorkerOptions
@@ -85,6 +86,7 @@ class Worker:
         self.record(recorder or Recorder())
         self.on_traces: Callable[[dict[str, str]], None] = lambda orders: None
         self.metrics = Counters()
+        self.hits = Hits()
         self.meters = MeterBook(options.limit)
         self.commit = CommitLog(options.boot_id, connect, opening, options.queue, self)
         self.hub = Hub(connect, opening, self)
@@ -479,6 +481,7 @@ class Worker:
     def limit_hit(self, sender: Sender, reason: MessageReason) -> None:
         """A twin is over its limit: one line per twin and window."""
         self.metrics.limit_hits += 1
+        self.hits.message(sender.key[0], sender.session.address)
         if sender.meter.first_hit():
             log.warning("twin %d is over its limit (%s)", sender.key[0], reason)
 

@@ -40,6 +40,8 @@ class RmbConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         try:
             admitted = await runtime.admission.admit(query, client[0])
         except Refusal as refusal:
+            if refusal.reason is SessionReason.IP_LIMIT:
+                runtime.worker.hits.handshake(client[0])
             await _refuse(runtime, scope, send, refusal)
             return
         user_agent = _header(scope, b"user-agent")

@@ -1,0 +1,109 @@
+"""The limit of every twin that has none of its own.
+
+It is what the settings say (`limits.count`, `limits.size`) until an operator sets another, which is
+kept in the database, told to the workers through `relay:control` and in force within a second.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+
+from django.conf import settings
+from django.db import transaction
+
+from relay.access.actor import Actor
+from relay.access.errors import Invalid
+from relay.audit import services as audit
+from relay.limits.models import DefaultLimit
+from relay.ops import control
+
+logger = logging.getLogger(__name__)
+
+MAX_VALUE: Final = 1 << 53
+"""Of messages and bytes; what is more is no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """Messages and bytes a minute; 0 and 0 is no limit.
+
+    Attributes:
+        source: `operator`, or `settings` while no operator has set another.
+        updated: when one did.
+    """
+
+    count: int
+    size: int
+    source: Literal["operator", "settings"]
+    updated: datetime | None = None
+
+
+def get() -> Default:
+    """The limit in force."""
+    row = DefaultLimit.objects.first()
+    if row is not None:
+        return Default(row.count, row.size, "operator", row.updated)
+    return Default(settings.RMB.limits.count, settings.RMB.limits.size, "settings")
+
+
+def put(count: int, size: int, *, actor: Actor) -> None:
+    """Set it; 0 and 0 is no limit.
+
+    Raises:
+        Denied, Away
+        Invalid: a value is out of bounds, or one of them is 0 and the other is not.
+    """
+    fields = {
+        name: f"must be between 0 and {MAX_VALUE}"
+        for name, value in (("count", count), ("size", size))
+        if not 0 <= value <= MAX_VALUE
+    }
+    if fields:
+        raise Invalid(fields=fields)
+    if bool(count) != bool(size):
+        raise Invalid(fields={"count" if size else "size": "set both, or both to 0"})
+    with audit.change(actor, "limit.default") as change:
+        change.before = _told()
+        DefaultLimit.objects.update_or_create(id=1, defaults={"count": count, "size": size})
+        change.after = _told()
+        transaction.on_commit(_publish)
+
+
+def clear(*, actor: Actor) -> None:
+    """Go back to what the settings say.
+
+    Raises:
+        Denied, Away
+    """
+    with audit.change(actor, "limit.default") as change:
+        change.before = _told()
+        change.happened = bool(DefaultLimit.objects.all().delete()[0])
+        change.after = _told()
+        transaction.on_commit(_publish)
+
+
+def publish() -> None:
+    """Make `relay:control` what the database says.
+
+    Raises:
+        relay.ops.control.ControlError: Redis does not answer.
+    """
+    row = DefaultLimit.objects.first()
+    told = {control.DEFAULT_LIMIT: f"{row.count} {row.size}"} if row is not None else {}
+    control.replace((), told, (control.DEFAULT_LIMIT,))
+
+
+def _publish() -> None:
+    try:
+        publish()
+    except control.ControlError:
+        # Committed all the same; the operator sees the log line, the next start publishes it.
+        logger.error("the limit of all twins is saved but not in force yet")
+
+
+def _told() -> dict[str, object]:
+    found = get()
+    return {"count": found.count, "size": found.size, "source": found.source}

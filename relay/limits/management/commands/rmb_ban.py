@@ -1,0 +1,107 @@
+"""`manage.py rmb_ban list|set|lift`: twins that are kept out."""
+
+from __future__ import annotations
+
+import json
+import re
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.core.management.base import BaseCommand, CommandError
+from django.core.serializers.json import DjangoJSONEncoder
+from django.utils import timezone
+
+from relay.access import actor, faces
+from relay.limits import services
+from relay.limits.models import TwinLimit
+from relay.twins.fields import FieldError, parse_id
+
+DESCRIPTION = """\
+Twins that are kept out. In force within a second: the sessions of a banned twin are closed, new
+ones refused, and requests to it answered with "twin is banned". Its mail stays for the retention;
+delete it with rmb_queue purge.
+
+  list                                         who is banned, why and until when
+  set TWIN [--reason TEXT] [--for 30m|12h|7d]  for ever, unless told for how long
+  lift TWIN                                    let it in again
+
+  rmb_ban set 7 --reason "floods twin 12" --for 24h
+
+exit code: 0 done, 1 refused or failed, 2 usage
+"""
+
+_UNITS: Final = {"m": 60, "h": 3600, "d": 86_400}
+MAX_DAYS: Final = 3650
+LISTED: Final = 50
+
+
+class Command(BaseCommand):
+    """One sub-command each."""
+
+    help = "Twins that are kept out: list, set, lift."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        lister = verbs.add_parser("list", help="who is banned")
+        lister.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
+        lister.add_argument("--json", action="store_true", help="one JSON array")
+        ban = verbs.add_parser("set", help="ban a twin, or change its ban")
+        ban.add_argument("twin", help="twin id")
+        ban.add_argument("--reason", default="", help="shown to operators")
+        ban.add_argument("--for", dest="time", type=_time, help="such as 30m, 12h, 7d")
+        lift = verbs.add_parser("lift", help="let a twin in again")
+        lift.add_argument("twin", help="twin id")
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        try:
+            with faces.in_command():
+                if verb == "list":
+                    self._list(options)
+                else:
+                    self._decide(verb, parse_id(options["twin"]), options)
+        except FieldError as error:
+            raise CommandError(str(error)) from None
+
+    def _decide(self, verb: str, twin: int, options: dict[str, Any]) -> None:
+        if verb == "lift":
+            row = TwinLimit.objects.filter(twin=twin, banned=True).first()
+            if row is None:
+                raise CommandError(f"twin {twin} is not banned")
+            services.lift_ban(twin, actor=actor.of_command())
+            self.stdout.write(f"twin {twin} is let in again")
+            return
+        until = timezone.now() + options["time"] if options["time"] else None
+        services.ban(twin, options["reason"], until, actor=actor.of_command())
+        self.stdout.write(f"twin {twin} is banned{_until(until)}")
+
+    def _list(self, options: dict[str, Any]) -> None:
+        rows = [
+            row
+            for row in TwinLimit.objects.filter(banned=True)[: max(0, options["limit"])]
+            if row.ban_holds()
+        ]
+        if options["json"]:
+            names = ("twin", "ban_reason", "banned_until", "updated")
+            documents = [{name: getattr(row, name) for name in names} for row in rows]
+            self.stdout.write(json.dumps(documents, indent=2, cls=DjangoJSONEncoder))
+            return
+        for row in rows:
+            self.stdout.write(f"{row.twin:>10}  {row.ban_reason or '-'}{_until(row.banned_until)}")
+        self.stderr.write(f"{len(rows)} twins are banned")
+
+
+def _time(text: str) -> timedelta:
+    match = re.fullmatch(r"([1-9]\d{0,5})([mhd])", text)
+    if match is None:
+        raise ArgumentTypeError("must be a number and m, h or d, such as 12h")
+    found = timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+    if found > timedelta(days=MAX_DAYS):
+        raise ArgumentTypeError(f"must be at most {MAX_DAYS} days; without it for ever")
+    return found
+
+
+def _until(end: datetime | None) -> str:
+    return f" until {end:%Y-%m-%d %H:%M} UTC" if end else ""

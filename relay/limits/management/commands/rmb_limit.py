@@ -1,0 +1,155 @@
+"""`manage.py rmb_limit list|show|set|clear|default|hits`: what twins may send."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, Final
+
+from django.core.management.base import BaseCommand, CommandError
+from django.core.serializers.json import DjangoJSONEncoder
+
+from relay.access import actor, faces
+from relay.limits import defaults, hits, services
+from relay.limits.models import TwinLimit
+from relay.twins.fields import FieldError, parse_id
+
+DESCRIPTION = """\
+What one twin may send in a minute, over all its sessions and workers. In force within a second.
+
+  list                     the twins with a limit of their own
+  show TWIN                its limit, and how often it was refused in the last hour
+  set TWIN COUNT SIZE      messages and bytes a minute in place of the relay's; 0 0 is no limit
+  clear TWIN               the relay's limit holds again
+  default                  the limit of all other twins
+  default COUNT SIZE       set it
+  default --clear          as the settings say (limits.count, limits.size)
+  hits                     who was refused most in the last hour: twins and addresses
+
+  rmb_limit set 7 600 10000000      rmb_limit default 6000 100000000      rmb_limit hits --json
+
+SIZE is the largest single message as well.
+
+exit code: 0 done, 1 refused or failed, 2 usage
+"""
+
+LISTED: Final = 50
+
+
+class Command(BaseCommand):
+    """One sub-command each."""
+
+    help = "What twins may send: list, show, set, clear, default, hits."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        lister = verbs.add_parser("list", help="twins with a limit of their own")
+        lister.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
+        show = verbs.add_parser("show", help="one twin's limit and refusals")
+        show.add_argument("twin", help="twin id")
+        setter = verbs.add_parser("set", help="give a twin a limit of its own")
+        setter.add_argument("twin", help="twin id")
+        setter.add_argument("count", type=int, help="messages a minute")
+        setter.add_argument("size", type=int, help="bytes a minute, and of one message")
+        clear = verbs.add_parser("clear", help="the relay's limit holds again")
+        clear.add_argument("twin", help="twin id")
+        default = verbs.add_parser("default", help="the limit of all other twins")
+        default.add_argument("count", type=int, nargs="?", help="messages a minute")
+        default.add_argument("size", type=int, nargs="?", help="bytes a minute")
+        default.add_argument("--clear", action="store_true", help="as the settings say")
+        top = verbs.add_parser("hits", help="who was refused most")
+        top.add_argument("--limit", type=int, default=20, help="of each kind (default 20)")
+        top.add_argument("--minutes", type=int, default=hits.MINUTES, help="to look back")
+        for parser_of_reader in (lister, show, default, top):
+            parser_of_reader.add_argument("--json", action="store_true", help="as JSON")
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        actions: dict[str, Callable[[dict[str, Any]], None]] = {
+            "list": self._list,
+            "show": self._show,
+            "set": self._set,
+            "clear": self._clear,
+            "default": self._default,
+            "hits": self._hits,
+        }
+        try:
+            with faces.in_command():
+                actions[verb](options)
+        except FieldError as error:
+            raise CommandError(str(error)) from None
+
+    def _list(self, options: dict[str, Any]) -> None:
+        rows = list(TwinLimit.objects.exclude(count=None)[: max(0, options["limit"])])
+        if options["json"]:
+            self._write_json([_document(row) for row in rows])
+            return
+        for row in rows:
+            self.stdout.write(f"{row.twin:>10}  {_told(row.count, row.size)}")
+        self.stderr.write(f"{len(rows)} twins with a limit of their own")
+
+    def _show(self, options: dict[str, Any]) -> None:
+        twin = parse_id(options["twin"])
+        row = TwinLimit.objects.filter(twin=twin).first() or TwinLimit(twin=twin)
+        refused = sum(count for _, count in hits.of_twin(twin))
+        if options["json"]:
+            self._write_json({**_document(row), "refused": refused})
+            return
+        default = defaults.get()
+        own = row.count is not None
+        limit = _told(row.count, row.size) if own else _told(default.count, default.size)
+        self.stdout.write(f"limit    {limit}{'' if own else ' (of all twins)'}")
+        self.stdout.write(f"banned   {(row.ban_reason or 'yes') if row.ban_holds() else 'no'}")
+        self.stdout.write(f"refused  {refused} messages in the last hour")
+
+    def _set(self, options: dict[str, Any]) -> None:
+        twin, count, size = parse_id(options["twin"]), options["count"], options["size"]
+        services.set_limit(twin, count, size, actor=actor.of_command())
+        self.stdout.write(f"twin {twin}: {_told(count, size)}")
+
+    def _clear(self, options: dict[str, Any]) -> None:
+        twin = parse_id(options["twin"])
+        services.set_limit(twin, None, None, actor=actor.of_command())
+        self.stdout.write(f"twin {twin}: the limit of all twins")
+
+    def _default(self, options: dict[str, Any]) -> None:
+        count, size = options["count"], options["size"]
+        if (count is None) != (size is None) or (options["clear"] and count is not None):
+            raise CommandError("give both messages and bytes, or --clear, or nothing", returncode=2)
+        if options["clear"]:
+            defaults.clear(actor=actor.of_command())
+        elif count is not None:
+            defaults.put(count, size, actor=actor.of_command())
+        found = defaults.get()
+        if options["json"]:
+            self._write_json(asdict(found))
+        else:
+            self.stdout.write(f"{_told(found.count, found.size)} (of the {found.source})")
+
+    def _hits(self, options: dict[str, Any]) -> None:
+        top = hits.top(options["limit"], minutes=options["minutes"])
+        if options["json"]:
+            self._write_json(asdict(top))
+            return
+        self.stdout.write("MESSAGES  TWIN")
+        for twin in top.twins:
+            notes = [*["banned"] * twin.banned, *["limit of its own"] * twin.limited]
+            self.stdout.write(f"{twin.messages:>8}  {twin.twin}  {', '.join(notes)}".rstrip())
+        self.stdout.write("\nMESSAGES  HANDSHAKES  ADDRESS")
+        for each in top.addresses:
+            self.stdout.write(f"{each.messages:>8}  {each.handshakes:>10}  {each.address}")
+
+    def _write_json(self, document: Any) -> None:
+        self.stdout.write(json.dumps(document, indent=2, cls=DjangoJSONEncoder))
+
+
+def _told(count: int | None, size: int | None) -> str:
+    return f"{count} messages, {size} bytes a minute" if count else "no limit"
+
+
+def _document(row: TwinLimit) -> dict[str, Any]:
+    names = ("twin", "count", "size", "banned", "ban_reason", "banned_until", "note")
+    return {name: getattr(row, name) for name in names}

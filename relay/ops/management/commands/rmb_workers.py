@@ -1,0 +1,73 @@
+"""`manage.py rmb_workers list|drain`: the relay's worker processes."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from relay.access import actor, faces
+from relay.ops import services
+from relay.ops.screen import amount, span
+from relay.ops.services import WorkerRow
+
+DESCRIPTION = """\
+The relay's worker processes, of all hosts on this Redis.
+
+  list           state, sessions, loop lag, commit times of the last minute, memory
+  drain BOOT_ID  let one close its sessions (they connect again, elsewhere) and end; its supervisor
+                 starts another in its place
+
+State is `ok`, or what keeps the worker from being ready; `silent` is one that missed its last
+heartbeats. The boot id names one process: its successor has another.
+
+exit code: 0 done, 1 there is no such worker or Redis does not answer, 2 usage
+"""
+
+
+class Command(BaseCommand):
+    """One sub-command each."""
+
+    help = "The relay's worker processes: list, drain."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        lister = verbs.add_parser("list", help="all that give a heartbeat")
+        lister.add_argument("--json", action="store_true", help="one JSON array")
+        drain = verbs.add_parser("drain", help="let one close its sessions and end")
+        drain.add_argument("boot_id", help="as `list` shows it")
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        with faces.in_command():
+            if verb == "drain":
+                services.drain(options["boot_id"], actor=actor.of_command())
+                self.stdout.write(f"worker {options['boot_id']} is told to drain")
+                return
+            workers = services.list_workers()
+        if options["json"]:
+            self.stdout.write(json.dumps([asdict(worker) for worker in workers], indent=2))
+            return
+        self.stdout.write(
+            "WORKER            STATE     SESSIONS   LAG ms  COMMIT p50/p99 ms  MEMORY   UP  BOOT ID"
+        )
+        for worker in workers:
+            self.stdout.write(_line(worker))
+        self.stderr.write(f"{len(workers)} workers")
+
+
+def _line(worker: WorkerRow) -> str:
+    commits = f"{_milliseconds(worker.commit_p50_ms)}/{_milliseconds(worker.commit_p99_ms)}"
+    return (
+        f"{f'{worker.host}/{worker.slot}'[:17]:<17} {worker.state[:9]:<9} {worker.sessions:>8} "
+        f"{worker.loop_lag_ms:>8.1f} {commits:>18} {amount(worker.memory_bytes):>6}B "
+        f"{span(worker.uptime_s):>4}  {worker.boot_id}"
+    )
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
