@@ -70,3 +70,8 @@ class ExpiredError(CallError, TimeoutError):
 
 class UnverifiedError(CallError):
     """An answer came that its sender did not sign, or that does not open."""
+
+
+def seconds(duration_s: float) -> str:
+    """How long something was waited for, as texts say it."""
+    return f"{max(round(duration_s, 2), 0.01):g} s"

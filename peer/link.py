@@ -19,6 +19,7 @@ import logging
 import os
 import random
 from collections.abc import Callable
+from http.client import responses
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -437,6 +438,7 @@ def _reason(error: Exception) -> str:
     response = getattr(error, "response", None)
     body = getattr(error, "raw_body", None)
     if response is not None:
-        text = (body or b"").decode("utf-8", "replace")
-        return shortened(f"refused with status {int(response.status)}: {text}")
+        status = int(response.status)
+        text = (body or b"").decode("utf-8", "replace").strip() or responses.get(status, "")
+        return shortened(f"refused with status {status}: {text or 'no text'}")
     return shortened(str(error) or type(error).__name__)

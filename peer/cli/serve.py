@@ -19,7 +19,17 @@ from peer.arguments import SECRET_VARIABLE, UsageError
 from peer.cli import output
 from peer.cli.session import Session
 from peer.client.serving import ClientHandler
-from peer.modules.api import JSON_SCHEMA, MAX_BODY_BYTES, CommandError, Module, Request, Response
+from peer.modules.api import (
+    JSON_SCHEMA,
+    MAX_BODY_BYTES,
+    CommandError,
+    Module,
+    Modules,
+    Request,
+    Response,
+)
+from peer.modules.files import Uploads
+from peer.modules.files_options import add_upload_options, limits_of, upload_folder
 from peer.modules.loading import ModuleError, load
 from peer.modules.version import version_module
 from proto.rmb.bounds import MAX_CONNECTION_BYTES
@@ -34,10 +44,12 @@ examples:
   rmb serve echo=cat
   rmb serve 'words=wc -w' 'shout=tr a-z A-Z' --jobs 4
   rmb serve --module my_package.calc:module
+  rmb serve --uploads files 'reports.new=./on-report'
 
 A program gets the request on its standard input and answers with its standard output; RMB_SOURCE
 and RMB_COMMAND tell it who asks for what. An exit code other than 0 is an error for who asked. It
-has until the request expires. `rmb.version` is answered as well.
+has until the request expires. `rmb.version` is answered as well. What is uploaded comes into a
+folder of its sender; the uploader may name a command that is called on arrival.
 
 A twin is reached by its id in one place at a time: without --sid this takes the place of a gateway
 (rmb-peer) of the same twin. With --sid NAME it is asked as TWIN:NAME. It goes on until it is
@@ -53,6 +65,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--module", action="append", metavar="PACKAGE:NAME", help="a module in Python; repeatable"
     )
+    parser.add_argument("--uploads", metavar="DIR", help="take files into this folder")
     parser.add_argument("--sid", metavar="NAME", help="session; default: the one without a name")
     parser.add_argument(
         "--jobs",
@@ -61,14 +74,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"programs at work at a time (default {DEFAULT_JOBS})",
     )
+    add_upload_options(parser)
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:
     """Serve until told to stop."""
     programs = _programs(options.programs)
-    modules = _modules(options.module or ())
+    modules = _modules(options)
     if not programs and len(modules) == 1:
-        raise UsageError("nothing to serve: give CMD=PROGRAM or --module")
+        raise UsageError("nothing to serve: give CMD=PROGRAM, --module or --uploads")
     if options.sid is not None and len(options.sid.encode()) > MAX_CONNECTION_BYTES:
         raise UsageError(f"--sid: at most {MAX_CONNECTION_BYTES} bytes")
     stop = asyncio.Event()
@@ -194,12 +208,17 @@ def _programs(texts: Sequence[str]) -> dict[str, list[str]]:
     return programs
 
 
-def _modules(names: Sequence[str]) -> list[Module]:
+def _modules(options: argparse.Namespace) -> list[Module]:
+    found = [version_module()]
     try:
+        if options.uploads is not None:
+            found.append(Uploads(upload_folder(options.uploads), limits_of(options)))
         # Those of installed packages are for the gateway, which is there all the time.
-        return [version_module(), *load(names, installed=())]
-    except ModuleError as error:
+        found += load(options.module or (), installed=())
+        Modules.of(*found)
+    except (ModuleError, ValueError) as error:
         raise UsageError(str(error)) from None
+    return found
 
 
 def _is_json(payload: bytes) -> bool:

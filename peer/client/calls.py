@@ -18,6 +18,8 @@ class Waiting(Protocol):
 
     twins: Collection[int]
     """Whose answers are good."""
+    timeout_s: float
+    """How long they are waited for, all in all."""
 
     def take(self, outcome: Outcome) -> None:
         """Called with each answer."""
@@ -29,10 +31,11 @@ class Waiting(Protocol):
 class Call:
     """Waits for the first answer of one twin."""
 
-    __slots__ = ("future", "twins")
+    __slots__ = ("future", "timeout_s", "twins")
 
-    def __init__(self, twin: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, twin: int, timeout_s: float, loop: asyncio.AbstractEventLoop) -> None:
         self.twins: Collection[int] = (twin,)
+        self.timeout_s = timeout_s
         self.future: asyncio.Future[Reply] = loop.create_future()
 
     def take(self, outcome: Outcome) -> None:
@@ -50,8 +53,9 @@ class Call:
 class Asked:
     """Collects all answers of some twins, until the request expires."""
 
-    def __init__(self, twins: Collection[int]) -> None:
+    def __init__(self, twins: Collection[int], timeout_s: float) -> None:
         self.twins = twins
+        self.timeout_s = timeout_s
         self.dropped = 0
         self._answers: asyncio.Queue[Outcome | None] = asyncio.Queue()
 

@@ -26,7 +26,7 @@ from peer.client.bounds import MAX_CALLS
 from peer.client.calls import Asked, Call, Calls, Outcome, Waiting
 from peer.client.receiving import Inbox
 from peer.client.serving import Service
-from peer.errors import CallError, ExpiredError, RemoteError, TwinNotFoundError
+from peer.errors import CallError, ExpiredError, RemoteError, TwinNotFoundError, seconds
 from peer.identity import Identity
 from peer.link import Link
 from peer.links import Links
@@ -121,9 +121,9 @@ class Session:
         until = self._loop.time() + timeout_s
         receiver = self.twins.peek(destination.twin)
         if receiver is None or not self._roomy():
-            receiver = await self._ready_by(until, destination.twin)
+            receiver = await self._ready_within(timeout_s, until, destination.twin)
         try:
-            return await self._call(destination, receiver, command, content, tags, until)
+            return await self._call(destination, receiver, command, content, tags, until, timeout_s)
         except RemoteError as error:
             if error.code not in _STALE_KEY_CODES:
                 raise
@@ -133,7 +133,7 @@ class Session:
             renewed = await self._twin(destination.twin)
             if renewed.pk == receiver.pk:
                 raise
-        return await self._call(destination, renewed, command, content, tags, until)
+        return await self._call(destination, renewed, command, content, tags, until, timeout_s)
 
     async def _call(
         self,
@@ -143,9 +143,10 @@ class Session:
         content: Response,
         tags: str | None,
         until: float,
+        timeout_s: float,
     ) -> Reply:
         uid = new_uid(os.urandom)
-        call = Call(destination.twin, self._loop)
+        call = Call(destination.twin, timeout_s, self._loop)
         left_s = until - self._loop.time()
         self._request(uid, uid, destination, receiver, command, content, tags, left_s)
         self.calls.add(uid, call, left_s)
@@ -167,9 +168,9 @@ class Session:
         """Ask several sessions; returns who collects the answers, and what ends it."""
         content = encode(body, schema)
         until = self._loop.time() + timeout_s
-        receivers = [await self._ready_by(until, each.twin) for each in destinations]
+        receivers = [await self._ready_within(timeout_s, until, each.twin) for each in destinations]
         uid = new_uid(os.urandom)
-        asked = Asked({each.twin for each in destinations})
+        asked = Asked({each.twin for each in destinations}, timeout_s)
         left_s = until - self._loop.time()
         for destination, receiver in zip(destinations, receivers, strict=True):
             token = (uid, destination)
@@ -189,7 +190,8 @@ class Session:
     ) -> str:
         """Send a request whose answer nobody waits for; returns its uid."""
         content = encode(body, schema)
-        receiver = await self._ready_by(self._loop.time() + timeout_s, destination.twin)
+        until = self._loop.time() + timeout_s
+        receiver = await self._ready_within(timeout_s, until, destination.twin)
         uid = new_uid(os.urandom)
         self._request(uid, uid, destination, receiver, command, content, tags, timeout_s)
         return uid
@@ -203,7 +205,8 @@ class Session:
                 await self.unconfirmed.flush()
         except TimeoutError:
             self.unconfirmed.settle(uid)
-            raise ExpiredError(f"no relay has confirmed it: {self.why_not()}") from None
+            text = f"no relay has confirmed it within {seconds(timeout_s)}: {self.why_not()}"
+            raise ExpiredError(text) from None
 
     async def drain(self, timeout_s: float) -> None:
         """Wait until a relay has what was sent, for so long at most."""
@@ -252,7 +255,8 @@ class Session:
         receiver = self.twins.peek(request.source.twin)
         if receiver is None or self.unconfirmed.full:
             left_s = request.deadline - time.time()
-            receiver = await self._ready_by(self._loop.time() + left_s, request.source.twin)
+            until = self._loop.time() + left_s
+            receiver = await self._ready_within(left_s, until, request.source.twin)
         uid, source, now = request.uid, request.source, int(time.time())
         life_s = stamp.response_expiration()
         if isinstance(outcome, Response):
@@ -299,12 +303,13 @@ class Session:
     def _roomy(self) -> bool:
         return not self._room and not self.unconfirmed.full and len(self.calls) < MAX_CALLS
 
-    async def _ready_by(self, until: float, twin: int) -> Twin:
+    async def _ready_within(self, timeout_s: float, until: float, twin: int) -> Twin:
         try:
             async with asyncio.timeout_at(until):
                 return await self._ready(twin)
         except TimeoutError:
-            raise ExpiredError(f"the request was not sent in time: {self.why_not()}") from None
+            text = f"nothing could be sent within {seconds(timeout_s)}: {self.why_not()}"
+            raise ExpiredError(text) from None
 
     async def _ready(self, twin: int) -> Twin:
         """Wait for room, and for the twin."""
@@ -363,9 +368,8 @@ class Session:
 
     def _why_expired(self, waiting: Waiting) -> str:
         twins = ", ".join(map(str, sorted(waiting.twins)))
-        if not self.links.connected:
-            return f"no answer of twin {twins} in time, and no relay: {self.why_not()}"
-        return f"no answer of twin {twins} in time"
+        text = f"no answer of twin {twins} within {seconds(waiting.timeout_s)}"
+        return text if self.links.connected else f"{text}, and no relay: {self.why_not()}"
 
     def why_not(self) -> str:
         return "; ".join(

@@ -13,6 +13,7 @@ import atexit
 import inspect
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Collection, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -54,11 +55,15 @@ class _Running:
         assert self._loop is not None  # it began
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def close(self) -> None:
+    def leave(self) -> None:
+        """Have it end by itself."""
         if self._loop is not None and self._leave is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._leave.set)
-            self._thread.join(CLOSE_S)
         self._handler_threads.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        self.leave()
+        self._thread.join(CLOSE_S)
 
     async def serve(self, handlers: Mapping[str, ClientHandler]) -> None:
         self.client.serve(self._served(handlers))
@@ -104,14 +109,16 @@ class SyncClient:
         options: those of `Client`, in the same order and with the same names.
 
     Nothing happens before the first use; from then on every method may raise what opening a
-    `Client` raises.
+    `Client` raises. After `close` every one raises RuntimeError. What was not closed is when the
+    process ends; one that is dropped before is a ResourceWarning.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        self._running: _Running | None = None
+        self._closed = False
         self._options = inspect.signature(Client).bind(*args, **options).arguments
         Client(**self._options)  # says what is wrong with them here and now
         self._lock = threading.Lock()
-        self._running: _Running | None = None
         _clients.add(self)
         self._handlers: dict[str, ClientHandler] = dict(self._options.pop("handlers", None) or {})
 
@@ -203,10 +210,9 @@ class SyncClient:
         return running is not None and running.client.connected
 
     def close(self) -> None:
-        """End what is under way and sign out. Another use begins anew."""
+        """End what is under way and sign out; the second time nothing happens."""
         with self._lock:
-            running, self._running = self._running, None
-        atexit.unregister(self.close)
+            running, self._running, self._closed = self._running, None, True
         if running is not None:
             running.close()
 
@@ -216,14 +222,21 @@ class SyncClient:
         self._lock = threading.Lock()
         self._running = None
 
+    def __del__(self) -> None:
+        running = self._running
+        if running is not None:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=1)
+            running.leave()
+
     def _get(self) -> _Running:
         running = self._running
         if running is not None:
             return running
         with self._lock:
+            if self._closed:
+                raise RuntimeError("the client is closed: make a new one")
             if self._running is None:
                 self._running = _Running(self._options, self._handlers)
-                atexit.register(self.close)
             return self._running
 
 
@@ -233,6 +246,12 @@ _clients: weakref.WeakSet[SyncClient] = weakref.WeakSet()
 def _forked() -> None:
     for client in _clients:
         client.forked()
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_clients):
+        client.close()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks

@@ -8,7 +8,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from peer.errors import CallError, ExpiredError, RelayError, RemoteError, TwinNotFoundError
+from peer.errors import (
+    CallError,
+    ExpiredError,
+    RelayError,
+    RemoteError,
+    TwinNotFoundError,
+    seconds,
+)
 from peer.gateway.bodies import Failure
 from peer.modules.api import Response
 from peer.twins import TwinCache
@@ -84,7 +91,7 @@ class Calls:
                 return await answer
         except TimeoutError:
             raise ExpiredError(
-                f"twin {destination.twin} did not answer within {timeout_s} s"
+                f"twin {destination.twin} did not answer within {seconds(timeout_s)}"
             ) from None
         finally:
             del self._waiting[uid]

@@ -7,7 +7,6 @@ stand in the list of processes, twins without a chain, and looking at what is wr
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -18,7 +17,7 @@ from urllib.parse import urlsplit
 from peer import arguments
 from peer.arguments import Parser, UsageError
 from peer.identity import Identity
-from peer.modules.files_options import add_upload_options, limits_of
+from peer.modules.files_options import add_upload_options, limits_of, upload_folder
 from proto.chain import relays as relay_texts
 from proto.chain.errors import ChainFormatError
 from proto.files.bounds import UploadLimits
@@ -123,7 +122,7 @@ def parse(argv: Sequence[str]) -> Options:
         substrate=arguments.substrate_urls(found.substrate or arguments.DEFAULT_SUBSTRATE),
         twins=twins,
         redis_url=_redis(found.redis),
-        uploads=_folder(found.uploads),
+        uploads=_uploads(found.uploads),
         upload_limits=_upload_limits(found),
         modules=tuple(found.module or ()),
         update=not found.no_update and twins is None,
@@ -260,22 +259,18 @@ def _redis(url: str) -> str:
     return url
 
 
+def _uploads(text: str | None) -> Path | None:
+    try:
+        return None if text is None else upload_folder(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
 def _upload_limits(found: argparse.Namespace) -> UploadLimits:
     try:
         return limits_of(found)
     except ValueError as error:
         raise UsageError(str(error)) from None
-
-
-def _folder(text: str | None) -> Path | None:
-    if text is None:
-        return None
-    folder = Path(text).expanduser()
-    if not folder.is_dir():
-        raise UsageError(f"--uploads {text}: there is no such folder")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"--uploads {text}: cannot be written to")
-    return folder.resolve()
 
 
 def _listen(text: str | None) -> tuple[str, int] | None:

@@ -19,6 +19,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from peer.errors import seconds
 from peer.modules.api import JSON_SCHEMA, CommandError, Context, LocalRequest, Response
 from peer.modules.files_sender import Progress, SourceFile, Step, UploadError, upload
 from proto.files.bounds import MAX_JSON_BYTES
@@ -131,13 +132,14 @@ class Jobs:
         if sum(job.state is JobState.SENDING for job in self._jobs.values()) >= MAX_JOBS:
             raise CommandError(FileCode.BUSY, f"{MAX_JOBS} uploads are under way")
         job = self._begin(order)
+        left_s = max(0.0, request.deadline - self._clock())
         try:
-            async with asyncio.timeout(max(0.0, request.deadline - self._clock())):
+            async with asyncio.timeout(left_s):
                 await job.accepted.wait()
         except (TimeoutError, asyncio.CancelledError) as error:
             await self._cancel(job)
             if isinstance(error, TimeoutError):
-                text = f"twin {order.twin} did not accept the file in time"
+                text = f"twin {order.twin} did not accept the file within {seconds(left_s)}"
                 raise CommandError(FileCode.BUSY, text) from None
             raise
         if job.error is not None:

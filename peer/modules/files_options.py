@@ -1,9 +1,11 @@
-"""The gateway's options for uploads, and what is made of them."""
+"""The options for uploads, of `rmb-peer` and `rmb serve`, and what is made of them."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+from pathlib import Path
 from typing import Final
 
 from proto.files.bounds import MAX_SIZE_BYTES, UploadLimits
@@ -14,7 +16,7 @@ _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def add_upload_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the limits of uploads; the folder itself is the gateway's `--uploads`."""
+    """Adds the limits of uploads; the folder itself is `--uploads`."""
     usual = UploadLimits()
     group = parser.add_argument_group("uploads", "what is taken where --uploads names a folder")
     group.add_argument(
@@ -59,6 +61,20 @@ def limits_of(options: argparse.Namespace) -> UploadLimits:
         min_free_bytes=options.upload_reserve,
         twins=None if options.upload_from is None else frozenset(options.upload_from),
     )
+
+
+def upload_folder(text: str) -> Path:
+    """Returns the folder that `--uploads` names.
+
+    Raises:
+        ValueError: it is none, or can't be written to.
+    """
+    folder = Path(text).expanduser()
+    if not folder.is_dir():
+        raise ValueError(f"--uploads {text}: there is no such folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(f"--uploads {text}: cannot be written to")
+    return folder.resolve()
 
 
 def size(text: str) -> int:

@@ -146,6 +146,30 @@ async def test_a_service_that_is_stopped_leaves_no_program(rmb: Rmb, serve: Star
     assert not program.is_running()
 
 
+async def test_files_are_taken_where_a_folder_is_named(
+    rmb: Rmb, serve: StartService, tmp_path: Path
+) -> None:
+    sender, taker = fresh_twins(2)
+    source, folder, note = tmp_path / "report.txt", tmp_path / "files", tmp_path / "note"
+    source.write_text("all is well")
+    arrived = f"arrived=tee {note}"
+    done = rmb(taker, "serve", "--uploads", str(folder))
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"rmb: --uploads {folder}: there is no such folder\n".encode(),
+    )
+    folder.mkdir()
+    service = serve(taker, arrived, "--uploads", str(folder), "--upload-max", "1K")
+    await service.says("serving arrived rmb.* file.* as twin")
+    done = rmb(sender, "upload", str(taker.id), str(source), "--cmd", "arrived")
+    assert done.returncode == 0, done.stderr
+    assert (folder / str(sender.id) / source.name).read_text() == "all is well"
+    await eventually(note.exists)
+    source.write_bytes(bytes(1025))
+    done = rmb(sender, "upload", str(taker.id), str(source), "--name", "large")
+    assert done.returncode == 1 and b"1024" in done.stderr
+
+
 async def test_sessions_have_names(rmb: Rmb, serve: StartService) -> None:
     asker, server = fresh_twins(2)
     await serve(server, "echo=cat", "--sid", "one").says(f"as twin {server.id}:one")
@@ -191,7 +215,7 @@ def test_a_relay_that_refuses_is_named(rmb: Rmb) -> None:
         (("call", "7", "echo", "@nowhere"), "nowhere: No such file or directory"),
         (("call", "7", "echo", "--timeout", "0"), "above 0 and at most 1800 seconds"),
         (("call", "7"), "the following arguments are required: CMD"),
-        (("serve",), "nothing to serve: give CMD=PROGRAM or --module"),
+        (("serve",), "nothing to serve: give CMD=PROGRAM, --module or --uploads"),
         (("serve", "echo"), "echo: must be CMD=PROGRAM, as in echo=cat"),
         (("serve", "echo=cat", "echo=tac"), "echo: given twice"),
         (("serve", "echo=no-such-program-here x"), "there is no program no-such-program-here"),

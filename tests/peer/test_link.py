@@ -121,6 +121,18 @@ async def test_a_new_token_for_each_attempt_and_the_relays_reason() -> None:
         assert link.sessions == 1
 
 
+async def test_a_refusal_without_a_text_is_named() -> None:
+    def refuse(connection: ServerConnection, request: Request) -> Response | None:
+        return connection.respond(HTTPStatus.FOUND, "")
+
+    async with (
+        fake_relay(send_back, process_request=refuse) as relay,
+        linked(relay.url) as (link, _),
+    ):
+        await eventually(lambda: link.last_error)
+        assert link.last_error == "refused with status 302: Found"
+
+
 async def test_it_connects_again_and_tells_of_it() -> None:
     told: list[tuple[bool, int]] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -84,7 +85,7 @@ async def test_an_event_loop_need_not_block(relay: RelayProcess, twins_file: Pat
         await asyncio.to_thread(server.close)
 
 
-def test_it_may_be_used_again_and_says_what_is_wrong_at_once(
+def test_it_is_used_no_more_after_its_end_and_says_what_is_wrong_at_once(
     relay: RelayProcess, twins_file: Path
 ) -> None:
     alice, bob = fresh_twins(2)
@@ -92,13 +93,47 @@ def test_it_may_be_used_again_and_says_what_is_wrong_at_once(
     with make(relay, twins_file, bob, sid=None, handlers={"add": blocking_add}):
         assert client.call(bob.id, "add", [1]).json() == 1
         client.close()
-        assert client.call(bob.id, "add", [2]).json() == 2
         client.close()
+        with pytest.raises(RuntimeError, match="the client is closed"):
+            client.call(bob.id, "add", [2])
+    with pytest.raises(RuntimeError, match="the client is closed"):
+        make_closed(relay, twins_file, alice).notify(bob.id, "add")
     with pytest.raises(ValueError, match="relay: 'http://x' must be ws"):
         SyncClient(secret_of(alice), ["http://x"], twins_file)
     stranger = SyncClient("0x" + "42" * 32, [relay.url], twins_file)
     with pytest.raises(ConnectError, match="no twin found"):
         stranger.call(1, "add")
+
+
+def make_closed(relay: RelayProcess, twins_file: Path, twin: Twin) -> SyncClient:
+    found = make(relay, twins_file, twin)
+    found.close()
+    return found
+
+
+def test_one_that_is_dropped_is_told_of_and_signs_out(
+    relay: RelayProcess, twins_file: Path
+) -> None:
+    (alice,) = fresh_twins(1)
+    before = set(threading.enumerate())
+    client = make(relay, twins_file, alice)
+    client.flush()
+    (thread,) = {each for each in set(threading.enumerate()) - before if each.name == "rmb-client"}
+    with pytest.warns(ResourceWarning, match="unclosed <peer.client.sync.SyncClient"):
+        del client
+        gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_how_long_was_waited_is_said(relay: RelayProcess, twins_file: Path) -> None:
+    alice, bob = fresh_twins(2)
+    said = rf"no answer of twin {bob.id} within 0\.25 s$"
+    with (
+        make(relay, twins_file, alice) as client,
+        pytest.raises(ExpiredError, match=said),
+    ):
+        client.call(bob.id, "away", timeout=0.25)
 
 
 FORKING = """
