@@ -15,6 +15,7 @@ from tests.bench.rows import (
     queues,
     sessions,
     throughput,
+    traced,
     uploads,
 )
 
@@ -25,6 +26,7 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "fan-in": throughput.fan_in,
     "single": throughput.single,
     "append-only": throughput.append_only,
+    "traced": traced.traced,
     "absent": queues.absent,
     "idle": sessions.idle,
     "slow": sessions.slow,
