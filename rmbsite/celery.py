@@ -28,7 +28,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
 
 from django.conf import settings
 
-from relay.ops import background
+from relay.ops import background, task_record
 from rmbsite import broker, telemetry
 
 WATCH_S: Final = 5.0
@@ -104,6 +104,20 @@ def _mind_connections(**_: Any) -> None:
     close_old_connections()
 
 
+def _note_beginning(task_id: str, task: Any, args: Any, **_: Any) -> None:
+    task_record.began(task_id, task.name, args or ())
+
+
+def _note_end(task_id: str, **_: Any) -> None:
+    task_record.ended(task_id)
+
+
+def _note_failure(
+    task_id: str, exception: BaseException, args: Any, sender: Any = None, **_: Any
+) -> None:
+    task_record.failed(task_id, sender.name, args or (), exception)
+
+
 def _begin(**_: Any) -> None:
     """Say that somebody takes tasks, and look at once whether there is something to start."""
     telemetry.set_up(settings.RMB.otel, "tasks")
@@ -126,5 +140,8 @@ app.autodiscover_tasks(TASK_PACKAGES)
 signals.setup_logging.connect(_leave_logging, weak=False)
 signals.task_prerun.connect(_mind_connections, weak=False)
 signals.task_postrun.connect(_mind_connections, weak=False)
+signals.task_prerun.connect(_note_beginning, weak=False)
+signals.task_postrun.connect(_note_end, weak=False)
+signals.task_failure.connect(_note_failure, weak=False)
 signals.worker_ready.connect(_begin, weak=False)
 signals.worker_shutting_down.connect(_stop_tasks, weak=False)

@@ -65,6 +65,7 @@ ACTIONS: Final[tuple[Action, ...]] = tuple(
         # Background tasks
         ("task.view", "relay_ops.view_task", _VIEWER),
         ("task.retry", "relay_ops.retry_task", _OPERATOR),
+        ("task.forget", "relay_ops.retry_task", _OPERATOR),
         # Settings
         ("setting.view", "relay_ops.view_setting", _VIEWER),
         ("backup.make", "relay_ops.make_backup", _OWNER),

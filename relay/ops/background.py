@@ -12,12 +12,14 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any, Final
 
 from redis import Redis
 from redis.exceptions import RedisError
 
+from relay.ops import task_record
 from relay.ops.redis_client import client
 
 logger = logging.getLogger(__name__)
@@ -37,6 +39,9 @@ runs they would only pile up."""
 
 EXPIRES_S: Final = 60.0
 """A start that nobody took for so long has been repeated since."""
+
+SENT_AT: Final = "relay_sent_at"
+"""Header of a task's message: unix time it was started."""
 
 HEARTBEAT_S: Final = 5.0
 HEARTBEAT_LIFE_S: Final = 20
@@ -78,7 +83,8 @@ def hand_over(task: str, *arguments: Any, expires_s: float = EXPIRES_S) -> None:
     try:
         waiting = int(client().llen(f"{KEY_PREFIX}{queue}"))
         if waiting < MAX_WAITING:
-            app.send_task(task, arguments, expires=expires_s, retry=False)
+            sent = {SENT_AT: round(time.time(), 3)}
+            app.send_task(task, arguments, expires=expires_s, retry=False, headers=sent)
             return
     except Exception as error:  # the transport lets errors of several libraries through
         raise NotStartedError(str(error)) from error
@@ -120,6 +126,7 @@ def _beat(queues: tuple[str, ...]) -> None:
                 for queue in queues:
                     pipe.set(_alive(queue), value, ex=HEARTBEAT_LIFE_S)
                 pipe.execute()
+            task_record.alive()
         except RedisError as error:
             logger.debug("no heartbeat: %s", error)  # everybody else says it louder
         if stopping.wait(HEARTBEAT_S):

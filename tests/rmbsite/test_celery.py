@@ -14,17 +14,20 @@ from typing import Any
 
 import pytest
 
-from relay.ops import background
+from relay.access.actor import Actor, Face
+from relay.ops import background, tasks_services
 from relay.server.child import Child, ChildSpec
 from relay.server.supervisor import Supervisor
 from rmbsite import broker
 from rmbsite.celery import app
+from tests.relay.conftest import use_redis
 from tests.support.celery_child import MARKS
 from tests.support.redis_servers import RedisServer, start_valkey
 from tests.support.relay_process import eventually
 from tests.support.started import exists
 
 READY_S = 30.0
+OPERATOR = Actor("operator", Face.CLI, "", None)
 RECONNECT_S = 20.0
 
 
@@ -95,6 +98,45 @@ async def test_tasks_run_and_the_schedule_starts_them(
             assert background.queues_without_worker(client) == []
     stray = [key for key in server.run("KEYS", "*") if not key.startswith((b"relay:", b"test:"))]
     assert not stray, "everything of the broker is under the relay's own names"
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_what_runs_and_what_failed_is_noted(
+    server: RedisServer, spec: Any, send: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_redis(settings, server.unix_url)
+
+    def start(task: str, *arguments: Any, **_: Any) -> None:
+        send(task, *arguments)
+
+    monkeypatch.setattr(background, "hand_over", start)  # this process has another broker
+    send("test.note", "waits")
+    assert [(each.waiting, each.taken) for each in tasks_services.queues()] == [
+        (0, False), (0, False), (1, False),
+    ]  # fmt: skip
+    async with kept(spec("chain,default")) as supervisor:
+        await eventually(lambda: "waits" in marks(server), READY_S)
+        assert [each.taken for each in tasks_services.queues()] == [False, True, True]
+        send("test.linger", 60)
+        (running,) = await eventually(tasks_services.running, READY_S)
+        (child,) = [each.child for each in supervisor._others]
+        assert (running.task, running.arguments) == ("test.linger", "60")
+        assert running.worker.endswith(f"/{child.pid}") and running.since <= time.time()
+        assert tasks_services.unacknowledged() == 1
+        send("test.fail", "redis://:hunter2@host is away, password=hunter3")
+        (failure,) = await eventually(tasks_services.failed, READY_S)
+        assert (failure.task, failure.worker) == ("test.fail", running.worker)
+        assert failure.error.startswith("ConnectionError: redis://***@host is away")
+        assert "hunter" not in failure.error
+        assert await asyncio.to_thread(tasks_services.retry, failure.id, actor=OPERATOR) == (
+            "test.fail"
+        )
+        (again,) = await eventually(
+            lambda: [each for each in tasks_services.failed() if each.id != failure.id], READY_S
+        )
+        assert again.arguments == failure.arguments
+        assert len(tasks_services.failed()) == 1, "what was started again is off the list"
+    assert tasks_services.running() == []
 
 
 async def test_a_killed_worker_is_started_again(

@@ -1,6 +1,7 @@
 """The relay's Celery child with tasks for tests beside its own.
 
-`note` leaves a mark, `linger` works until it is asked to stop, `beats` is what the schedule starts.
+`note` leaves a mark, `linger` works until it is asked to stop, `fail` raises what it is told to,
+`beats` is what the schedule starts.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ def main() -> int:
         client().rpush(MARKS, f"lingering {os.getpid()}")
         background.stopping.wait(limit_s)
         client().rpush(MARKS, "ended")
+
+    @app.task(name="test.fail")
+    def fail(message: str) -> None:
+        raise ConnectionError(message)
 
     app.conf.beat_schedule = {
         "beats": {"task": "test.note", "schedule": 0.5, "args": ("beat",)},

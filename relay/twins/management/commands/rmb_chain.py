@@ -18,8 +18,9 @@ from chain.errors import ChainError
 from chain.rotation import Found, Rotation
 from proto.chain import relays
 from proto.identity import ss58
+from relay.access import actor, faces
 from relay.ops.redis_client import client
-from relay.twins import chain_import, chain_state
+from relay.twins import chain_import, chain_services, chain_state
 from relay.twins.chain_state import ChainState, Import
 from relay.twins.fields import FieldError, parse_account, parse_id
 from relay.twins.models import Twin
@@ -62,7 +63,8 @@ class Command(BaseCommand):
             "twin": self._twin,
         }
         try:
-            actions[verb](options)
+            with faces.in_command():
+                actions[verb](options)
         except FieldError as error:
             raise CommandError(str(error)) from None
         except ChainError as error:
@@ -84,11 +86,9 @@ class Command(BaseCommand):
             sys.exit(NOT_FOLLOWED)
 
     def _import(self, options: dict[str, Any]) -> None:
-        imported = chain_state.read(client()).imported
-        if not imported.needed:
-            chain_import.want()
-        elif imported.running:
-            self.stderr.write(f"going on after {imported.twins} twins")
+        before = chain_services.want_import(actor=actor.of_command())
+        if before.state in ("running", "waiting"):
+            self.stderr.write(f"going on after {before.twins} twins")
         if chain_import.import_twins(self._show_progress):
             self.stdout.write(f"{chain_state.read(client()).imported.twins} twins imported")
             return

@@ -1,0 +1,98 @@
+"""`manage.py rmb_celery status|failed|retry|forget`: background work."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from relay.access import actor, faces
+from relay.ops import tasks_services
+from relay.ops.screen import span
+
+DESCRIPTION = """\
+Background work: deliveries to other relays, following and importing the chain, watches.
+
+  status     what waits in each queue, whether anybody takes it, and what runs now
+  failed     tasks that ended with an error nobody expected, the newest first
+  retry ID   start one of them again
+  forget ID  take one of them off the list
+
+A task that cannot do its work for a while (a relay or a node away) does not fail: it ends, and the
+schedule starts it again. Each takes a lease first, so starting one again while another of its kind
+runs does nothing and does no harm. A task that was lost with its process is started anew by the
+schedule within seconds; the message broker holds it as unacknowledged for an hour, which is all
+that is left of it.
+
+exit code: 0 done, and each queue is served; 1 a queue is not, or it was refused or failed; 2 usage
+"""
+
+
+class Command(BaseCommand):
+    """One sub-command each."""
+
+    help = "Background work: status, failed, retry, forget."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        status = verbs.add_parser("status", help="queues and running tasks")
+        failed = verbs.add_parser("failed", help="the latest failures")
+        failed.add_argument("--limit", type=int, default=50, help="default 50")
+        for reader in (status, failed):
+            reader.add_argument("--json", action="store_true", help="as JSON")
+        for verb in ("retry", "forget"):
+            verbs.add_parser(verb).add_argument("id", help="as `failed` shows it")
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        with faces.in_command():
+            if verb == "status":
+                self._status(options["json"])
+            elif verb == "failed":
+                self._failed(options)
+            elif verb == "retry":
+                task = tasks_services.retry(options["id"], actor=actor.of_command())
+                self.stdout.write(f"{task} is started again")
+            else:
+                tasks_services.forget(options["id"], actor=actor.of_command())
+                self.stdout.write("forgotten")
+
+    def _status(self, as_json: bool) -> None:
+        queues, running = tasks_services.queues(), tasks_services.running()
+        if as_json:
+            document = {
+                "queues": [asdict(queue) for queue in queues],
+                "running": [asdict(task) for task in running],
+                "unacknowledged": tasks_services.unacknowledged(),
+            }
+            self.stdout.write(json.dumps(document, indent=2))
+        else:
+            now = time.time()
+            for queue in queues:
+                oldest = "" if queue.oldest_s is None else f", the first {span(queue.oldest_s)} ago"
+                taken = "" if queue.taken else "; NOBODY takes them"
+                self.stdout.write(f"{queue.name:<11} {queue.waiting} wait{oldest}{taken}")
+            for task in running:
+                self.stdout.write(
+                    f"runs {span(now - task.since):>4}  {task.task}({task.arguments})"
+                    f"  in {task.worker}"
+                )
+            self.stderr.write(f"{len(running)} tasks run")
+        if not all(queue.taken for queue in queues):
+            raise SystemExit(1)
+
+    def _failed(self, options: dict[str, Any]) -> None:
+        failures = tasks_services.failed(options["limit"])
+        if options["json"]:
+            self.stdout.write(json.dumps([asdict(failure) for failure in failures], indent=2))
+            return
+        now = time.time()
+        for failure in failures:
+            self.stdout.write(f"{span(now - failure.at):>4} ago  {failure.task}  {failure.id}")
+            self.stdout.write(f"          {failure.error}")
+        self.stderr.write(f"{len(failures)} failures")

@@ -1,0 +1,150 @@
+"""The chain as operators see it, and having all of its twins imported."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from django.conf import settings
+from redis.exceptions import RedisError
+
+from relay.access.actor import Actor
+from relay.access.errors import Away, Conflict
+from relay.audit import services as audit
+from relay.ops import background
+from relay.ops.redis_client import client
+from relay.twins import chain_import, chain_state
+from relay.twins.models import Twin
+
+
+@dataclass(frozen=True, slots=True)
+class ImportStatus:
+    """The import of all twins.
+
+    Attributes:
+        state: `never`, `wanted` (not begun), `running`, `waiting` (to go on) or `done`.
+        twins: read so far, or in all.
+        newest_id: highest id of a twin when it began.
+        began, ended: unix times, 0 for not yet.
+        error: why it does not go on.
+    """
+
+    state: str
+    twins: int
+    newest_id: int
+    height: int
+    began: float
+    ended: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStatus:
+    """How the chain is followed.
+
+    Attributes:
+        used: whether twins come from it at all.
+        following: whether it is followed as it should be; else `complaint` says what is wrong.
+        url: the node that is followed; `nodes` are all that may be.
+        by: host/pid of the follower; `leased` whether it lives.
+        height: the block everything is known up to; None before the first.
+        lag_blocks: blocks that are announced and not told of yet.
+        head_age_s: time since the newest block; None before the first.
+        mirrored: twins of it in the table of this site.
+    """
+
+    used: bool
+    following: bool
+    complaint: str
+    url: str
+    nodes: list[str]
+    by: str
+    leased: bool
+    height: int | None
+    head_height: int
+    lag_blocks: int
+    head_age_s: float | None
+    counts: dict[str, int]
+    mirrored: int
+    imported: ImportStatus
+
+
+def status() -> ChainStatus:
+    """How it is.
+
+    Raises:
+        Away: Redis does not answer.
+    """
+    now = time.time()
+    try:
+        following, imported = chain_state.read(client())
+    except RedisError as error:
+        raise Away(f"Redis does not answer: {error}") from error
+    complaint = following.complaint(now)
+    return ChainStatus(
+        used=settings.RMB.twins.source == "tfchain",
+        following=not complaint,
+        complaint=complaint,
+        url=following.url,
+        nodes=list(settings.RMB.substrate.urls),
+        by=following.by,
+        leased=following.leased,
+        height=following.tip.height if following.tip else None,
+        head_height=following.head_height,
+        lag_blocks=following.lag_blocks,
+        head_age_s=round(now - following.head_at, 1) if following.head_at else None,
+        counts=dict(following.counts),
+        mirrored=Twin.objects.filter(source=Twin.Source.CHAIN).count(),
+        imported=ImportStatus(
+            state=_state(imported),
+            twins=imported.twins,
+            newest_id=imported.newest_id,
+            height=imported.height,
+            began=imported.began,
+            ended=imported.ended,
+            error=imported.error,
+        ),
+    )
+
+
+def want_import(*, actor: Actor) -> ImportStatus:
+    """Have all twins imported from now on, by whoever does it; one that is needed goes on.
+
+    Returns:
+        How it was before.
+
+    Raises:
+        Denied, Away
+    """
+    before = status()
+    with audit.change(actor, "chain.import", target=before.imported.height) as change:
+        change.before = {"state": before.imported.state, "twins": before.imported.twins}
+        if before.imported.state in ("never", "done"):
+            chain_import.want()
+    return before.imported
+
+
+def start_import(*, actor: Actor) -> None:
+    """As `want_import`, and have a Celery worker do it now. `status` tells how far it is.
+
+    Raises:
+        Denied, Away
+        Conflict: twins do not come from the chain, or too many tasks wait.
+    """
+    if settings.RMB.twins.source != "tfchain":
+        raise Conflict("twins come from the registry: there is nothing to import")
+    want_import(actor=actor)
+    try:
+        background.hand_over(chain_import.TASK)
+    except background.NotStartedError as error:
+        raise Conflict(
+            f"the import is wanted, but could not be started now: {error}; the schedule will"
+        ) from error
+
+
+def _state(imported: chain_state.Import) -> str:
+    if imported.running:
+        return "running" if imported.leased else "waiting"
+    if imported.needed:
+        return "wanted"
+    return "done" if imported.ended else "never"

@@ -1,0 +1,64 @@
+"""Twins as operators look for them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db.models import Q, QuerySet
+
+from relay.access.errors import Invalid
+from relay.twins.bounds import MAX_RELAYS_BYTES
+from relay.twins.fields import FieldError, parse_account, parse_id
+from relay.twins.models import Twin
+from relay.twins.source import RELAY_SEPARATOR
+
+MAX_SEARCH_CHARS: Final = 256
+
+
+def search(text: str = "", *, relay: str = "", source: str = "") -> QuerySet[Twin]:
+    """Twins by what is known of them; all of them without a word.
+
+    Args:
+        text: an id, an account (ss58, or 0x and 64 digits), or a part of a relay's name.
+        relay: a relay each of them lists.
+        source: `registry` or `chain`.
+
+    Raises:
+        Invalid: a value can be none.
+    """
+    wrong = {}
+    if len(text) > MAX_SEARCH_CHARS:
+        wrong["text"] = f"must be at most {MAX_SEARCH_CHARS} characters"
+    if len(relay) > MAX_RELAYS_BYTES or RELAY_SEPARATOR in relay:
+        wrong["relay"] = "is no name of a relay"
+    if source and source not in Twin.Source.values:
+        wrong["source"] = f"must be one of {', '.join(Twin.Source.values)}"
+    if wrong:
+        raise Invalid(fields=wrong)
+    twins = _matching(text.strip())
+    if source:
+        twins = twins.filter(source=source)
+    return twins.filter(_lists(relay)) if relay else twins
+
+
+def _matching(term: str) -> QuerySet[Twin]:
+    twins = Twin.objects.all()
+    if not term:
+        return twins
+    for field, parse in (("id", parse_id), ("account", parse_account)):
+        try:
+            return twins.filter(**{field: parse(term)})
+        except FieldError:
+            continue
+    return twins.filter(relays__icontains=term)
+
+
+def _lists(relay: str) -> Q:
+    """One of the names that are joined in the column."""
+    joint = RELAY_SEPARATOR
+    return (
+        Q(relays=relay)
+        | Q(relays__startswith=f"{relay}{joint}")
+        | Q(relays__endswith=f"{joint}{relay}")
+        | Q(relays__contains=f"{joint}{relay}{joint}")
+    )
