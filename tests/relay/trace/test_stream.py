@@ -1,0 +1,63 @@
+"""Events of a trace as they come, over REST."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.test import AsyncClient
+
+from relay.access.actor import SYSTEM
+from relay.trace import services
+from relay.trace.events import Stage
+from tests.relay.rest.conftest import account, token_of
+from tests.relay.trace.test_services import note
+from tests.support.redis_servers import RedisServer
+
+# The stream looks at the database from a thread of its own.
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+async def read(body: Any) -> dict[str, str]:
+    """The next event; comments are passed over."""
+    async with asyncio.timeout(10):
+        while True:
+            text = (await anext(body)).decode()
+            lines = [line.partition(": ") for line in text.strip().split("\n")]
+            found = {name: value for name, _, value in lines if name}
+            if "event" in found:
+                return found
+
+
+async def test_from_the_first_event_to_the_end(site_redis: RedisServer) -> None:
+    def prepare() -> tuple[str, str]:
+        row = services.start("twin", "7", actor=SYSTEM)
+        note(site_redis, row.id, Stage.ACCEPTED, Stage.COMMITTED)
+        return row.id, token_of(account("viewer", "viewer"), role="viewer")
+
+    trace, token = await sync_to_async(prepare)()
+    headers = {"authorization": f"Bearer {token}"}
+    path = f"/api/v1/traces/{trace}/live"
+    answer = await AsyncClient().get(path, headers=headers)
+    assert answer.status_code == 200 and answer["Content-Type"] == "text/event-stream"
+    body = aiter(answer)
+    first, second = await read(body), await read(body)
+    stages = [json.loads(each["data"])["stage"] for each in (first, second)]
+    assert stages == ["accepted", "committed"]
+    await sync_to_async(note)(site_redis, trace, Stage.DELIVERED)
+    third = await read(body)
+    assert json.loads(third["data"])["stage"] == "delivered"
+    await sync_to_async(services.stop)(trace, actor=SYSTEM)
+    end = await read(body)
+    assert end["event"] == "end" and json.loads(end["data"])["state"] == "stopped"
+    assert [chunk async for chunk in body] == []
+    resumed = {**headers, "last-event-id": second["id"]}
+    again = await AsyncClient().get(path, headers=resumed)
+    rest = aiter(again)
+    assert (await read(rest))["id"] == third["id"]
+    assert (await read(rest))["event"] == "end"
+    missing = await AsyncClient().get("/api/v1/traces/nothing/live", headers=headers)
+    assert missing.status_code == 404
