@@ -32,9 +32,10 @@ BATCHES: Final = 2
 """Requests of the batch form at a time: one is handled there while the next one is on its way."""
 SINGLES: Final = 64
 """Requests of the single form at a time."""
-TOGETHER_S: Final = 0.001
-"""Requests of the single form go out together, once in so long a time where there are many: both
-sides then read, check, commit and settle several in one step each."""
+TOGETHER_S: Final = 0.0001
+"""Requests of the single form go out together, the more of them are under way the more: each lets
+the next ones wait for so long. Both sides then read, check, commit and settle several in one step
+each."""
 LANE_MESSAGES: Final = 64
 """Of one lane in one batch, so that a busy twin leaves room for the others."""
 LOADING: Final = 8
@@ -84,10 +85,12 @@ class Destination:
         if self._scheduled:
             return
         self._scheduled = True
-        if self.partner.batch or self._sender.loop.time() - self._pumped_at >= TOGETHER_S:
+        pause_s = 0.0 if self.partner.batch else TOGETHER_S * self._posts
+        wait_s = self._pumped_at + pause_s - self._sender.loop.time()
+        if wait_s <= 0:
             self._sender.pump_soon(self)
         else:
-            self._sender.loop.call_later(TOGETHER_S, self.pump)
+            self._sender.loop.call_later(wait_s, self.pump)
 
     def pump(self) -> None:
         """Makes requests of what is ready, as many as may go at a time."""

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SINGLE_PATH: Final = "/"
+GROUPS: Final = 2
+"""Requests of the single form are decided together, in so many groups at a time: while the
+signatures of one are checked the other is committed, and what comes meanwhile is the next one."""
 STOP_S: Final = 3.0
 """How long a stop waits for requests that are being decided."""
 
@@ -85,7 +88,8 @@ class Inbound:
             rate = federation.requests_per_ip_per_s
             self._addresses = TokenBuckets(rate, rate)
         self._answers: Counter[tuple[int, Reason | None]] = Counter()
-        self._gathered: list[tuple[Post, Arrival]] = []  # in this turn of the loop
+        self._gathered: list[tuple[Post, Arrival]] = []  # the next group
+        self._groups = 0  # that are being decided
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -171,9 +175,9 @@ class Inbound:
             return True
         if single:
             arrival = _arrival(body, delivery, partner)
-            if self._intake.at_hand(arrival):
-                if not self._gathered:
-                    self._worker.loop.call_soon(self._decide_gathered)
+            if self._intake.at_hand(arrival) and arrival.answer is None:
+                if not self._gathered and self._groups < GROUPS:
+                    self._begin_group()
                 self._gathered.append((post, arrival))
             else:
                 self._spawn(self._decide_singles([(post, arrival)]))
@@ -181,9 +185,20 @@ class Inbound:
             self._spawn(self._decide_batch_of(post, partner))
         return True
 
-    def _decide_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, []
-        self._spawn(self._decide_singles(gathered))
+    def _begin_group(self) -> None:
+        """Decides what is gathered at the end of this turn, then what was gathered meanwhile."""
+        self._groups += 1
+        self._spawn(self._decide_groups())
+
+    async def _decide_groups(self) -> None:
+        try:
+            while self._gathered:
+                gathered, self._gathered = self._gathered, []
+                await self._decide_singles(gathered)
+        finally:
+            self._groups -= 1
+            if self._gathered:  # this was broken off
+                self._begin_group()
 
     async def _decide_singles(self, asked: list[tuple[Post, Arrival]]) -> None:
         answered = 0

@@ -14,8 +14,8 @@ meanwhile would have the message sent, and stored, twice.
 A batch of 512 would hold up the loop for some 20 ms: each step goes by slices, between which others
 have their turn. Signatures of one slice are checked while the next one is looked at, and what was
 found right of one is stored and delivered while the next one is checked. Messages
-of the single form that arrive in one turn of the loop share all steps as one request would, those
-at least that wait for nothing but their check and the commit.
+of the single form that arrive in one turn of the loop, or while others are decided, share all steps
+as one request would, those at least that wait for nothing but their check and the commit.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class Arrival:
         partner: who brought it.
         mark: names the delivery, where its sender does.
         retry: it may have been accepted before.
+        begun: its mark is among those under way, as long as it is being decided.
         answer: once it is decided.
         envelope, destination: once it was examined.
         key: of its sender's session then; its twin is 0 for an error made by a relay.
@@ -80,6 +81,7 @@ class Arrival:
 
     __slots__ = (
         "answer",
+        "begun",
         "destination",
         "envelope",
         "key",
@@ -97,6 +99,7 @@ class Arrival:
         self.partner = partner
         self.mark = mark
         self.retry = retry
+        self.begun = False
         self.answer: Answer | None = None
         self.envelope: Envelope | None = None
         self.key: keys.SessionKey = (0, None)
@@ -158,8 +161,13 @@ class Intake:
         )
 
     def at_hand(self, arrival: Arrival) -> bool:
-        """Whether nothing has to be asked for before a message's signature is checked."""
+        """Whether nothing has to be asked for before a message's signature is checked.
+
+        It counts as being decided from now on: a repeat must not overtake it while it waits for
+        others to be decided with. `take` has to follow in any case.
+        """
         self._examine(arrival)
+        self._begin(arrival)
         envelope = arrival.envelope
         if arrival.answer is not None or envelope is None:
             return True
@@ -181,15 +189,13 @@ class Intake:
             in_order: after one that has to come again, none to the same twin is taken.
         """
         self.under_way += 1
-        begun: list[Mark] = []
         try:
             slices = [arrivals[at : at + SLICE] for at in range(0, len(arrivals), SLICE)]
             for part in slices:
                 for arrival in part:
                     if arrival.envelope is None:
                         self._examine(arrival)
-                    if arrival.mark is not None and arrival.answer is None:
-                        self._begin(arrival, arrival.mark, begun)
+                    self._begin(arrival)
                 if part is not slices[-1]:
                     await asyncio.sleep(0)
             await self._find_repeats(_open(arrivals))
@@ -197,7 +203,8 @@ class Intake:
             checks = await self._check(slices, records)
             await self._store(slices, checks, in_order)
         finally:
-            self.memory.under_way.difference_update(begun)
+            marks = [each.mark for each in arrivals if each.begun and each.mark is not None]
+            self.memory.under_way.difference_update(marks)
             self.under_way -= 1
 
     def _examine(self, arrival: Arrival) -> None:
@@ -214,12 +221,15 @@ class Intake:
 
     # --- repeats ------------------------------------------------------------------------------
 
-    def _begin(self, arrival: Arrival, mark: Mark, begun: list[Mark]) -> None:
+    def _begin(self, arrival: Arrival) -> None:
+        mark = arrival.mark
+        if mark is None or arrival.answer is not None or arrival.begun:
+            return
         if mark in self.memory.under_way:
             arrival.refuse(InboundReason.UNDER_WAY)
         else:
             self.memory.under_way.add(mark)
-            begun.append(mark)
+            arrival.begun = True
 
     async def _find_repeats(self, arrivals: list[Arrival]) -> None:
         retried = {arrival.mark: arrival for arrival in arrivals if arrival.mark and arrival.retry}

@@ -1,7 +1,7 @@
 """Settling: the outcome of a message is known, and its entry leaves the outbox.
 
-What was accepted is gathered for a turn of the event loop, and while the script before is
-unanswered, and removed by one script. Every other end of a message (dead letter, notice to its
+What was accepted is gathered for a moment, and while the script before is unanswered, and removed
+by one script. Every other end of a message (dead letter, notice to its
 sender, its twin moved here) is one script of its own. Both change nothing when they are run again,
 so what was not answered when the connection to Redis broke is simply sent again.
 """
@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 
 MAX_SETTLED: Final = 512
 """Entries in one script: below a millisecond of Redis' time."""
+GATHER_S: Final = 0.002
+"""What is accepted in so long a time is settled together. Nobody waits for it, and at the moment of
+an answer Redis and this process have the next message to see to."""
 MAX_DEAD_BYTES: Final = 64 << 20
 """Memory of all dead letters; above it the older half goes."""
 REFUSED_AGAIN_S: Final = 1.0
@@ -53,7 +56,7 @@ class Settler:
         """A message was accepted."""
         entry.over = True
         if not self._done and not self._settling:
-            self._loop.call_soon(self._flush)
+            self._loop.call_later(GATHER_S, self._flush)
         self._done.append((shard, entry))
         self._waiting[shard] += 1
 

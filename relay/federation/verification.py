@@ -30,9 +30,9 @@ checks takes them from `Verification.shares` before and gives them back, so that
 of one address leave room for those of the others."""
 INLINE_TURN: Final = 16
 """Signatures checked in one turn of the loop: about a millisecond."""
-LONE_S: Final = 0.002
+LONE_S: Final = 0.0005
 """A signature that comes alone, so long after the last such one, is checked in the loop: that takes
-less time than asking a process, and a thirtieth of the loop's."""
+less time than asking a process, and an eighth of the loop's at most."""
 RESTART_S: Final = 1.0
 """Pause before a child that ended by itself is started again."""
 STALL_S: Final = 2.0

@@ -161,7 +161,7 @@ def relay(
         environment = {
             "RMB_DATA__DIR": str(data),
             "RMB_DATABASE__URL": f"sqlite:///{data}/relay.sqlite3",
-            "RMB_REDIS__URL": redis.url,
+            "RMB_REDIS__URL": redis.unix_url,  # as `--embedded` does
             "RMB_RELAY__DOMAINS": options.domain,
             "RMB_LIMITS__COUNT": str(UNREACHED_COUNT),
             "RMB_LIMITS__SIZE": str(UNREACHED_SIZE_BYTES),
@@ -181,7 +181,7 @@ def relay(
             command = [
                 *(sys.executable, "manage.py", "runrelay", "--server", "uvicorn"),
                 *("--processes", str(options.processes), "--listen", f"127.0.0.1:{port}"),
-                *("--admin-listen", f"127.0.0.1:{free_port()}", "--redis", redis.url),
+                *("--admin-listen", f"127.0.0.1:{free_port()}", "--redis", redis.unix_url),
                 *("--database", environment["RMB_DATABASE__URL"], "--data", str(data)),
                 *("--twins", environment["RMB_TWINS__SOURCE"], "--domain", options.domain),
             ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 from proto.federation import batch
 from tests.support.federation_client import federation, queued, record, signed
@@ -135,3 +136,30 @@ async def test_a_repeat_while_the_first_is_under_way_is_not_taken(
         assert (await waiting).status == 202
         assert (await second.deliver(envelope, "1-1-0", retry=True)).status == 202
     assert len(queued(server, one)) == 2
+
+
+async def test_a_repeat_of_what_waits_for_others_to_be_decided_is_not_taken(
+    start_server, start_relay
+) -> None:
+    """Redis hangs with two groups of messages on their way; a third has not begun."""
+    server = start_server()
+    relay = start_relay(server)
+    (one,) = fresh_twins(1)
+    sent = [signed(FAR, (one.id, None), b"%d" % n) for n in range(4)]
+    async with AsyncExitStack() as stack:
+        others = [await stack.enter_async_context(federation(relay.port)) for _ in range(5)]
+        assert (await others[0].post(signed(FAR, (one.id, None)))).status == 202
+        server.pause()
+        try:
+            waiting = []
+            for number, envelope in enumerate(sent):
+                delivery = others[number].deliver(envelope, f"1-{number}-0")
+                waiting.append(asyncio.create_task(delivery))
+                await asyncio.to_thread(relay.get, "/live")
+            for number, envelope in enumerate(sent):
+                answer = await others[4].deliver(envelope, f"1-{number}-0", retry=True)
+                assert (answer.status, answer.body) == (503, b"the same delivery is under way")
+        finally:
+            server.resume()
+        assert [(await each).status for each in waiting] == [202] * 4
+    assert len(queued(server, one)) == 5
