@@ -95,6 +95,7 @@ class Link:
         url: of the relay.
         sessions: how many connections there were, the present one included.
         last_error: why it is not connected, or was not before; empty for never.
+        on_text: called for each text message, which no relay should send; set by the owner.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class Link:
         self.url = check_url(url)
         self.sessions = 0
         self.last_error = ""
+        self.on_text: Callable[[], None] = _nothing
         self._token = token
         self._on_message = on_message
         self._on_change = on_change
@@ -208,7 +210,11 @@ class Link:
 
     async def _connect(self) -> _Connection:
         connection = _Connection(
-            self._on_message, self._changed, self._ping_after_s, self._give_up_after_s
+            self._on_message,
+            self.on_text,
+            self._changed,
+            self._ping_after_s,
+            self._give_up_after_s,
         )
         async with asyncio.timeout(CONNECT_S):
             await ws_connect(
@@ -264,6 +270,7 @@ class _Connection(WSListener):
     def __init__(
         self,
         on_message: Callable[[bytes], None],
+        on_text: Callable[[], None],
         on_writable: Callable[[], None],
         ping_after_s: float,
         give_up_after_s: float,
@@ -273,6 +280,7 @@ class _Connection(WSListener):
         self._full_since_s = 0.0
         self.reason = ""
         self._on_message = on_message
+        self._on_text = on_text
         self._on_writable = on_writable
         self._ping_after_s = ping_after_s
         self._give_up_after_s = give_up_after_s
@@ -314,6 +322,7 @@ class _Connection(WSListener):
             transport.disconnect()
         elif kind is WSMsgType.TEXT:
             logger.warning("the relay sent a text message of %d bytes", frame.payload_size)
+            self._on_text()
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         if self._timer is not None:
@@ -429,6 +438,10 @@ class _Connection(WSListener):
         else:
             wait_s = self._ping_after_s - silent_s
         self._timer = self._loop.call_later(wait_s, self._check_silence)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _reason(error: Exception) -> str:

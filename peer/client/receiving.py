@@ -123,6 +123,10 @@ class Inbox:
         ):
             self._pause()
 
+    def on_text(self) -> None:
+        """Takes note of a message that is not binary."""
+        self.counters["not binary"] += 1
+
     def go_on(self) -> None:
         """Called when the owner is no longer busy, or fewer senders are looked up."""
         if not self._scheduled:

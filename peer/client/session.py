@@ -81,6 +81,8 @@ class Session:
         self.inbox = Inbox(own.twin, twins, self._sealer, self)
         self.links = Links(relays, self._token, self.inbox.on_message, self._changed)
         self.inbox.links = self.links
+        for each in self.links.links:
+            each.on_text = self.inbox.on_text
         self.unconfirmed = Unconfirmed(
             self.links, self._make_ping, self._settled, self._unsent, self._has_room
         )

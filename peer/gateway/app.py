@@ -41,6 +41,7 @@ from peer.modules.api import Module, Modules
 from peer.twins import Twin, TwinCache
 from peer.unconfirmed import Unconfirmed
 from proto.rmb.address import Address
+from proto.rmb.errors import NotBinaryError
 from proto.rmb.sealing import Sealer
 
 log = logging.getLogger(__name__)
@@ -126,6 +127,8 @@ class Gateway:
         self._sealer = Sealer(own, identity.key, encryption, os.urandom)
         self._numbers = itertools.count()
         self.links = links(self._received, self._link_changed)
+        for link in self.links.links:
+            link.on_text = self._text_received
         self._commits = Commits(redis_url, self._redis_has_room)
         self._writes = writes = QueueWrites(self._commits)
         backlogs = Backlogs(self._commits)
@@ -250,6 +253,9 @@ class Gateway:
 
     def _received(self, data: bytes) -> None:
         self._incoming.receive(data)
+
+    def _text_received(self) -> None:
+        self.counters[f"rejected:{NotBinaryError.code}"] += 1
 
     def _link_changed(self, link: Link) -> None:
         self._unconfirmed.changed(link)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Sequence
@@ -34,6 +35,10 @@ MAX_MESSAGE_BYTES: Final = 16 * 1024
 MAX_SECONDS: Final = 2**53
 """Times above are no times; doubles are exact up to here."""
 
+MAX_REST_BYTES: Final = 64 * 1024
+"""Of an entry that is too large: all but its payload."""
+
+_PAYLOAD: Final = re.compile(rb'"dat"\s*:\s*"[^"\\]*"')
 _decode = json.JSONDecoder().decode
 _quote = json.JSONEncoder().encode
 _TO_STANDARD: Final = str.maketrans("-_", "+/")
@@ -101,12 +106,13 @@ def read_request(raw: bytes) -> OutgoingRequest:
     Raises:
         BodyError: it can't be used.
     """
-    fields = _read_object(raw)
+    fields = _read_bounded(raw)
     ret: str | None = None
     reference: str | None = None
     try:
         ret = _text(fields, "ret", MAX_RET_BYTES)
         reference = _text(fields, "ref", MAX_REFERENCE_BYTES)
+        _check_size(raw)
         command = _text(fields, "cmd", MAX_COMMAND_BYTES)
         if not command:
             raise BodyError("cmd is missing")
@@ -138,7 +144,7 @@ def read_response(raw: bytes) -> OutgoingResponse:
     Raises:
         BodyError: it can't be used.
     """
-    fields = _read_object(raw)
+    fields = _read_bounded(raw)
     uid: str | None = None
     destination: Address | None = None
     try:
@@ -146,6 +152,7 @@ def read_response(raw: bytes) -> OutgoingResponse:
         if not uid:
             raise BodyError("ref is missing")
         destination = _address(fields.get("dst"))
+        _check_size(raw)
         failure = _failure(fields.get("err"))
         payload = _payload(fields) if failure is None else b""
         schema = _text(fields, "shm", MAX_SCHEMA_BYTES)
@@ -199,9 +206,25 @@ def _optional(text: str | None) -> str:
     return "null" if text is None else _quote(text)
 
 
-def _read_object(raw: bytes) -> dict[str, Any]:
+def _read_bounded(raw: bytes) -> dict[str, Any]:
+    """The fields of an entry; of one that is too large those that say whom to tell of it.
+
+    Its payload is cut out, which takes no more than a look for the next quote.
+    """
+    if len(raw) > MAX_BODY_BYTES:
+        rest = _PAYLOAD.sub(b'"dat":null', raw, count=1)
+        if len(rest) > MAX_REST_BYTES:
+            _check_size(raw)
+        raw = rest
+    return _read_object(raw)
+
+
+def _check_size(raw: bytes) -> None:
     if len(raw) > MAX_BODY_BYTES:
         raise BodyError(f"entry has {len(raw)} bytes, at most {MAX_BODY_BYTES} are allowed")
+
+
+def _read_object(raw: bytes) -> dict[str, Any]:
     try:
         value = _decode(raw.decode())
     except (ValueError, RecursionError):

@@ -36,6 +36,23 @@ TYPESCRIPT_ANSWER = (
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
 
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_who_wrote_what_is_too_large_is_known_all_the_same(place: str) -> None:
+    rest = '"ret": "r", "ref": "say \\"dat\\": \\"x\\""'
+    large = f'"dat" : "{"A" * bodies.MAX_BODY_BYTES}"'
+    raw = "{" + (f"{large}, {rest}" if place == "first" else f"{rest}, {large}") + "}"
+    with pytest.raises(BodyError, match="at most 25165824 are allowed") as caught:
+        bodies.read_request(raw.encode())
+    assert (caught.value.ret, caught.value.reference) == ("r", 'say "dat": "x"')
+
+
+def test_what_is_too_large_beside_its_payload_is_not_read() -> None:
+    raw = b'{"ret": "r", "cmd": "%b"}' % (b"A" * bodies.MAX_BODY_BYTES)
+    with pytest.raises(BodyError, match="at most 25165824 are allowed") as caught:
+        bodies.read_request(raw)
+    assert caught.value.ret == ""
+
+
 def request(**fields: Any) -> bytes:
     """A request as a program would write it, with other fields."""
     whole = {"cmd": "a.b", "dst": [7], "ret": "r", "dat": "", "exp": 5, "now": 9, **fields}

@@ -8,10 +8,13 @@ from collections import Counter
 
 import pytest
 
+from peer.gateway.outgoing import LOOK_UPS
+from proto.rmb import types_pb2 as pb
 from tests.peer.gateway.conftest import StartGateway
 from tests.support.gateway_process import GatewayProcess, Program, Service, payload_of
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
+from tests.support.relay_process import RelayProcess, eventually
+from tests.support.world import FIRST, fresh_twins
 
 MESSAGES = 20
 SENDING = [
@@ -97,6 +100,54 @@ async def test_a_request_to_several_twins_is_sent_on(start_gateway: StartGateway
         uids.add(json.loads(entry)["ref"])
     assert len(uids) == 1
     await until_settled(here)
+
+
+PARTS = [
+    "peer.gateway.outgoing:Outgoing._send_request:after:1",
+    "peer.gateway.outgoing:Outgoing._send_request:before:2",
+    "peer.gateway.commits:Commits._write:after:1",
+    "peer.gateway.commits:Commits._look_written:before:1",
+    "peer.gateway.commits:Commits._write:before:2",
+    "peer.unconfirmed:Unconfirmed.send:before:60",
+    "peer.unconfirmed:Unconfirmed.send:before:110",
+]
+"""Where a request is in two parts: to twins that were looked up first, and to the others."""
+
+
+ABSENT = range(FIRST + 850, FIRST + 850 + LOOK_UPS + 20)
+"""Twins nobody else uses, and who have no gateway."""
+
+
+@pytest.mark.parametrize("fault", PARTS)
+async def test_no_part_of_a_request_to_many_is_lost_or_made_twice(
+    start_gateway: StartGateway, relay: RelayProcess, fault: str
+) -> None:
+    """All but two receivers are away: the relay's Redis has what was sent to them."""
+    first, second = fresh_twins(2)
+    here = start_gateway(fault)
+    there = [start_gateway(twin=each) for each in (first, second)]
+    receivers = [first.id, *ABSENT, second.id]
+    Program(here.redis).ask("kill.test", receivers, exp=120)
+    await here.died()
+    here.start()
+    for each in there:
+        await eventually(lambda one=each: entries(one.redis, "msgbus.kill.test"), 20)
+    await until_settled(here)
+    taken = [entries(each.redis, "msgbus.kill.test") for each in there]
+    assert [len(each) for each in taken] == [1, 1]
+    (uid,) = {json.loads(entry)["ref"] for each in taken for entry in each}
+    # The same bytes may be there twice: their receiver knows them by the signature.
+    made = [len(waiting(relay, twin, uid)) for twin in ABSENT]
+    assert made == [1] * len(ABSENT)
+
+
+def waiting(relay: RelayProcess, twin: int, uid: str) -> set[bytes]:
+    """The messages of one request that wait for a twin at the relay."""
+    found: list[tuple[bytes, dict[bytes, bytes]]] = relay.redis.run(
+        "XRANGE", f"stream:{twin}", "-", "+"
+    )
+    messages = {fields[b"_"] for _, fields in found}
+    return {each for each in messages if pb.Envelope.FromString(each).uid == uid}
 
 
 async def test_answers_find_their_way_after_a_restart(start_gateway: StartGateway) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
 
 from proto.identity.agreement import EncryptionKey
 from proto.rmb import challenge, opening
@@ -69,6 +70,38 @@ async def stranger(start_gateway: StartGateway, relay: RelayProcess) -> AsyncIte
 def failure(answer: pb.Envelope) -> tuple[int, str]:
     assert answer.WhichOneof("message") == "error"
     return answer.error.code, answer.error.message
+
+
+async def test_what_is_no_message_costs_neither_the_connection_nor_the_rest(
+    start_gateway: StartGateway,
+) -> None:
+    """Codes 100 and 101: there is nobody to tell, as nobody knows who sent it."""
+    own, other = fresh_twins(2)
+    sealer = Sealer((other.id, None), other.signing_key, other.encryption_key, os.urandom)
+    receiver = PeerTwin(own.account, own.encryption_key.public)
+    said = bytearray()
+
+    async def broken(connection: ServerConnection) -> None:
+        await connection.send("a text")
+        await connection.send(b"\xff no envelope")
+        await connection.send(b"\x08")  # ends in the middle
+        now = int(time.time())
+        good = sealer.request("u", (own.id, None), "calc.add", b"x", receiver, now, 60)
+        await connection.send(good)
+        async for message in connection:
+            assert isinstance(message, bytes)
+            said.extend(message)
+
+    async with serve(broken, "127.0.0.1", 0) as server:
+        (port,) = (each.getsockname()[1] for each in server.sockets)
+        gateway = start_gateway(twin=own, relays=(f"ws://127.0.0.1:{port}",))
+        await eventually(lambda: gateway.redis.run("LLEN", "msgbus.calc.add"), 20)
+        gateway.stop()
+    assert "'rejected:100': 1" in gateway.log()
+    assert "'rejected:101': 2" in gateway.log()
+    assert "'requests_received': 1" in gateway.log()
+    assert gateway.log().count("connected to ws://") == 1
+    assert not said
 
 
 async def test_expired(stranger: Stranger) -> None:

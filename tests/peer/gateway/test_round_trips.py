@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import time
@@ -90,6 +91,25 @@ async def test_what_is_larger_than_a_relay_takes_is_answered(start_gateway: Star
     assert "at most 16777216 can be sent" in answer["err"]["message"]
 
 
+async def test_what_is_too_large_to_be_read_is_answered(start_gateway: StartGateway) -> None:
+    here = start_gateway()
+    await here.connected()
+    program = Program(here.redis)
+    ret = program.ask("big.echo", [here.twin], bytes(19 * MIB), ref="mine")
+    answer = await program.answer(ret, 30)
+    assert (answer["ref"], answer["err"]["code"]) == ("mine", 500)
+    assert "bytes, at most 25165824 are allowed" in answer["err"]["message"]
+    ret = program.ask("big.echo", [here.twin])
+    request = json.loads(
+        await eventually(lambda: here.redis.run("RPOP", "msgbus.big.echo"), 20, "the request")
+    )
+    large = base64.b64encode(bytes(19 * MIB)).decode()
+    body = {"ref": request["ref"], "dat": large, "dst": request["src"], "now": request["now"]}
+    here.redis.run("LPUSH", "msgbus.system.reply", json.dumps(body))
+    answer = await program.answer(ret, 30)
+    assert "malformed answer of the service: entry has" in answer["err"]["message"]
+
+
 async def test_a_twin_without_a_key_gets_plain_text(
     start_gateway: StartGateway, tmp_path: Path
 ) -> None:
@@ -129,7 +149,7 @@ async def test_a_request_that_is_expired_already_is_answered(start_gateway: Star
     here = start_gateway()
     program = Program(here.redis)
     ret = program.ask("a.b", [here.twin], ref="late", exp=10, now=int(time.time()) - 11)
-    answer = await program.answer(ret)
+    answer = await program.answer(ret, 30)
     assert answer["ref"] == "late"
     assert answer["err"] == {
         "code": 102,
