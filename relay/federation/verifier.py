@@ -21,8 +21,7 @@ from proto.rmb.bounds import CHALLENGE_BYTES
 
 RECORD_BYTES: Final = ACCOUNT_BYTES + CHALLENGE_BYTES + SIGNATURE_BYTES
 ROUND: Final = 32
-"""Records of one read: their verdicts go out before more are looked at, after some 4 ms. As many as
-a worker stores at once, so that it is woken once for them."""
+"""Records of one read: their verdicts go out before more are looked at, after some 2 ms."""
 
 
 def fits(account: bytes, digest: bytes, signature: bytes) -> bool:
