@@ -37,8 +37,8 @@ DELIVERY_S: Final = 10.0
 """For one webhook or e-mail, its connection included."""
 ANSWER_BYTES: Final = 1024
 """Of a webhook's answer, for the test's report."""
-DELIVERING_S: Final = 120.0
-"""A process that delivers to one receiver has it for so long; then it was left."""
+DELIVERING_S: Final = 3 * DELIVERY_S
+"""Who delivers to a receiver says so before each try, for so long; then it was left."""
 DELIVERIES_AT_ONCE: Final = 50
 """Delivered to one receiver before others get their turn."""
 KEEP_DAYS: Final = 90

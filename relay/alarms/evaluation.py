@@ -39,7 +39,7 @@ from relay.alarms.models import (
 )
 from relay.alarms.readings.look import Reading, Readings
 from relay.alarms.readings.take import Taken, Unknown, take
-from relay.alarms.rules import BY_KEY, RULES, Override, Rule, limits_of
+from relay.alarms.rules import BY_KEY, RULES, Override, Rule, Severity, limits_of
 from relay.alarms.silences import matching
 from relay.ops.redis_client import client
 
@@ -190,7 +190,8 @@ class Round:
             if change is Change.FIRED:
                 alarm.fired_at = _time(self._now)
                 note(alarm, Kind.FIRED, by, self._now)
-                logger.error("alarm %s: %s", alarm, alarm.detail or f"reading {alarm.value}")
+                level = logging.ERROR if rule.severity is Severity.CRITICAL else logging.WARNING
+                logger.log(level, "alarm %s: %s", alarm, alarm.detail or f"reading {alarm.value}")
             elif change is Change.RESOLVED:
                 alarm.acknowledged_by = alarm.note = ""
                 alarm.acknowledged_at = None

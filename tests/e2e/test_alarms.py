@@ -1,0 +1,218 @@
+"""Alarms of a whole relay: workers that die, Celery, Redis or the database that go away.
+
+Thresholds and hold times are low enough that a test need not wait for minutes; what happens to
+processes, queues and connections is real, and what counts is what a webhook heard.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.alarms import signing
+from tests.support.identities import twins_csv
+from tests.support.partner import silence
+from tests.support.postgres_server import PostgresServer
+from tests.support.receivers import Hook, hook
+from tests.support.redis_servers import free_port
+from tests.support.relay_process import RelayProcess, eventually, run_command
+from tests.support.rmb_client import session, signing_session
+from tests.support.world import ELSEWHERE_TWIN, fresh_twins
+
+SECRET = "a TEST SECRET of the receiver"
+SOON_S = 40.0
+
+OVERRIDES = (
+    "INSERT INTO relay_alarms_ruleoverride (rule, threshold, clear, hold_s, enabled, updated)"
+    " VALUES ({0}, {0}, NULL, 0, {1}, {0})"
+)
+RECEIVER = (
+    "INSERT INTO relay_alarms_receiver (name, kind, target, secret, min_severity, enabled,"
+    " failures, retry_at, last_error, busy_until, sequence)"
+    " VALUES ({0}, 'webhook', {0}, {0}, 'warning', {1}, 0, 0, '', 0, 0)"
+)
+NOW = "2026-01-01 00:00:00+00:00"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Hook]:
+    with hook() as found:
+        yield found
+
+
+@pytest.fixture
+def silent() -> Iterator[Hook]:
+    """Takes requests and never answers: the other one must not notice."""
+    with hook() as found:
+        found.behave(silence)
+        yield found
+
+
+def heard(receiver: Hook, kind: str = "alarm.fired") -> dict[str, dict[str, Any]]:
+    """Alarms that were told, by rule."""
+    return {
+        each["alarm"]["rule"]: each["alarm"] for each in receiver.documents if each["type"] == kind
+    }
+
+
+async def hears(receiver: Hook, *rules: str, kind: str = "alarm.fired") -> None:
+    """Wait until all of these were told."""
+
+    def missing() -> set[str]:
+        return set(rules) - set(heard(receiver, kind))
+
+    await eventually(lambda: not missing(), SOON_S, f"{kind} of {rules}, heard {heard(receiver)}")
+
+
+def check_requests(receiver: Hook) -> None:
+    """What came was signed, in order, and nothing is missing."""
+    for each in receiver.requests:
+        stamp = each.headers["rmb-alarm-timestamp"]
+        signature = each.headers["rmb-alarm-signature"]
+        assert signing.verify(SECRET, stamp, signature, each.body, time.time())
+    numbered = [each["sequence"] for each in receiver.documents if each["sequence"]]
+    assert sorted(set(numbered)) == list(range(1, max(numbered) + 1))
+    assert numbered == sorted(numbered)
+
+
+def prepare(relay: RelayProcess, urls: dict[str, str], thresholds: dict[str, float | None]) -> None:
+    """Rules and receivers, as an owner would have set them."""
+    with sqlite3.connect(relay.database_path(), timeout=20) as database:
+        for rule, threshold in thresholds.items():
+            values = (rule, threshold, NOW)
+            database.execute(OVERRIDES.format("?", "1"), values)
+        for name, url in urls.items():
+            database.execute(RECEIVER.format("?", "1"), (name, url, SECRET))
+    database.close()
+
+
+async def test_what_happens_to_workers_queues_and_partners(
+    start_relay: Any, start_server: Any, receiver: Hook, silent: Hook
+) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    server = start_server(append_fsync="everysec")
+    one, two, away = fresh_twins(3)
+    for _ in range(19):  # mail that another program left; the first sweep finds it
+        server.run("XADD", f"stream:{away.id}", "*", "_", b"left")
+    relay = start_relay(
+        server,
+        wait=False,
+        processes=2,
+        settings={
+            "celery.embedded": "1",
+            "alarms.allow_private": "1",
+            "federation.allow_private": "1",
+            "federation.scheme": "http",
+            "queue.max_messages": "20",
+            "limits.count": "30",
+            "limits.size": "1000000",
+        },
+    )
+    prepare(
+        relay,
+        {"silent": silent.url, "hook": receiver.url},
+        {
+            "queue_near_full": None,
+            "limit_storm": 5,
+            "commit_latency": 0.001,
+            "loop_lag": 0.001,
+            "partner_down": 2,
+            "outbox_age": 2,
+            "worker_silent": 6,
+            "disk": 0.01,
+            "check_found": None,
+            "receiver_failing": 5,
+        },
+    )
+    with sqlite3.connect(relay.database_path(), timeout=20) as database:
+        database.execute("UPDATE relay_twins_twin SET relays=? WHERE id=3001", (nobody,))
+    database.close()
+    relay.wait_ready()
+    await hears(receiver, "queue_near_full", "disk", "loop_lag")
+    queued = heard(receiver)["queue_near_full"]
+    assert (queued["subject"], queued["value"]) == (str(away.id), 95.0)
+    async with signing_session(relay.url, one) as sender, session(relay.url, two) as other:
+        await sender.request((ELSEWHERE_TWIN.id, None), b"for a relay that is gone")
+        for _ in range(25):
+            await sender.request(other.key, b"counted")
+            await other.receive()
+        for _ in range(25):
+            await sender.request(other.key, b"too much")
+        await hears(receiver, "limit_storm", "partner_down", "outbox_age", "commit_latency")
+        assert heard(receiver)["partner_down"]["subject"] == nobody
+        # A message that nobody announces: only the periodic check can find it.
+        server.run("XADD", f"stream:{two.id}", "*", "_", b"missed")
+        await hears(receiver, "check_found")
+        pids = list(relay.worker_pids().values())
+        os.kill(pids[0], signal.SIGKILL)
+        os.kill(pids[1], signal.SIGSTOP)
+        try:
+            await hears(receiver, "worker_silent", "worker_restarts")
+        finally:
+            os.kill(pids[1], signal.SIGCONT)
+    await hears(receiver, "worker_silent", kind="alarm.resolved")
+    await hears(receiver, "receiver_failing")
+    assert heard(receiver)["receiver_failing"]["subject"] == "silent"
+    check_requests(receiver)
+    assert {each["sequence"] for each in silent.documents} == {1}
+    assert "background_down" not in heard(receiver)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+async def test_when_celery_redis_and_the_database_are_away(
+    start_relay: Any, start_server: Any, postgres: PostgresServer, tmp_path: Path, receiver: Hook
+) -> None:
+    """No Celery at all: what is told, the operator site has found out."""
+    database = postgres.make_database("alarms")
+    settings = {"database.url": database, "redis.url": "redis://127.0.0.1:1"}
+    assert run_command(tmp_path, "migrate", "-v", "0", settings=settings).returncode == 0
+    one, two = fresh_twins(2)
+    source = tmp_path / "twins.csv"
+    source.write_text(twins_csv([one, two]))
+    run_command(tmp_path, "rmb_twin", "import", str(source), settings=settings)
+    with postgres.connect("alarms") as connection:
+        for rule in ("background_down", "redis_away", "database_away", "redis_went_back"):
+            connection.execute(OVERRIDES.format("%s", "true"), (rule, None, NOW))
+        values = ("hook", receiver.url, SECRET)
+        connection.execute(RECEIVER.format("%s", "true"), values)
+    server = start_server()  # it keeps nothing
+    relay = start_relay(server, settings={"database.url": database, "alarms.allow_private": "1"})
+    await hears(receiver, "background_down")
+    async with session(relay.url, one) as sender, session(relay.url, two) as other:
+        await sender.request(other.key, b"stored")
+        await other.receive()
+
+        server.stop()
+        await hears(receiver, "redis_away")
+        server.start()
+        await hears(receiver, "redis_went_back")
+
+    await hears(receiver, "redis_away", kind="alarm.resolved")
+    postgres.stop()
+    await hears(receiver, "database_away")
+    assert relay.get("/ready", admin=True)[0] == 503
+    postgres.start()
+    await hears(receiver, "database_away", kind="alarm.resolved")
+    with postgres.connect("alarms") as connection:
+        kinds = connection.execute(
+            "SELECT kind FROM relay_alarms_alarmevent WHERE rule='database_away' ORDER BY id"
+        ).fetchall()
+    assert kinds == [("fired",), ("resolved",)]
+    check_requests(receiver)
+    assert "Traceback" not in relay.log()
