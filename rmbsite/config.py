@@ -29,6 +29,7 @@ from rmbsite.options import (
     unknown_key,
 )
 from rmbsite.sections import (
+    AccessConfig,
     AdminConfig,
     AlarmsConfig,
     CeleryConfig,
@@ -39,6 +40,7 @@ from rmbsite.sections import (
     LimitsConfig,
     LogConfig,
     MetricsConfig,
+    OidcConfig,
     OtelConfig,
     QueueConfig,
     RedisConfig,
@@ -55,6 +57,7 @@ __all__ = ["Config", "ConfigError", "Resolved", "all_options", "load", "resolve"
 FILE_VARIABLE = "RMB_CONFIG"
 DEFAULT_FILE = "rmb.toml"
 PREFIX = "RMB_"
+ROLES = ("viewer", "operator", "owner")
 SECRET_KEY_FILE = "secret_key"
 
 
@@ -80,6 +83,8 @@ class Config:
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
     otel: OtelConfig = dataclasses.field(default_factory=OtelConfig)
     rest: RestConfig = dataclasses.field(default_factory=RestConfig)
+    access: AccessConfig = dataclasses.field(default_factory=AccessConfig)
+    oidc: OidcConfig = dataclasses.field(default_factory=OidcConfig)
     site: SiteConfig = dataclasses.field(default_factory=SiteConfig)
 
     @property
@@ -116,6 +121,8 @@ SECTIONS: Mapping[str, type[Any]] = {
     "log": LogConfig,
     "otel": OtelConfig,
     "rest": RestConfig,
+    "access": AccessConfig,
+    "oidc": OidcConfig,
     "site": SiteConfig,
 }
 
@@ -243,6 +250,7 @@ def _validate(config: Config) -> None:
                 ipaddress.ip_network(network)
             except ValueError as error:
                 raise ConfigError(f"{key}: {error}") from None
+    _validate_sign_in(config)
     if bool(config.relay.tls_cert) != bool(config.relay.tls_key):
         raise ConfigError("relay.tls_cert and relay.tls_key: both or neither must be set")
     if bool(config.limits.count) != bool(config.limits.size):
@@ -266,3 +274,22 @@ def _validate(config: Config) -> None:
     schemes = ("", "sqlite", "postgres", "postgresql")
     if urlsplit(config.database.url).scheme not in schemes:
         raise ConfigError("database.url: must begin with sqlite:// or postgres://")
+
+
+def _validate_sign_in(config: Config) -> None:
+    unknown = set(config.access.require_totp) - set(ROLES)
+    if unknown:
+        raise ConfigError(f"access.require_totp: {min(unknown)} is no role: {', '.join(ROLES)}")
+    oidc = config.oidc
+    if not oidc.issuer:
+        return
+    issuer = urlsplit(oidc.issuer)
+    loopback = issuer.hostname in ("localhost", "127.0.0.1", "::1")
+    if not issuer.hostname or (
+        issuer.scheme != "https" and not (loopback and issuer.scheme == "http")
+    ):
+        raise ConfigError("oidc.issuer: must be https:// (http:// only for the loopback interface)")
+    if not (oidc.client_id and oidc.client_secret):
+        raise ConfigError("oidc.client_id and oidc.client_secret: must be set with oidc.issuer")
+    if not (oidc.viewer_groups or oidc.operator_groups or oidc.owner_groups):
+        raise ConfigError("oidc.*_groups: no group may sign in; name some")

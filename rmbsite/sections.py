@@ -291,6 +291,29 @@ class RestConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class AccessConfig:
+    """Who may sign in to the operator site, and how."""
+
+    require_totp: tuple[str, ...] = option(
+        (), "Roles that must have a second factor: viewer, operator, owner."
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OidcConfig:
+    """Signing in to the operator site with OpenID Connect, beside passwords."""
+
+    issuer: str = option("", "https:// address of the provider; empty is none.")
+    client_id: str = option("", "This site's name at the provider.")
+    client_secret: str = option("", "This site's secret at the provider.", secret=True)
+    name: str = option("single sign-on", "What the button is called.")
+    group_claim: str = option("groups", "Claim that names the groups of an account.")
+    viewer_groups: tuple[str, ...] = option((), "Groups whose members are viewers.")
+    operator_groups: tuple[str, ...] = option((), "Groups whose members are operators.")
+    owner_groups: tuple[str, ...] = option((), "Groups whose members are owners.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class SiteConfig:
     """Secrets of the operator site."""
 

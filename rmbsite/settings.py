@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -27,19 +28,32 @@ CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in RMB.admin.hosts]
 # commands must not pay for it.
 _DEVELOPMENT_SERVER = ["daphne"] if sys.argv[1:2] == ["runserver"] else []
 
-INSTALLED_APPS = [
-    *_DEVELOPMENT_SERVER,
-    "rmbsite",  # its templates come before the theme's
+# What only the operator site and commands need. Loading the admin imports the pages of all
+# applications, and with them the sign-in and its libraries: a relay worker does without.
+_RELAY_WORKER = os.environ.get("RMB_ROLE") == "worker"
+_SITE_ONLY = [
     "unfold",
     "unfold.contrib.filters",
     "django.contrib.admin",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
-    "channels",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
+]
+
+INSTALLED_APPS = [
+    *_DEVELOPMENT_SERVER,
+    # Their templates come before those of the theme and of the sign-in.
+    "rmbsite",
     "relay.access",
+    *([] if _RELAY_WORKER else _SITE_ONLY),
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "channels",
     "relay.audit",
     "relay.twins",
     "relay.limits",
@@ -59,6 +73,8 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "relay.access.sign_in.required.second_factor",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
@@ -74,6 +90,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "relay.access.sign_in.frame.admin_frame",
             ]
         },
     }
@@ -109,6 +126,45 @@ LOGIN_REDIRECT_URL = "/admin/"
 SESSION_COOKIE_NAME = "rmb_operator"
 SESSION_COOKIE_SAMESITE = "Strict"
 CSRF_COOKIE_SAMESITE = "Strict"
+
+# The database's, not Redis': signing in works while Redis is away, and no code works twice.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "LOCATION": "relay_access_cache",
+    }
+}
+
+ACCOUNT_ADAPTER = "relay.access.sign_in.adapters.AccountAdapter"
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*"]
+ACCOUNT_UNIQUE_EMAIL = False
+MFA_ADAPTER = "relay.access.sign_in.adapters.MfaAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_TOTP_ISSUER = ", ".join(RMB.relay.domains) or "RMB relay"
+MFA_FORMS = {
+    "authenticate": "relay.access.sign_in.forms.CodeForm",
+    "reauthenticate": "relay.access.sign_in.forms.CodeAgainForm",
+    "activate_totp": "relay.access.sign_in.forms.ActivateForm",
+}
+SOCIALACCOUNT_ADAPTER = "relay.access.sign_in.oidc.SocialAdapter"
+SOCIALACCOUNT_PROVIDERS = {
+    "openid_connect": {
+        "OAUTH_PKCE_ENABLED": True,
+        "APPS": [
+            {
+                "provider_id": "sso",
+                "name": RMB.oidc.name,
+                "client_id": RMB.oidc.client_id,
+                "secret": RMB.oidc.client_secret,
+                "settings": {"server_url": RMB.oidc.issuer},
+            }
+        ]
+        if RMB.oidc.issuer
+        else [],
+    }
+}
 
 LANGUAGE_CODE = "en-us"
 USE_I18N = False

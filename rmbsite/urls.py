@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 from django.views.generic import RedirectView
 
 from relay.ops import views
@@ -11,6 +11,7 @@ from relay.rest.api import api
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
+    path("admin/", include("relay.access.sign_in.urls")),
     path("admin/", admin.site.urls),
     path("live", views.live),
     path("ready", views.ready),

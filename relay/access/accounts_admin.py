@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin
+from allauth.mfa.models import Authenticator
+from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, User
 from django.db import transaction
@@ -62,6 +63,18 @@ class OperatorAdmin(UserAdmin, Audited):  # type: ignore[type-arg]
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     noun = "account"
+    actions = ("reset_second_factor",)
+
+    @admin.action(description="Take the second factor away", permissions=["change"])
+    def reset_second_factor(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        """For those who lost theirs and their recovery codes."""
+        with transaction.atomic():
+            for user in queryset:
+                if _within(request, user):
+                    who = faces.operator(request)
+                    with audit.change(who, "account.reset_second_factor", target=user) as held:
+                        held.happened = bool(Authenticator.objects.filter(user=user).delete()[0])
+        messages.success(request, "Passwords are enough for these accounts now")
 
     def told(self, pk: Any) -> dict[str, Any] | None:
         user = User.objects.filter(pk=pk).first()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate
 
 
@@ -14,6 +14,10 @@ class AccessAppConfig(AppConfig):
     verbose_name = "Access"
 
     def ready(self) -> None:
+        if apps.is_installed("django.contrib.admin"):  # not in relay workers: nobody signs in there
+            from relay.access.sign_in import events
+
+            events.connect()
         post_migrate.connect(_keep_roles_true, sender=self, dispatch_uid="relay.access.roles")
 
 

@@ -1,4 +1,7 @@
-"""Tokens for programs. Written by `relay.access.tokens` only."""
+"""Tokens for programs, and what is kept about tries to sign in.
+
+Written by `relay.access.services`, `relay.access.tokens` and `relay.access.sign_in` only.
+"""
 
 from __future__ import annotations
 
@@ -52,3 +55,32 @@ class ApiToken(models.Model):
 
     def __str__(self) -> str:
         return f"rmb_{self.public_id}"
+
+
+class FailedTries(models.Model):
+    """Failures under one key, such as an address: see `relay.access.sign_in.throttle`."""
+
+    key = models.CharField(max_length=64, primary_key=True)
+    failures = models.PositiveIntegerField()
+    last = models.DateTimeField(db_index=True)
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.failures} failures"
+
+
+class CacheEntry(models.Model):
+    """The table of Django's cache: codes that were used. Never touched by anything else."""
+
+    cache_key = models.CharField(max_length=255, primary_key=True)
+    value = models.TextField()
+    expires = models.DateTimeField(db_index=True)
+
+    class Meta:
+        db_table = "relay_access_cache"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.cache_key

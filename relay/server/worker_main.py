@@ -15,6 +15,7 @@ import functools
 import gc
 import importlib
 import importlib.util
+import os
 import signal
 import socket
 import sys
@@ -114,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Until the server listens to SIGTERM itself, and again when it hands it on after its drain.
     stop_asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop_asked.set())
+    os.environ["RMB_ROLE"] = options.role  # which applications the settings install
     django.setup()
     config = settings.RMB
     watch_parent(options.lifeline_fd, grace_s=config.relay.drain_s + ORPHAN_GRACE_S)

@@ -80,16 +80,19 @@ def test_a_command_finds_the_redis_of_an_embedded_relay(tmp_path: Path) -> None:
 
 
 def test_settings_import_nothing_heavy(tmp_path: Path) -> None:
-    """A relay worker sets Django up: it must not pay for Spark, the chain client or Twisted."""
+    """A relay worker sets Django up: it must not pay for Spark, the chain client or the site."""
     script = (
         "import django, sys; django.setup(); import relay.sessions.app;"
         "print(sorted({'pyspark', 'substrateinterface', 'scalecodec', 'twisted', 'daphne', 'ninja',"
-        " 'celery', 'kombu', 'aiohttp', 'chain.client'} & set(sys.modules)))"
+        " 'celery', 'kombu', 'aiohttp', 'chain.client', 'pydantic', 'allauth', 'unfold', 'jwt',"
+        " 'relay.audit.services', 'relay.access.services', 'relay.access.tokens'}"
+        " & set(sys.modules)))"
     )
     environment = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "rmbsite.settings",
         "RMB_DATA__DIR": str(tmp_path),
+        "RMB_ROLE": "worker",
     }
     ended = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True

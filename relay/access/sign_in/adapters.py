@@ -1,0 +1,53 @@
+"""How allauth behaves here: nobody signs up, nothing is mailed, secrets are stored encrypted."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from typing import Any
+
+from allauth.account.adapter import DefaultAccountAdapter
+from allauth.mfa.adapter import DefaultMFAAdapter
+from cryptography.fernet import Fernet, MultiFernet
+from django.conf import settings
+from django.http import HttpRequest
+
+
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
+    """Accounts are made by owners, or out of OpenID Connect."""
+
+    def is_open_for_signup(self, request: HttpRequest) -> bool:
+        return False
+
+    def send_mail(self, *args: Any, **kwargs: Any) -> None:
+        """The site has no mails about accounts."""
+
+    def send_notification_mail(self, *args: Any, **kwargs: Any) -> None:
+        """Nor these: the audit log has what happened."""
+
+    def add_message(
+        self, request: HttpRequest, level: int, message_template: str | None = None, *args: Any,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
+        if message_template != "account/messages/logged_in.txt":
+            super().add_message(request, level, message_template, *args, **kwargs)
+
+
+class MfaAdapter(DefaultMFAAdapter):  # type: ignore[misc]
+    """Keeps the secrets of authenticators from those who have only the database."""
+
+    def encrypt(self, text: str) -> str:
+        return _fernet().encrypt(text.encode()).decode()
+
+    def decrypt(self, encrypted_text: str) -> str:
+        return _fernet().decrypt(encrypted_text.encode()).decode()
+
+
+def _fernet() -> MultiFernet:
+    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    return MultiFernet([Fernet(_key(str(key))) for key in keys])
+
+
+def _key(secret: str) -> bytes:
+    derived = hmac.digest(secret.encode(), b"rmb relay second factor 1", "sha256")
+    return base64.urlsafe_b64encode(derived)

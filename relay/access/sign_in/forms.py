@@ -1,0 +1,113 @@
+"""The forms of signing in: password and code, both throttled."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from allauth.core import context
+from allauth.mfa.base.forms import AuthenticateForm, ReauthenticateForm
+from allauth.mfa.totp.forms import ActivateTOTPForm
+from django import forms
+from django.core import signing
+from django.http import HttpRequest, HttpResponse
+from django.utils.crypto import get_random_string
+from unfold.forms import AuthenticationForm
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from relay.access.actor import address_of
+from relay.access.sign_in import events, throttle
+from relay.access.sign_in.throttle import Key
+
+COOKIE: Final = "rmb_browser"
+COOKIE_S: Final = 90 * 86_400
+_SALT: Final = "relay.access.browser"
+
+
+class SignInForm(AuthenticationForm):  # type: ignore[misc]
+    """Name and password. What it says does not tell whether there is such an account."""
+
+    keys: tuple[Key, ...] = ()
+
+    def clean(self) -> Any:
+        name = self.cleaned_data.get("username")
+        if name is None or not self.cleaned_data.get("password"):
+            return super().clean()
+        self.keys = (throttle.address_key(address_of(self.request)), _account(self.request, name))
+        _wait(throttle.take(self.keys))
+        try:
+            found = super().clean()
+        except forms.ValidationError:
+            events.failed(self.request, name, "password")
+            raise
+        throttle.give_back(self.keys)
+        return found
+
+
+class _Throttled:
+    user: Any
+    fields: dict[str, Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        widget = UnfoldAdminTextInputWidget(
+            attrs={"autocomplete": "one-time-code", "autofocus": True, "inputmode": "numeric"}
+        )
+        self.fields["code"].widget = widget
+
+    def clean_code(self) -> str:
+        keys = [throttle.key(throttle.CODE, str(self.user.pk))]
+        _wait(throttle.take(keys))
+        code: str = super().clean_code()  # type: ignore[misc]
+        throttle.give_back(keys)
+        return code
+
+
+class CodeForm(_Throttled, AuthenticateForm):  # type: ignore[misc]
+    """The second step of signing in."""
+
+    def _emit_authentication_failed(self, authenticator: Any) -> None:
+        events.failed(context.request, self.user.get_username(), "code")
+        super()._emit_authentication_failed(authenticator)
+
+
+class CodeAgainForm(_Throttled, ReauthenticateForm):  # type: ignore[misc]
+    """Before the second factor is changed."""
+
+
+class ActivateForm(_Throttled, ActivateTOTPForm):  # type: ignore[misc]
+    """The first code of a new authenticator."""
+
+
+def remember_browser(request: HttpRequest, response: HttpResponse, name: str) -> None:
+    """Let this browser not be slowed down by those who guess at its account."""
+    if _known(request, name):
+        return
+    value = signing.dumps([name, get_random_string(16)], salt=_SALT)
+    response.set_cookie(
+        COOKIE,
+        value,
+        max_age=COOKIE_S,
+        httponly=True,
+        samesite="Strict",
+        secure=request.is_secure(),
+    )
+
+
+def _account(request: HttpRequest, name: str) -> Key:
+    nonce = _known(request, name)
+    if nonce:
+        return throttle.key(throttle.BROWSER, nonce)
+    return throttle.key(throttle.ACCOUNT, name.casefold())
+
+
+def _known(request: HttpRequest, name: str) -> str:
+    try:
+        of, nonce = signing.loads(request.COOKIES.get(COOKIE, ""), salt=_SALT, max_age=COOKIE_S)
+    except (signing.BadSignature, ValueError, TypeError):
+        return ""
+    return str(nonce) if of == name else ""
+
+
+def _wait(wait_s: int) -> None:
+    if wait_s:
+        raise forms.ValidationError(f"Too many failures: try again in {wait_s} s.", code="wait")

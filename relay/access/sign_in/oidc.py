@@ -1,0 +1,158 @@
+"""OpenID Connect: who may sign in, and with which role, by the groups the provider names.
+
+allauth does the protocol (state, PKCE, the exchange of the code). Here the identity token's
+signature is verified although it came over a connection of ours, it must be about the same subject
+as the user's information, and the account gets the role of its groups anew with each sign-in.
+Accounts that were made by hand are never taken over: a subject has an account of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.internal import jwtkit
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
+from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.models import Group
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from relay.access.actor import SYSTEM
+from relay.access.matrix import Role
+from relay.access.sign_in import events
+from relay.audit import services as audit
+
+PROVIDER: Final = "sso"
+MAX_GROUPS: Final = 1000
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384")
+
+
+class VerifyingAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
+    """The library's, which trusts the connection instead of the signature."""
+
+    def complete_login(self, request: HttpRequest, app: Any, token: Any, **kwargs: Any) -> Any:
+        login = super().complete_login(request, app, token, **kwargs)
+        data = login.account.extra_data
+        identity, info = data.get("id_token"), data.get("userinfo") or {}
+        if not identity:
+            raise OAuth2Error("the provider gave no identity token")
+        if not info.get("sub") or info["sub"] != identity.get("sub"):
+            raise OAuth2Error("identity token and user information are about different subjects")
+        return login
+
+    def _decode_id_token(self, app: Any, id_token: str) -> dict[str, Any]:
+        import jwt
+
+        try:
+            algorithm = jwt.get_unverified_header(id_token).get("alg")
+        except jwt.PyJWTError as error:
+            raise OAuth2Error("the identity token is none") from error
+        if algorithm not in ALGORITHMS:
+            raise OAuth2Error("the identity token is signed in a way that is not accepted")
+        found: dict[str, Any] = jwtkit.verify_and_decode(
+            credential=id_token,
+            keys_url=self.openid_config["jwks_uri"],
+            issuer=settings.RMB.oidc.issuer,
+            audience=app.client_id,
+            lookup_kid=jwtkit.lookup_kid_jwk,
+        )
+        return found
+
+
+class SocialAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
+    """Who is let in, and as what."""
+
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
+        return role_of(sociallogin.account.extra_data) is not None
+
+    def is_auto_signup_allowed(self, request: HttpRequest, sociallogin: Any) -> bool:
+        return True
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
+        role = role_of(sociallogin.account.extra_data)
+        if sociallogin.is_existing:
+            _give(sociallogin.user, role)
+        if role is None:
+            name = sociallogin.user.get_username() if sociallogin.is_existing else ""
+            events.failed(request, name, "no group of the provider has a role here")
+            messages.error(request, "None of your groups may sign in here.")
+            raise ImmediateHttpResponse(HttpResponseRedirect(reverse("admin:login")))
+
+    def populate_user(self, request: HttpRequest, sociallogin: Any, data: Mapping[str, Any]) -> Any:
+        user = super().populate_user(request, sociallogin, data)
+        user.is_staff = True
+        return user
+
+    def save_user(self, request: HttpRequest, sociallogin: Any, form: Any = None) -> Any:
+        with audit.change(SYSTEM, "account.add") as change:
+            user = super().save_user(request, sociallogin, form)
+            change.target = user.get_username()
+            change.after = {"subject": str(sociallogin.account.uid)[:200]}
+            _give(user, role_of(sociallogin.account.extra_data))
+        return user
+
+    def on_authentication_error(self, request: HttpRequest, provider: Any, **kwargs: Any) -> None:
+        events.failed(request, "", "the provider, or what it said")
+        messages.error(request, "Signing in there did not work. Try again, or use a password.")
+        raise ImmediateHttpResponse(HttpResponseRedirect(reverse("admin:login")))
+
+
+def login(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """Off to the provider."""
+    return _view(OAuth2LoginView, request, provider_id)
+
+
+def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """Back from it."""
+    return _view(OAuth2CallbackView, request, provider_id)
+
+
+def _view(kind: Any, request: HttpRequest, provider_id: str) -> HttpResponse:
+    if provider_id != PROVIDER:
+        raise Http404
+    answer: HttpResponse = kind.adapter_view(VerifyingAdapter(request, provider_id))(request)
+    return answer
+
+
+def role_of(data: Mapping[str, Any]) -> Role | None:
+    """The highest role that the groups of a subject have here; None is no entry."""
+    wanted = settings.RMB.oidc
+    groups = {
+        group
+        for part in ("userinfo", "id_token")
+        for group in _groups((data.get(part) or {}).get(wanted.group_claim))
+    }
+    for role, names in (
+        (Role.OWNER, wanted.owner_groups),
+        (Role.OPERATOR, wanted.operator_groups),
+        (Role.VIEWER, wanted.viewer_groups),
+    ):
+        if groups.intersection(names):
+            return role
+    return None
+
+
+def _groups(claim: Any) -> Iterable[str]:
+    if isinstance(claim, str):
+        return (claim,)
+    if isinstance(claim, list):
+        return (each for each in claim[:MAX_GROUPS] if isinstance(each, str))
+    return ()
+
+
+def _give(user: Any, role: Role | None) -> None:
+    """Make a role the only one of an account; its other groups are not the provider's business."""
+    before = set(user.groups.filter(name__in=set(Role)).values_list("name", flat=True))
+    after = {role.value} if role else set()
+    if before == after:
+        return
+    with audit.change(SYSTEM, "account.change", target=user.get_username()) as change:
+        change.before, change.after = {"groups": sorted(before)}, {"groups": sorted(after)}
+        user.groups.remove(*Group.objects.filter(name__in=before - after))
+        user.groups.add(*Group.objects.filter(name__in=after - before))

@@ -1,0 +1,64 @@
+"""Accounts that must have a second factor see nothing but the page that sets it up, until they do.
+
+`access.require_totp` names their roles. Whoever signed in by OpenID Connect is the provider's
+business, and so are the factors it asks for; tokens are for programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from allauth.account.internal.flows.login import get_authentication_records
+from allauth.mfa.utils import is_mfa_enabled
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.urls import reverse
+from django.utils.decorators import sync_only_middleware
+
+from relay.access.matrix import Role
+
+OPEN: Final = ("/admin/account/", "/admin/login/", "/admin/logout/", "/admin/jsi18n/")
+GUARDED: Final = ("/admin/", "/api/")
+
+
+@sync_only_middleware
+def second_factor(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+    """The middleware; does nothing where no role is named."""
+
+    def respond(request: HttpRequest) -> Any:
+        if settings.RMB.access.require_totp and _lacks_it(request):
+            if request.path.startswith("/api/"):
+                return _refuse()
+            return HttpResponseRedirect(reverse("mfa_activate_totp"))
+        return get_response(request)
+
+    return respond
+
+
+def roles_of(user: Any) -> frozenset[Role]:
+    """An account's roles, those below them included; who has all rights is an owner."""
+    if user.is_superuser:
+        return frozenset(Role)
+    held = [Role(name) for name in user.groups.values_list("name", flat=True) if name in set(Role)]
+    return frozenset(low for low in Role if any(role.includes(low) for role in held))
+
+
+def _lacks_it(request: HttpRequest) -> bool:
+    if request.path.startswith(OPEN) or not request.path.startswith(GUARDED):
+        return False
+    user = request.user
+    if not user.is_authenticated or "Authorization" in request.headers:
+        return False
+    if not roles_of(user).intersection(settings.RMB.access.require_totp):
+        return False
+    records = get_authentication_records(request, user)
+    return not any(record["method"] == "socialaccount" for record in records) and not (
+        is_mfa_enabled(user)
+    )
+
+
+def _refuse() -> HttpResponse:
+    detail = "this account must set up a second factor first"
+    body = {"type": "about:blank", "title": "Forbidden", "status": 403, "detail": detail}
+    return JsonResponse(body, status=403, content_type="application/problem+json")

@@ -1,0 +1,98 @@
+"""Guesses of passwords and codes are slowed down, in the database: for all processes, Redis or not.
+
+Each try is counted before it is checked, under every key that stands for it, and taken back when it
+was right. After some free failures a key has to wait, twice as long after each one more. The wait
+of an account is short: somebody who guesses at it must not lock its owner out. Its owner's browser,
+known by a cookie, is not even slowed down by the guesses of others.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from relay.access.models import FailedTries
+
+FORGET: Final = timedelta(hours=1)
+"""A key without a failure for so long begins anew."""
+MAX_EXPONENT: Final = 16
+
+
+class Rule(NamedTuple):
+    """How one kind of key is slowed down."""
+
+    kind: str
+    free: int
+    max_wait_s: int
+
+
+ADDRESS: Final = Rule("address", 10, 900)
+ACCOUNT: Final = Rule("account", 5, 60)
+BROWSER: Final = Rule("browser", 5, 60)
+CODE: Final = Rule("code", 5, 300)
+"""Of six digits; whoever gets so far has the password."""
+
+
+class Key(NamedTuple):
+    """Something that tries are counted under."""
+
+    rule: Rule
+    hash: str
+
+
+def key(rule: Rule, text: str) -> Key:
+    """A key; names that were tried are not stored as such, they may be passwords."""
+    return Key(rule, salted_hmac(f"relay.access.{rule.kind}", text, algorithm="sha256").hexdigest())
+
+
+def address_key(address: str) -> Key:
+    """Of an address; one host may choose any of a network of IPv6."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return key(ADDRESS, address)
+    if parsed.version == 6:
+        return key(ADDRESS, str(ipaddress.ip_network((parsed, 64), strict=False)))
+    return key(ADDRESS, address)
+
+
+def take(keys: Sequence[Key]) -> int:
+    """Count a try.
+
+    Returns:
+        Seconds to wait before one is allowed; 0 is now, and only then it was counted.
+    """
+    now = timezone.now()
+    with transaction.atomic():
+        FailedTries.objects.filter(last__lt=now - FORGET).delete()
+        rows = []
+        for each in sorted(keys, key=lambda each: each.hash):  # in one order: nobody waits in turn
+            FailedTries.objects.get_or_create(key=each.hash, defaults={"failures": 0, "last": now})
+            rows.append((each, FailedTries.objects.select_for_update().get(key=each.hash)))
+        waits = [_wait_s(each.rule, row, (now - row.last).total_seconds()) for each, row in rows]
+        longest = max(waits, default=0.0)
+        if longest <= 0:
+            hashes = [each.hash for each in keys]
+            FailedTries.objects.filter(key__in=hashes).update(failures=F("failures") + 1, last=now)
+    return max(0, int(longest + 0.999))
+
+
+def give_back(keys: Sequence[Key]) -> None:
+    """The try was right: what stands for the account begins anew, an address had one try less."""
+    addresses = [each.hash for each in keys if each.rule is ADDRESS]
+    FailedTries.objects.filter(key__in=[e.hash for e in keys if e.rule is not ADDRESS]).delete()
+    FailedTries.objects.filter(key__in=addresses, failures__gt=0).update(failures=F("failures") - 1)
+
+
+def _wait_s(rule: Rule, row: FailedTries, since_s: float) -> float:
+    over = row.failures - rule.free
+    if over < 0:
+        return 0.0
+    return min(2.0 ** min(over, MAX_EXPONENT), rule.max_wait_s) - since_s

@@ -1,0 +1,60 @@
+"""The sign-in page: Django's form in the theme, then whatever steps an account has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.account.internal.flows.login import perform_password_login
+from allauth.account.models import Login
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.auth.views import LoginView
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from relay.access.sign_in import oidc
+from relay.access.sign_in.forms import SignInForm, remember_browser
+
+
+class SignInView(LoginView):
+    """Password first; allauth asks for a code where the account has a second factor."""
+
+    form_class = SignInForm
+    authentication_form = SignInForm
+    template_name = "relay_access/sign_in.html"
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if admin.site.has_permission(request):
+            return HttpResponseRedirect(self.get_success_url())
+        return super().get(request, *args, **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        user = form.get_user()
+        login = Login(user=user, email_verification="none", redirect_url=self.get_success_url())
+        answer: HttpResponse = perform_password_login(
+            self.request, {"username": user.get_username()}, login
+        )
+        remember_browser(self.request, answer, user.get_username())
+        return answer
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        oidc_url = ""
+        if settings.RMB.oidc.issuer:
+            oidc_url = reverse("openid_connect_login", kwargs={"provider_id": oidc.PROVIDER})
+        return {
+            **context,
+            **admin.site.each_context(self.request),
+            "title": "Sign in",
+            "app_path": self.request.get_full_path(),
+            "username": self.request.user.get_username(),
+            "oidc_url": oidc_url,
+            "oidc_name": settings.RMB.oidc.name,
+            "next": self.get_redirect_url(),
+        }
+
+
+def closed(request: HttpRequest, **_: Any) -> HttpResponse:
+    """Pages of the library that this site does not have, such as signing up."""
+    return redirect("admin:login")

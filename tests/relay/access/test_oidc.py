@@ -1,0 +1,193 @@
+"""OpenID Connect against a real provider on loopback: who comes in, as what, and who does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import clear_url_caches
+
+from relay.audit.models import AuditEntry
+from rmbsite import sections
+from tests.support import oidc_provider
+from tests.support.oidc_provider import OidcProvider
+
+pytestmark = pytest.mark.django_db
+
+LOGIN = "/admin/account/oidc/sso/login/"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[OidcProvider]:
+    """One provider for the module."""
+    found = OidcProvider()
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.fixture
+def provider(running: OidcProvider, settings: Any) -> Iterator[OidcProvider]:
+    """The provider as the site is set up for it."""
+    running.claims = {"sub": "1", "preferred_username": "olga", "groups": ["ops"]}
+    running.info, running.identity, running.forge = {}, {}, False
+    oidc = sections.OidcConfig(
+        issuer=running.issuer,
+        client_id=oidc_provider.CLIENT_ID,
+        client_secret=oidc_provider.CLIENT_SECRET,
+        viewer_groups=("staff",),
+        operator_groups=("ops",),
+        owner_groups=("boss",),
+    )
+    settings.RMB = dataclasses.replace(settings.RMB, oidc=oidc)
+    app = {
+        "provider_id": "sso",
+        "name": oidc.name,
+        "client_id": oidc.client_id,
+        "secret": oidc.client_secret,
+        "settings": {"server_url": oidc.issuer},
+    }
+    settings.SOCIALACCOUNT_PROVIDERS = {
+        "openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": [app]}
+    }
+    _reload_urls()
+    yield running
+    settings.RMB = dataclasses.replace(settings.RMB, oidc=sections.OidcConfig())
+    _reload_urls()
+
+
+def _reload_urls() -> None:
+    """Paths of the provider exist only where one is set up."""
+    for name in ("relay.access.sign_in.urls", "rmbsite.urls"):
+        importlib.reload(importlib.import_module(name))
+    clear_url_caches()
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def come_in(client: Client, **extra: Any) -> Any:
+    """The way of a browser: the button, the provider, and back."""
+    away = client.post(LOGIN, extra)
+    assert away.status_code == 302, away.content
+    try:
+        urllib.request.build_opener(_Stay).open(away["Location"])
+    except urllib.error.HTTPError as answer:
+        back = urlsplit(answer.headers["Location"])
+        return client.get(f"{back.path}?{back.query}")
+    raise AssertionError("the provider did not send the browser back")
+
+
+def groups(name: str = "olga") -> set[str]:
+    return set(User.objects.get(username=name).groups.values_list("name", flat=True))
+
+
+def test_coming_in(provider: OidcProvider, client: Client) -> None:
+    page = client.get("/admin/login/").content.decode()
+    assert re.search(rf'action="{LOGIN}', page) and "Sign in with single sign-on" in page
+    answer = come_in(client)
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/")
+    assert client.get("/admin/").status_code == 200
+    user = User.objects.get(username="olga")
+    assert user.is_staff and not user.is_superuser and not user.has_usable_password()
+    assert groups() == {"operator"}
+    actions = [entry.action for entry in AuditEntry.objects.order_by("number")]
+    assert "account.add" in actions and actions[-1] == "account.sign_in"
+
+
+def test_roles_follow_the_groups(provider: OidcProvider, client: Client) -> None:
+    for named, role in ((["staff"], "viewer"), (["boss", "staff"], "owner"), ("ops", "operator")):
+        provider.claims["groups"] = named
+        assert come_in(client)["Location"] == "/admin/"
+        assert groups() == {role}
+    assert User.objects.count() == 1
+    changes = AuditEntry.objects.filter(action="account.change").order_by("number")
+    assert changes[0].after == {"groups": ["viewer"]}
+
+
+@pytest.mark.parametrize("named", [[], ["others"], None, {"ops": 1}, [["ops"]], 5])
+def test_without_a_group_nobody_comes_in(
+    provider: OidcProvider, client: Client, named: Any
+) -> None:
+    provider.claims["groups"] = named
+    answer = come_in(client)
+    assert answer["Location"] == "/admin/login/"
+    assert "None of your groups" in client.get("/admin/login/").content.decode()
+    assert "_auth_user_id" not in client.session and not User.objects.exists()
+
+
+def test_who_lost_the_groups_lost_the_role(provider: OidcProvider, client: Client) -> None:
+    come_in(client)
+    client.post("/admin/logout/")
+    provider.claims["groups"] = []
+    come_in(client)
+    assert "_auth_user_id" not in client.session and groups() == set()
+
+
+def test_an_account_made_by_hand_is_not_taken_over(provider: OidcProvider, client: Client) -> None:
+    boss = User.objects.create_superuser("olga", email="olga@example.com")
+    provider.claims.update(email="olga@example.com", email_verified=True)
+    come_in(client)
+    assert int(client.session["_auth_user_id"]) != boss.pk
+    assert User.objects.count() == 2
+
+
+def test_a_deactivated_account_stays_out(provider: OidcProvider, client: Client) -> None:
+    come_in(client)
+    client.post("/admin/logout/")
+    User.objects.update(is_active=False)
+    come_in(client)
+    assert "_auth_user_id" not in client.session
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"forge": True},
+        {"identity": {"aud": "another-site"}},
+        {"identity": {"iss": "https://evil.example"}},
+        {"identity": {"exp": 1}},
+        {"identity": {"sub": "2"}},
+        {"info": {"sub": None}},
+    ],
+)
+def test_what_the_provider_must_not_say(
+    provider: OidcProvider, client: Client, fault: dict[str, Any]
+) -> None:
+    for name, value in fault.items():
+        setattr(provider, name, value)
+    answer = come_in(client)
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/login/")
+    assert "_auth_user_id" not in client.session and not User.objects.exists()
+    assert AuditEntry.objects.get().action == "account.sign_in_failed"
+
+
+@pytest.mark.parametrize("query", ["", "code=x", "state=x&code=y", "error=access_denied"])
+def test_a_return_nobody_asked_for(provider: OidcProvider, client: Client, query: str) -> None:
+    path = f"/admin/account/oidc/sso/callback/?{query}"
+    # Another site began this request: the page loads itself once more, for the cookie to be sent.
+    assert "_redir" in client.get(path).content.decode()
+    answer = client.get(f"{path}&_redir=y")
+    assert answer.status_code == 302 and answer["Location"] == "/admin/login/"
+    assert "_auth_user_id" not in client.session
+
+
+def test_an_unknown_provider(provider: OidcProvider, client: Client) -> None:
+    assert client.post("/admin/account/oidc/other/login/").status_code == 404
+
+
+def test_it_is_off_by_default(client: Client) -> None:
+    assert client.post(LOGIN).status_code in (302, 404)
+    assert "single sign-on" not in client.get("/admin/login/").content.decode()

@@ -1,0 +1,184 @@
+"""The second factor: set up, asked for, spent, throttled, demanded of roles."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.internal import auth
+from django.contrib.auth.models import Group, User
+from django.test import Client
+
+from relay.access.sign_in import throttle
+from relay.audit.models import AuditEntry
+from tests.relay.access import test_sign_in
+from tests.relay.access.test_sign_in import PASSWORD, sign_in
+
+pytestmark = pytest.mark.django_db
+
+olga = test_sign_in.olga
+quick_hasher = test_sign_in.quick_hasher
+
+FACTOR = "/admin/account/second-factor/"
+AUTHENTICATE = f"{FACTOR}authenticate/"
+PERIOD_S = 30
+
+
+NOW = 1_800_000_010
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No code ends between being computed and being checked."""
+    monkeypatch.setattr(auth, "time", SimpleNamespace(time=lambda: NOW))
+
+
+def code_of(secret: str) -> str:
+    return auth.format_hotp_value(auth.hotp_value(secret, NOW // PERIOD_S))
+
+
+def activate(client: Client) -> str:
+    """Set an authenticator up, as an app would; its secret."""
+    asked = client.get(f"{FACTOR}totp/activate/")
+    if asked.status_code == 302:
+        assert client.post(asked["Location"], {"password": PASSWORD}).status_code == 302
+    page = client.get(f"{FACTOR}totp/activate/").content.decode()
+    found = re.search(r'value="([A-Z2-7]{32})"', page)
+    assert found is not None, page
+    answer = client.post(f"{FACTOR}totp/activate/", {"code": code_of(found[1])})
+    assert answer.status_code == 302, answer.content.decode()
+    return found[1]
+
+
+def signed_out(client: Client) -> Client:
+    client.post("/admin/logout/")
+    return client
+
+
+def test_it_is_asked_for(client: Client, olga: User) -> None:
+    sign_in(client)
+    secret = activate(client)
+    answer = sign_in(signed_out(client))
+    assert answer["Location"] == AUTHENTICATE
+    assert "_auth_user_id" not in client.session, "the password alone is not enough"
+    assert client.get("/admin/auth/user/").status_code == 302
+    wrong = client.post(AUTHENTICATE, {"code": "000000"})
+    assert "Incorrect code" in wrong.content.decode()
+    right = client.post(AUTHENTICATE, {"code": code_of(secret)})
+    assert (right.status_code, right["Location"]) == (302, "/admin/auth/user/")
+    assert client.get("/admin/auth/user/").status_code == 200
+    actions = [(entry.action, entry.target) for entry in AuditEntry.objects.order_by("number")]
+    assert actions == [
+        ("account.sign_in", "olga"),
+        ("account.second_factor", "olga"),
+        ("account.second_factor", "olga"),
+        ("account.sign_out", "olga"),
+        ("account.sign_in_failed", "olga"),
+        ("account.sign_in", "olga"),
+    ]
+
+
+def test_a_code_works_once(client: Client, olga: User) -> None:
+    sign_in(client)
+    secret = activate(client)
+    code = code_of(secret)
+    sign_in(signed_out(client))
+    assert client.post(AUTHENTICATE, {"code": code}).status_code == 302
+    sign_in(signed_out(client))
+    assert "Incorrect code" in client.post(AUTHENTICATE, {"code": code}).content.decode()
+
+
+def test_recovery_codes(client: Client, olga: User) -> None:
+    sign_in(client)
+    activate(client)
+    page = client.get(f"{FACTOR}recovery-codes/").content.decode()
+    codes = re.findall(r"\b[0-9]{8}\b", page.partition("<textarea")[2].partition("</textarea")[0])
+    assert len(codes) == 10
+    for expected in (302, 200):
+        sign_in(signed_out(client))
+        assert client.post(AUTHENTICATE, {"code": codes[0]}).status_code == expected
+
+
+def test_codes_are_not_guessed(client: Client, olga: User) -> None:
+    sign_in(client)
+    secret = activate(client)
+    sign_in(signed_out(client))
+    for number in range(throttle.CODE.free):
+        client.post(AUTHENTICATE, {"code": f"00000{number}"})
+    page = client.post(AUTHENTICATE, {"code": code_of(secret)}).content.decode()
+    assert "Too many failures" in page or "Too many failed" in page
+    assert "_auth_user_id" not in client.session
+
+
+def test_the_secret_is_stored_encrypted(client: Client, olga: User) -> None:
+    sign_in(client)
+    secret = activate(client)
+    stored = Authenticator.objects.get(type="totp").data
+    assert secret not in str(stored)
+
+
+def test_changing_it_needs_the_password_again(client: Client, olga: User) -> None:
+    sign_in(client)
+    activate(client)
+    session = client.session
+    for record in (records := session["account_authentication_methods"]):
+        record["at"] -= 3600
+    session["account_authentication_methods"] = records
+    session.save()
+    answer = client.get(f"{FACTOR}totp/deactivate/")
+    assert answer.status_code == 302 and "again" in answer["Location"]
+    page = client.get(answer["Location"])
+    assert page.status_code == 200 and "Enter your password" in page.content.decode()
+    assert client.post(answer["Location"], {"password": PASSWORD}).status_code == 302
+    assert client.post(f"{FACTOR}totp/deactivate/").status_code == 302
+    assert not Authenticator.objects.filter(type="totp").exists()
+
+
+@pytest.fixture
+def demand(settings: Any) -> None:
+    """Operators and those above must have one."""
+    access = dataclasses.replace(settings.RMB.access, require_totp=("operator",))
+    settings.RMB = dataclasses.replace(settings.RMB, access=access)
+
+
+@pytest.mark.parametrize(
+    ("role", "demanded"), [("viewer", False), ("operator", True), ("owner", True)]
+)
+def test_roles_that_must_have_one(
+    client: Client, olga: User, demand: None, role: str, demanded: bool
+) -> None:
+    User.objects.filter(pk=olga.pk).update(is_superuser=False)
+    olga.groups.add(Group.objects.get(name=role))
+    sign_in(client)
+    answer = client.get("/admin/")
+    assert answer.status_code == (302 if demanded else 200)
+    api = client.get("/api/v1/sessions")
+    assert (api.status_code == 403) is demanded, api.content
+    if demanded:
+        assert answer["Location"] == f"{FACTOR}totp/activate/"
+        activate(client)
+        assert client.get("/admin/").status_code == 200
+        assert client.get("/api/v1/sessions").status_code == 200
+
+
+def test_superusers_are_owners(client: Client, olga: User, demand: None) -> None:
+    sign_in(client)
+    assert client.get("/admin/").status_code == 302
+    assert client.get("/admin/logout/").status_code == 405, "leaving is always possible"
+    assert client.post("/admin/logout/").status_code == 200
+
+
+def test_an_owner_takes_a_lost_one_away(client: Client, olga: User) -> None:
+    sign_in(client)
+    activate(client)
+    boss = Client()
+    boss.force_login(User.objects.create_superuser("boss"))
+    selected = {"action": "reset_second_factor", "_selected_action": str(olga.pk)}
+    assert boss.post("/admin/auth/user/", selected).status_code == 302
+    assert not Authenticator.objects.filter(user=olga).exists()
+    assert AuditEntry.objects.first().action == "account.reset_second_factor"  # type: ignore[union-attr]
+    assert sign_in(signed_out(client))["Location"] == "/admin/auth/user/"

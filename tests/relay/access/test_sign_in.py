@@ -1,0 +1,182 @@
+"""Signing in: what is counted, slowed down and written into the audit log."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.hashers import make_password
+from django.contrib.auth.models import User
+from django.http import HttpResponse
+from django.test import Client
+
+from relay.access.models import FailedTries
+from relay.access.sign_in import events, throttle
+from relay.access.sign_in.forms import COOKIE
+from relay.audit.models import AuditEntry
+
+pytestmark = pytest.mark.django_db
+
+PAGE = "/admin/login/"
+PASSWORD = "password of a test account"
+WAIT = "Too many failures"
+
+
+@pytest.fixture(autouse=True)
+def quick_hasher(settings: object) -> None:
+    """The site's own takes a tenth of a second for each try."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def olga() -> User:
+    """An operator with a password."""
+    return User.objects.create(
+        username="olga", is_staff=True, is_superuser=True, password=make_password(PASSWORD)
+    )
+
+
+def sign_in(
+    client: Client, name: str = "olga", password: str = PASSWORD, address: str = "192.0.2.1"
+) -> HttpResponse:
+    form = {"username": name, "password": password, "next": "/admin/auth/user/"}
+    return client.post(PAGE, form, REMOTE_ADDR=address)  # type: ignore[return-value]
+
+
+def audited() -> list[tuple[str, str, str]]:
+    entries = AuditEntry.objects.order_by("number")
+    return [(entry.action, entry.target, entry.address) for entry in entries]
+
+
+def pass_time(seconds: float) -> None:
+    for row in FailedTries.objects.all():
+        FailedTries.objects.filter(pk=row.pk).update(last=row.last - timedelta(seconds=seconds))
+
+
+def test_in_and_out(client: Client, olga: User) -> None:
+    answer = sign_in(client)
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/auth/user/")
+    assert client.get(PAGE).status_code == 302, "there is nothing to sign in to"
+    assert client.post("/admin/logout/", REMOTE_ADDR="192.0.2.1").status_code == 200
+    assert client.get("/admin/").status_code == 302
+    assert audited() == [
+        ("account.sign_in", "olga", "192.0.2.1"), ("account.sign_out", "olga", "192.0.2.1"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("next_page", ["https://evil.example/", "//evil.example", "javascript:x"])
+def test_nobody_is_sent_elsewhere(client: Client, olga: User, next_page: str) -> None:
+    form = {"username": "olga", "password": PASSWORD, "next": next_page}
+    assert client.post(PAGE, form)["Location"] == "/admin/"
+
+
+def test_failures_are_written_down(client: Client, olga: User) -> None:
+    known = sign_in(client, password="wrong-password").content.decode()
+    unknown = sign_in(client, name="hunter2-my-password").content.decode()
+    assert "enter the correct username and password" in known
+    assert "enter the correct username and password" in unknown
+    assert audited() == [
+        ("account.sign_in_failed", "olga", "192.0.2.1"),
+        ("account.sign_in_failed", "hun…", "192.0.2.1"),
+    ]
+
+
+def test_an_account_without_the_site_may_not_in(client: Client, olga: User) -> None:
+    for change in ({"is_staff": False}, {"is_staff": True, "is_active": False}):
+        User.objects.filter(pk=olga.pk).update(**change)
+        assert sign_in(client).status_code == 200
+        assert "_auth_user_id" not in client.session
+
+
+def test_guessing_at_an_account_is_slowed_down(client: Client, olga: User) -> None:
+    for number in range(throttle.ACCOUNT.free):
+        assert (
+            WAIT not in sign_in(client, password="x", address=f"192.0.2.{number}").content.decode()
+        )
+    answer = sign_in(Client(), address="198.51.100.1").content.decode()
+    assert f"{WAIT}: try again in 1 s" in answer, "the right password does not help"
+    assert len(audited()) == throttle.ACCOUNT.free, "what is refused unread is not audited"
+    pass_time(2)
+    assert WAIT not in sign_in(client, password="x").content.decode()
+    assert "try again in 2 s" in sign_in(client).content.decode()
+    pass_time(2)
+    assert sign_in(client).status_code == 302
+    assert not FailedTries.objects.filter(failures__gt=throttle.ACCOUNT.free).exists()
+
+
+def test_an_owner_is_never_locked_out(client: Client, olga: User) -> None:
+    """By somebody who guesses all day: the wait ends, and a known browser has none."""
+    assert sign_in(client).status_code == 302
+    assert client.cookies[COOKIE]["httponly"] and client.cookies[COOKIE]["samesite"] == "Strict"
+    client.post("/admin/logout/")
+    keys = [throttle.key(throttle.ACCOUNT, "olga")]
+    for _ in range(40):
+        if throttle.take(keys):
+            pass_time(throttle.ACCOUNT.max_wait_s)
+    while not (wait_s := throttle.take(keys)):
+        pass
+    assert wait_s <= throttle.ACCOUNT.max_wait_s
+    assert WAIT in sign_in(Client(), address="192.0.2.9").content.decode()
+    assert sign_in(client).status_code == 302
+
+
+def test_a_cookie_of_another_account_does_not_help(client: Client, olga: User) -> None:
+    User.objects.create_user("eve", password=PASSWORD, is_staff=True)
+    assert sign_in(client, name="eve").status_code == 302
+    client.post("/admin/logout/")
+    for _ in range(throttle.ACCOUNT.free):
+        throttle.take([throttle.key(throttle.ACCOUNT, "olga")])
+    assert WAIT in sign_in(client).content.decode()
+    client.cookies[COOKIE] = client.cookies[COOKIE].value[:-1] + "x"
+    assert WAIT in sign_in(client).content.decode()
+
+
+def test_guessing_from_an_address_is_slowed_down(client: Client, olga: User) -> None:
+    for number in range(throttle.ADDRESS.free):
+        sign_in(client, name=f"name{number}", password="x", address="2001:db8::1")
+    for address, refused in (("2001:db8::2", True), ("2001:db8:0:1::1", False)):
+        assert (WAIT in sign_in(client, name="other", address=address).content.decode()) is refused
+
+
+def test_tries_are_forgotten() -> None:
+    keys = [throttle.key(throttle.ACCOUNT, "olga")]
+    for _ in range(throttle.ACCOUNT.free):
+        assert throttle.take(keys) == 0
+    assert throttle.take(keys) == 1
+    pass_time(3601)
+    assert throttle.take(keys) == 0
+    assert FailedTries.objects.get().failures == 1
+
+
+def test_strangers_do_not_fill_the_log(
+    client: Client, olga: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(events, "MAX_FAILED_PER_MINUTE", 3)
+    for number in range(5):
+        sign_in(client, name=f"name-{number}", password="x", address=f"192.0.2.{number}")
+    assert len(audited()) == 3
+    assert "too many to audit" in caplog.text and "name-4" not in caplog.text
+
+
+def test_passwords_are_in_no_table_or_log(
+    client: Client, olga: User, caplog: pytest.LogCaptureFixture
+) -> None:
+    from django.db import connection
+
+    caplog.set_level("DEBUG")
+    sign_in(client, password="a-wrong-password")
+    sign_in(client)
+    with connection.cursor() as cursor:
+        for table in connection.introspection.table_names():
+            cursor.execute(f'SELECT * FROM "{table}"')
+            found = str(cursor.fetchall())
+            assert PASSWORD not in found and "a-wrong-password" not in found, table
+    lines = "\n".join(
+        record.getMessage() for record in caplog.records if record.name != "django.db.backends"
+    )
+    assert PASSWORD not in lines and "a-wrong-password" not in lines
+
+
+def test_closed_pages(client: Client) -> None:
+    assert client.get("/admin/account/sign-up/")["Location"] == PAGE
+    assert client.get("/admin/account/second-factor/")["Location"].startswith(PAGE)
