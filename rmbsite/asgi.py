@@ -18,6 +18,7 @@ from django.core.asgi import get_asgi_application
 from django.core.exceptions import ImproperlyConfigured
 from uvicorn.logging import TRACE_LOG_LEVEL
 
+from relay.server.client_address import name_clients
 from rmbsite import telemetry
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
@@ -36,7 +37,9 @@ warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronou
 # Before the application is made: its middleware is put together then.
 telemetry.set_up(settings.RMB.otel, "site")
 
-admin = get_asgi_application()
+_site = get_asgi_application()
+# The audit log and the throttle of sign-ins need the address of the client, not of the proxy.
+admin = name_clients(_site, settings.RMB.relay.trusted_proxies)
 
 
 async def _relay(scope: Any, receive: Any, send: Any) -> None:
