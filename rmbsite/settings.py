@@ -237,6 +237,7 @@ UNFOLD = {
                 "items": [
                     _item("Live sessions", "sensors", "relay_sessions", "session", "live"),
                     _item("Session history", "history", "relay_sessions", "session"),
+                    _item("Queues", "inbox", "relay_ops", "queue"),
                     _item("Workers", "memory", "relay_ops", "worker"),
                     _item("Traces", "troubleshoot", "relay_trace", "traceorder"),
                 ],

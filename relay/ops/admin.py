@@ -15,6 +15,7 @@ from unfold.admin import ModelAdmin
 from relay.access import actor, faces
 from relay.access.errors import Away
 from relay.ops import live_page, services
+from relay.ops import queues_admin as queues_admin
 from relay.ops.models import Worker
 from relay.ops.services import WorkerRow
 

@@ -27,6 +27,14 @@ among them, and is told at most by that part too high."""
 KEPT_S: Final = 2 * 3600
 
 
+def host_of(address: str) -> str:
+    """The host in `host:port` or `[host]:port`; an address without a port is all host."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or (":" in host and not host.startswith("[")):
+        return address
+    return host.removeprefix("[").removesuffix("]")
+
+
 class Hits:
     """What a worker counts between two heartbeats, by kind (`keys.HIT_KINDS`) and name."""
 
@@ -37,11 +45,12 @@ class Hits:
         """A message of a twin was over its limit.
 
         Args:
-            address: of the connection it came by; empty where another relay brought it.
+            address: of the connection it came by, with its port; empty where another relay
+                brought it.
         """
         self._note("twin", twin, 1)
         if address:
-            self._note("address", address, 1)
+            self._note("address", host_of(address), 1)
 
     def handshake(self, address: str) -> None:
         """An address had too many handshakes."""

@@ -87,7 +87,7 @@ def live(
         twin: those of one twin.
         sid: those with this session id.
         worker: those of the worker with this boot id.
-        address: those from this address.
+        address: those from this address, with its port or without.
         order: one of `ORDERS`, with a minus for the largest or newest first.
         limit: items on the page.
         cursor: of the page before.
@@ -101,8 +101,10 @@ def live(
     kind = float if field == "opened_at" else int
     after = paging.decode(cursor, order, kind, int)
     rows = Session.objects.filter(closed_at=None)
-    given = {"twin": twin, "worker": worker or None, "remote": address or None}
+    given = {"twin": twin, "worker": worker or None}
     rows = rows.filter(**{key: value for key, value in given.items() if value is not None})
+    if address:
+        rows = rows.filter(_from(address))
     if sid is not None:
         rows = rows.filter(sid_present=True, sid=sid)
     sign = "-" if descending else ""
@@ -158,15 +160,23 @@ def history(
     given: dict[str, Any] = {
         "twin": twin,
         "close_reason": reason or None,
-        "remote": address or None,
         "worker": worker or None,
         "opened_at__gte": since,
         "opened_at__lt": until,
     }
     if sid is not None:
         given |= {"sid_present": True, "sid": sid}
-    return Session.objects.filter(
-        **{name: value for name, value in given.items() if value is not None}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    rows = Session.objects.filter(**chosen)
+    return rows.filter(_from(address)) if address else rows
+
+
+def _from(address: str) -> Q:
+    """Rows hold an address with its port: `host:port`, `[host]:port`, or a name without one."""
+    return (
+        Q(remote=address)
+        | Q(remote__startswith=f"{address}:")
+        | Q(remote__startswith=f"[{address}]:")
     )
 
 

@@ -13,7 +13,7 @@ from redis import Redis
 from relay.queues import keys
 from relay.sessions import hits as module
 from relay.sessions import scripts
-from relay.sessions.hits import Hits
+from relay.sessions.hits import Hits, host_of
 from tests.support.redis_servers import RedisServer
 
 MINUTE = int(time.time()) // 60
@@ -54,18 +54,26 @@ def kept(server: RedisServer, kind: str) -> dict[str, int]:
 def test_they_are_added_up(any_redis: RedisServer) -> None:
     hits = Hits()
     for _ in range(3):
-        hits.message(7, "192.0.2.1")
-    hits.message(8, "192.0.2.1")
+        hits.message(7, "192.0.2.1:5000")
+    hits.message(8, "192.0.2.1:5001")
     hits.message(9, "")  # through another relay
     hits.handshake("192.0.2.2")
     assert len(publish(any_redis, hits)) == 3
     assert publish(any_redis, hits) == [], "nothing is sent while nobody hits a limit"
-    hits.message(7, "192.0.2.3")
+    hits.message(7, "[2001:db8::1]:5000")
     publish(any_redis, hits)
     assert kept(any_redis, "twin") == {"7": 4, "8": 1, "9": 1}
-    assert kept(any_redis, "address") == {"192.0.2.1": 4, "192.0.2.3": 1}
+    assert kept(any_redis, "address") == {"192.0.2.1": 4, "2001:db8::1": 1}
     assert kept(any_redis, "handshake") == {"192.0.2.2": 1}
     assert 0 < any_redis.run("TTL", keys.hits("twin", MINUTE)) <= module.KEPT_S
+
+
+def test_hosts() -> None:
+    for address, host in (
+        ("192.0.2.1:80", "192.0.2.1"), ("192.0.2.1", "192.0.2.1"), ("unix", "unix"),
+        ("[2001:db8::1]:80", "2001:db8::1"), ("2001:db8::1", "2001:db8::1"),
+    ):  # fmt: skip
+        assert host_of(address) == host
 
 
 def test_a_worker_counts_so_many_names(any_redis: RedisServer) -> None:

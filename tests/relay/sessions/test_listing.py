@@ -30,8 +30,9 @@ def add(site_redis: RedisServer) -> Add:
     def add(twin: int, sid: str | None = None, *, held: bool = True, **fields: object) -> Session:
         number = Session.objects.count() + 1
         row = Session.objects.create(
-            twin=twin, sid_present=sid is not None, sid=sid or "", epoch=number, worker="boot",
-            opened_at=BEGAN + timedelta(seconds=number, microseconds=number), **fields,
+            twin=twin, sid_present=sid is not None, sid=sid or "", epoch=number,
+            opened_at=BEGAN + timedelta(seconds=number, microseconds=number),
+            **{"worker": "boot", **fields},
         )  # fmt: skip
         if held:
             entry = f"{row.epoch} boot {row.opened_at.timestamp():.3f} 127.0.0.1"
@@ -58,14 +59,19 @@ def test_the_directory_is_the_truth(add: Add, site_redis: RedisServer) -> None:
 
 
 def test_filters(add: Add) -> None:
-    add(1, "a", remote="192.0.2.1")
-    add(1, "b", remote="192.0.2.2")
-    add(2, "a", remote="192.0.2.2")
+    add(1, "a", remote="192.0.2.1:5000")
+    add(1, "b", remote="192.0.2.2:5000")
+    add(2, "a", remote="192.0.2.2:5001")
+    add(3, None, remote="[2001:db8::1]:5000", worker="other")
+    add(4, None, remote="unix", worker="other")
     assert listed(twin=1) == ["1:b", "1:a"]
     assert listed(sid="a") == ["2:a", "1:a"] and listed(sid="") == []
     assert listed(address="192.0.2.2", twin=2) == ["2:a"]
+    assert listed(address="192.0.2.2") == ["2:a", "1:b"] and listed(address="192.0.2") == []
+    assert listed(address="192.0.2.2:5000") == ["1:b"]
+    assert (listed(address="2001:db8::1"), listed(address="unix")) == (["3"], ["4"])
     assert listed(worker="boot", order="opened") == ["1:a", "1:b", "2:a"]
-    assert listed(worker="other") == []
+    assert listed(worker="third") == []
     assert listing.history(twin=1, sid="b").count() == 1
     assert listing.history(since=BEGAN + timedelta(seconds=2), address="192.0.2.2").count() == 2
 

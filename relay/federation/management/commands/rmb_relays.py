@@ -1,0 +1,153 @@
+"""`manage.py rmb_relays list|show|pause|...`: other relays."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import Error as DatabaseError
+from redis.exceptions import RedisError
+
+from relay.access import actor, faces
+from relay.federation import live, services
+from relay.federation.live import PartnerState
+from relay.federation.models import RelayNode
+from relay.ops.redis_client import client
+from relay.ops.screen import amount, span
+from relay.queues import keys
+
+DESCRIPTION = """\
+Other relays: how they do, and what is decided about them. In force within a second.
+
+  list              those in trouble first, then the busiest
+  show DOMAIN       everything about one
+  pause DOMAIN      send nothing to it for now; what waits for it waits on until it expires
+  resume DOMAIN     send to it again, at once
+  block DOMAIN      neither send to it nor accept anything from it
+  unblock DOMAIN    treat it as any other again
+  trust DOMAIN      accept what it sends without the signatures of its twins
+  untrust DOMAIN    no longer
+  reset DOMAIN      end its back-off and forget its failures, so that it is tried now
+
+Messages it could not be given are in the admin under "Dead letters".
+
+exit code: 0 done, 1 refused or failed, 2 usage
+"""
+
+LISTED: Final = 50
+DECISIONS: Final[dict[str, Callable[..., None]]] = {
+    "pause": services.pause,
+    "resume": services.resume,
+    "block": services.block,
+    "unblock": services.unblock,
+    "trust": partial(services.trust, trusted=True),
+    "untrust": partial(services.trust, trusted=False),
+    "reset": services.reset,
+}
+DONE: Final = {
+    "pause": "is paused",
+    "resume": "is sent to again",
+    "block": "is blocked",
+    "unblock": "is treated as any other",
+    "trust": "is trusted",
+    "untrust": "is not trusted any more",
+    "reset": "is tried again, without regard to its failures",
+}
+
+
+class Command(BaseCommand):
+    """One sub-command each."""
+
+    help = "Other relays: list, show, pause, resume, block, unblock, trust, untrust, reset."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        lister = verbs.add_parser("list", help="all that were met or entered")
+        lister.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
+        lister.add_argument("--json", action="store_true", help="one JSON array")
+        show = verbs.add_parser("show", help="everything about one")
+        show.add_argument("domain")
+        show.add_argument("--json", action="store_true", help="one JSON object")
+        for verb in DECISIONS:
+            verbs.add_parser(verb, help=f"it {DONE[verb]} then").add_argument("domain")
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        try:
+            with faces.in_command():
+                if verb == "list":
+                    self._list(options)
+                elif verb == "show":
+                    self._show(options["domain"], options["json"])
+                else:
+                    DECISIONS[verb](options["domain"], actor=actor.of_command())
+                    self.stdout.write(f"{options['domain']} {DONE[verb]}")
+        except RedisError as error:
+            raise CommandError(f"Redis does not answer: {error}") from None
+        except DatabaseError as error:
+            raise CommandError(f"the database does not answer: {error}") from None
+
+    def _list(self, options: dict[str, Any]) -> None:
+        services.discover()
+        nodes = {node.domain: node for node in RelayNode.objects.all()[: services.MAX_NODES]}
+        states = _states(list(nodes))
+        ranked = sorted(
+            states.values(), key=lambda each: (-each.held.messages, -each.failures, -each.sent)
+        )[: max(0, options["limit"])]
+        if options["json"]:
+            documents = [_document(state, nodes[state.domain]) for state in ranked]
+            self.stdout.write(json.dumps(documents, indent=2))
+            return
+        now = time.time()
+        self.stdout.write("WAITING  OLDEST  FAILED  BACK-OFF   SENT  RECEIVED  LATENCY ms  RELAY")
+        for state in ranked:
+            self.stdout.write(_line(state, nodes[state.domain], now))
+        self.stderr.write(f"{len(ranked)} of {len(nodes)} relays shown")
+
+    def _show(self, domain: str, as_json: bool) -> None:
+        node = RelayNode.objects.filter(domain=domain).first()
+        if node is None and not client().sismember(keys.PARTNERS, domain):
+            raise CommandError(f"nothing is known of a relay {domain}")
+        document = _document(_states([domain])[domain], node)
+        if as_json:
+            self.stdout.write(json.dumps(document, indent=2))
+            return
+        for name, value in document.items():
+            shown = ", ".join(value) if isinstance(value, list) else value
+            self.stdout.write(f"{name:<14} {'-' if shown in ('', None) else shown}")
+
+
+def _states(domains: list[str]) -> dict[str, PartnerState]:
+    return live.read_partners(client(), domains, settings.RMB.federation.ranker_period_s)
+
+
+def _document(state: PartnerState, node: RelayNode | None) -> dict[str, Any]:
+    fields = asdict(state)
+    del fields["held"]
+    return {
+        **fields,
+        "kind": state.kind,
+        "waiting": state.held.messages,
+        "waiting_bytes": state.held.size_bytes,
+        "flags": list(node.flags) if node else [],
+        "note": node.note if node else "",
+    }
+
+
+def _line(state: PartnerState, node: RelayNode, now: float) -> str:
+    oldest = span(now - state.oldest_at) if state.oldest_at else "-"
+    backed_off = span(state.retry_at - now) if state.retry_at > now else "-"
+    flags = f"  {', '.join(node.flags)}" if node.flags else ""
+    return (
+        f"{state.held.messages:>7} {oldest:>7} {state.failures:>7} {backed_off:>9} "
+        f"{amount(state.sent):>6} {amount(state.received):>9} {state.latency_ms:>11.1f}  "
+        f"{state.domain}{flags}"
+    )

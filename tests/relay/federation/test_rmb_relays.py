@@ -1,0 +1,73 @@
+"""`manage.py rmb_relays`."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from relay.audit.models import AuditEntry
+from relay.federation.models import RelayNode
+from relay.queues import keys
+from tests.relay.ops.test_control import fields
+from tests.support.redis_servers import RedisServer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+DOMAIN = "b.example"
+
+
+def run(*arguments: str) -> str:
+    stdout = StringIO()
+    call_command("rmb_relays", *arguments, stdout=stdout, stderr=StringIO())
+    return stdout.getvalue()
+
+
+@pytest.fixture
+def met(site_redis: RedisServer) -> RedisServer:
+    """Two relays that turned up in traffic; one of them failed lately."""
+    for domain, sent in ((DOMAIN, 5), ("c.example", 9)):
+        site_redis.run("SADD", keys.PARTNERS, domain)
+        site_redis.run("HSET", keys.partner(domain), "sent", sent, "latency_ms", "2.5")
+    now = site_redis.run("TIME")[0]
+    site_redis.run("ZADD", keys.failures(DOMAIN), now, "x")
+    site_redis.run("HSET", keys.partner(DOMAIN), "retry_at", now + 600, "failures", 3)
+    return site_redis
+
+
+def test_list_and_show(met: RedisServer) -> None:
+    found = json.loads(run("list", "--json"))
+    assert [(each["domain"], each["failures"]) for each in found] == [
+        (DOMAIN, 1), ("c.example", 0),
+    ]  # fmt: skip
+    assert found[0]["in_a_row"] == 3 and found[0]["waiting"] == 0
+    assert DOMAIN in run("list") and "c.example" not in run("list", "--limit", "1")
+    assert json.loads(run("show", DOMAIN, "--json"))["sent"] == 5
+    assert "latency_ms     2.5" in run("show", "c.example")
+    with pytest.raises(CommandError, match="nothing is known"):
+        run("show", "d.example")
+
+
+def test_decisions(met: RedisServer) -> None:
+    for verb, flags in (
+        ("trust", "trusted"), ("pause", "trusted paused"), ("block", "trusted paused blocked"),
+        ("untrust", "paused blocked"), ("resume", "blocked"), ("unblock", None),
+    ):  # fmt: skip
+        run(verb, DOMAIN)
+        assert fields(met).get(f"relay:{DOMAIN}") == flags
+    assert RelayNode.objects.get().flags == ()
+    met.run("HSET", keys.partner(DOMAIN), "retry_at", 1, "failures", 3)
+    assert "tried again" in run("reset", DOMAIN)
+    assert met.run("EXISTS", keys.failures(DOMAIN)) == 0
+    assert {entry.face for entry in AuditEntry.objects.all()} == {"cli"}
+    assert AuditEntry.objects.count() == 7
+    with pytest.raises(CommandError):
+        run("pause", "no domain")
+
+
+@pytest.mark.usefixtures("no_redis")
+def test_without_redis() -> None:
+    with pytest.raises(CommandError, match="Redis does not answer"):
+        run("list")
