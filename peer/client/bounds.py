@@ -29,20 +29,11 @@ MAX_HELD: Final = 1_000
 """Requests that wait for a handler to end. With more than that nothing is read any more, and what
 comes waits in the relay."""
 
-MAX_UNREAD: Final = 4_096
-"""Messages that were received and not looked at; with more nothing is read for a while."""
-
-MAX_UNREAD_BYTES: Final = 32 * 1024 * 1024
-"""The same in bytes."""
-
 MAX_ASKED_AGAIN: Final = 1_000
 """Twins of which is kept when they were looked up again, see AGAIN_S."""
 
 MAX_ANSWERS: Final = 1_000
 """Answers to one request to several twins that nobody has taken yet; the oldest are dropped."""
-
-SLICE_S: Final = 0.002
-"""How long received messages are worked on before others have their turn."""
 
 AGAIN_S: Final = 5.0
 """How often a twin is looked up again because its message does not fit what is known of it:

@@ -1,33 +1,24 @@
 """What a relay delivers, from bytes to requests and answers that are verified and decrypted.
 
-    on_message --> unread, a slice of it per turn of the event loop
-      parse --> made by a relay: pong, or error about a request of ours
-            --> sender's twin in memory, else looked up (the messages of that twin wait, in order)
-            --> expiry, signature, payload; a request that fails gets the error as its answer
-            --> a repeat is dropped
-
-Checking a signature takes some 60 us and holds the interpreter, so threads would not help; the
-slices see to it that the loop gets round in between.
+on_message --> `peer.inbox`
+  parse --> made by a relay: pong, or error about a request of ours
+        --> sender's twin in memory, else looked up (the messages of that twin wait, in order)
+        --> expiry, signature, payload; a request that fails gets the error as its answer
+        --> a repeat is dropped
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from typing import Protocol
 
 from peer.client.bodies import Reply
-from peer.client.bounds import (
-    AGAIN_S,
-    MAX_ASKED_AGAIN,
-    MAX_UNREAD,
-    MAX_UNREAD_BYTES,
-    SLICE_S,
-)
+from peer.client.bounds import AGAIN_S, MAX_ASKED_AGAIN
 from peer.client.calls import Outcome, Waiting
 from peer.errors import RelayError, RemoteError, UnverifiedError
+from peer.inbox import Inbox
 from peer.links import Links
 from peer.modules.api import Request
 from peer.senders import Senders
@@ -77,7 +68,7 @@ class Owner(Protocol):
         """Called with the answer to a request that can't be used."""
 
 
-class Inbox:
+class Receiver:
     """Reads what comes.
 
     Args:
@@ -87,7 +78,7 @@ class Inbox:
         owner: gets what was received.
 
     Attributes:
-        links: paused while too much is unread; set by the owner.
+        links: not read while too much waits; set by the owner.
         counters: messages by what became of them.
     """
 
@@ -98,30 +89,20 @@ class Inbox:
         self._twins = twins
         self._sealer = sealer
         self._owner = owner
-        self._loop = asyncio.get_running_loop()
         self._repeats = Repeats()
-        self._unread: deque[bytes] = deque()
-        self._unread_bytes = 0
-        self._scheduled = True  # until `begin`
-        self._paused = False
+        self._begun = False
+        self._inbox = Inbox(self._read, self._busy, self._flooded)
         self._senders = Senders(twins, self._found, self._dropped, self.go_on)
         self._asked_again: dict[int, float] = {}
 
     def begin(self) -> None:
         """Look at what comes, from the next turn of the event loop on."""
-        self._loop.call_soon(self._work)
+        self._begun = True
+        self._inbox.resume()
 
     def on_message(self, data: bytes) -> None:
         """Takes a binary message."""
-        self._unread.append(data)
-        self._unread_bytes += len(data)
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._work)
-        elif not self._paused and (
-            len(self._unread) > MAX_UNREAD or self._unread_bytes > MAX_UNREAD_BYTES
-        ):
-            self._pause()
+        self._inbox.receive(data)
 
     def on_text(self) -> None:
         """Takes note of a message that is not binary."""
@@ -129,44 +110,23 @@ class Inbox:
 
     def go_on(self) -> None:
         """Called when the owner is no longer busy, or fewer senders are looked up."""
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._work)
+        self._inbox.resume()
 
     async def aclose(self) -> None:
         """Look at nothing more."""
-        self._unread.clear()
+        self._inbox.clear()
         await self._senders.aclose()
 
-    def _pause(self) -> None:
-        self._paused = True
-        if self.links is not None:
+    def _busy(self) -> bool:
+        return not self._begun or self._owner.busy or self._senders.full
+
+    def _flooded(self, flooded: bool) -> None:
+        if self.links is None:
+            return
+        if flooded:
             self.links.pause()
-
-    def _work(self) -> None:
-        """One slice."""
-        unread = self._unread
-        until = time.monotonic() + SLICE_S
-        while unread and not self._stuck:
-            data = unread.popleft()
-            self._unread_bytes -= len(data)
-            self._read(data)
-            if time.monotonic() > until:
-                break
-        self._scheduled = bool(unread) and not self._stuck
-        if self._scheduled:
-            self._loop.call_soon(self._work)
-        elif self._stuck:
-            if not self._paused:
-                self._pause()
-        elif self._paused:
-            self._paused = False
-            if self.links is not None:
-                self.links.resume()
-
-    @property
-    def _stuck(self) -> bool:
-        return self._owner.busy or self._senders.full
+        else:
+            self.links.resume()
 
     def _read(self, data: bytes) -> None:
         try:

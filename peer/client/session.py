@@ -24,7 +24,7 @@ from peer.client.answered import Answered
 from peer.client.bodies import Reply, encode
 from peer.client.bounds import MAX_CALLS
 from peer.client.calls import Asked, Call, Calls, Outcome, Waiting
-from peer.client.receiving import Inbox
+from peer.client.receiving import Receiver
 from peer.client.serving import Service
 from peer.errors import CallError, ExpiredError, RemoteError, TwinNotFoundError, seconds
 from peer.identity import Identity
@@ -78,7 +78,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self.service = Service(modules, self._respond, self._go_on)
         self.calls = Calls(self._why_expired, self._gone)
-        self.inbox = Inbox(own.twin, twins, self._sealer, self)
+        self.inbox = Receiver(own.twin, twins, self._sealer, self)
         self.links = Links(relays, self._token, self.inbox.on_message, self._changed)
         self.inbox.links = self.links
         for each in self.links.links:

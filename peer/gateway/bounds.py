@@ -54,15 +54,6 @@ MAX_DEAD: Final = 1000
 MAX_DEAD_BYTES: Final = 16 * 1024
 """Kept of one of them."""
 
-INBOX_MESSAGES: Final = 4096
-"""Incoming messages that wait to be verified; above it the relays are not read."""
-
-INBOX_BYTES: Final = 64 * 1024 * 1024
-"""The same in bytes."""
-
-SLICE_S: Final = 0.002
-"""Incoming messages are verified for so long, then the loop does everything else once."""
-
 PIPE_BYTES: Final = 32 * 1024 * 1024
 """Writes that wait for Redis; above it the relays are not read and nothing is taken."""
 

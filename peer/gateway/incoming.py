@@ -4,8 +4,8 @@
                                                                             answer: the `ret` list
 
 What can't be used is counted; the sender of a request is told, by a signed error with the codes of
-rmb-peer 1.5. Messages wait in an inbox and are worked on for some milliseconds at a time, so that
-a burst of them does not hold up the pings and Redis (docs/decisions/010-verification.md).
+rmb-peer 1.5. Messages wait in an inbox (`peer.inbox`), so that a burst of them does not hold up the
+pings and Redis.
 
 A twin whose message does not open may have changed its keys: it is looked up anew once before the
 message is refused.
@@ -16,23 +16,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import NamedTuple
 
 from peer.gateway import bodies, keys
 from peer.gateway.backlog import Backlogs, Waiting
 from peer.gateway.bodies import Failure
-from peer.gateway.bounds import (
-    INBOX_BYTES,
-    INBOX_MESSAGES,
-    MAX_WAITING,
-    REFRESH_S,
-    SLICE_S,
-)
+from peer.gateway.bounds import MAX_WAITING, REFRESH_S
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
 from peer.gateway.queue_writes import QueueWrites
+from peer.inbox import Inbox
 from peer.modules.api import Request
 from peer.senders import Senders
 from peer.twins import Twin, TwinCache, TwinsAwayError
@@ -117,12 +112,8 @@ class Incoming:
         self._answered = answered
         self._pong = pong
         self._counters = counters
-        self._on_flood = on_flood
-        self._inbox: deque[bytes] = deque()
-        self._inbox_bytes = 0
-        self._scheduled = False
-        self._flooded = False
-        self._senders = Senders(twins, self._found, self._dropped, self.resume)
+        self._inbox = Inbox(self._open, self._busy, on_flood)
+        self._senders = Senders(twins, self._found, self._dropped, self._inbox.resume)
         self._repeats = Repeats()
         self._restored: frozenset[bytes] = frozenset()
         self._refreshed: dict[int, float] = {}  # when a twin was looked up anew, monotonic
@@ -134,9 +125,7 @@ class Incoming:
 
     async def aclose(self) -> None:
         """Works on what has come, and gives up what waits for a look-up: no relay has it still."""
-        self.resume()
-        while self._scheduled:
-            await asyncio.sleep(0)
+        await self._inbox.worked()
         await self._senders.aclose()
         for task in self._tasks:
             task.cancel()
@@ -146,16 +135,7 @@ class Incoming:
 
     def receive(self, data: bytes) -> None:
         """Takes one binary message of a relay."""
-        self._inbox.append(data)
-        self._inbox_bytes += len(data)
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._work)
-        if not self._flooded and (
-            len(self._inbox) > INBOX_MESSAGES or self._inbox_bytes > INBOX_BYTES
-        ):
-            self._flooded = True
-            self._on_flood(True)
+        self._inbox.receive(data)
 
     @property
     def waiting(self) -> int:
@@ -163,39 +143,17 @@ class Incoming:
         return len(self._senders)
 
     def resume(self) -> None:
-        """Goes on with the inbox: Redis, or the source of twins, has done what was under way."""
-        if self._inbox and not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._work)
+        """Goes on with the inbox: Redis has done what was under way."""
+        self._inbox.resume()
 
-    def _work(self) -> None:
-        self._scheduled = False
-        inbox = self._inbox
-        until = time.monotonic() + SLICE_S
-        now = int(time.time())
-        while inbox and not self._full:
-            data = inbox.popleft()
-            self._inbox_bytes -= len(data)
-            self._open(data, now)
-            if time.monotonic() > until:
-                self.resume()
-                break
-        if (
-            self._flooded
-            and len(inbox) < INBOX_MESSAGES // 2
-            and self._inbox_bytes < INBOX_BYTES // 2
-        ):
-            self._flooded = False
-            self._on_flood(False)
-
-    @property
-    def _full(self) -> bool:
+    def _busy(self) -> bool:
         """Whether so much is under way that the inbox has to wait."""
         return self._commits.full or self._senders.full or len(self._tasks) >= MAX_WAITING
 
     # One message.
 
-    def _open(self, data: bytes, now: int) -> None:
+    def _open(self, data: bytes) -> None:
+        now = int(time.time())
         try:
             envelope = opening.parse(data)
         except EnvelopeError as error:

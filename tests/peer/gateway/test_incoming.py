@@ -13,11 +13,12 @@ import pytest
 
 from peer.gateway import keys
 from peer.gateway.backlog import Backlogs, Waiting, encode
-from peer.gateway.bounds import INBOX_BYTES, PIPE_BYTES
+from peer.gateway.bounds import PIPE_BYTES
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
 from peer.gateway.incoming import Incoming
 from peer.gateway.queue_writes import QueueWrites
+from peer.inbox import MAX_BYTES
 from peer.senders import MAX_MESSAGES
 from peer.twins import TwinCache
 from proto.rmb.address import Address
@@ -102,7 +103,7 @@ async def test_what_waits_for_a_twin_is_not_lost(world: World) -> None:
 
 async def test_large_messages_that_wait_for_a_twin_stop_the_reading(world: World) -> None:
     world.commits.start()
-    messages = requests(OTHER, OWN, 2, bytes(MB)) * (INBOX_BYTES // MB + 1)
+    messages = requests(OTHER, OWN, 2, bytes(MB)) * (MAX_BYTES // MB + 1)
     for each in messages:
         world.incoming.receive(each)
         await asyncio.sleep(0)
@@ -115,7 +116,7 @@ async def test_large_messages_that_wait_for_a_twin_stop_the_reading(world: World
 async def test_what_redis_does_not_take_stops_the_reading(world: World) -> None:
     world.twins.put(known(OTHER))
     world.writes.answer("ret", bytes(PIPE_BYTES + 1))  # there is no connection yet
-    for each in requests(OTHER, OWN, 1, bytes(MB)) * (INBOX_BYTES // MB + 1):
+    for each in requests(OTHER, OWN, 1, bytes(MB)) * (MAX_BYTES // MB + 1):
         world.incoming.receive(each)
         await asyncio.sleep(0)
     assert world.flooded
