@@ -47,7 +47,7 @@ def examine() -> dict[str, Finding]:
 @pytest.fixture
 def sound(
     settings: Any, site_redis: RedisServer, add_worker: AddWorker, tmp_path: Path
-) -> RedisServer:
+) -> Iterator[RedisServer]:
     """A relay that runs, with an operator and a twin: the doctor has nothing to say."""
     (tmp_path / "data").mkdir(mode=0o700)
     configured(settings, "data", dir=str(tmp_path / "data"))
@@ -67,7 +67,8 @@ def sound(
     call_command("createsuperuser", "--noinput", "--username", "one", "--email", "")
     Twin.objects.create(id=7, account=bytes(32))
     Evaluation.objects.create(pk=Evaluation.ONLY, done=time.time())
-    return site_redis
+    yield site_redis
+    site_redis.run("CONFIG", "SET", "appendonly", "no")  # others share it
 
 
 @pytest.fixture
