@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from allauth.account import admin as _account_pages  # noqa: F401 - they register themselves
+from allauth.account.models import EmailAddress
+from allauth.mfa import admin as _mfa_pages  # noqa: F401
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount import admin as _social_pages  # noqa: F401
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
@@ -19,6 +25,11 @@ from relay.access import accounts_admin as accounts_admin
 from relay.access import faces, matrix, services, tokens
 from relay.access.errors import Invalid
 from relay.access.models import ApiToken
+
+# The sign-in's library has pages of its own: of what this site does not use, and of secrets.
+for _model in (EmailAddress, SocialAccount, SocialApp, SocialToken, Authenticator):
+    if admin.site.is_registered(_model):
+        admin.site.unregister(_model)
 
 SHOWN_ONCE = "relay_access/token_made.html"
 

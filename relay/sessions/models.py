@@ -51,6 +51,7 @@ class Session(models.Model):
 
     class Meta:
         ordering = ("-opened_at", "-id")
+        default_permissions = ("view",)
         permissions = (("kick_session", "Can end a session"),)
         constraints = (
             models.UniqueConstraint(
