@@ -25,8 +25,9 @@ from relay.queues import headers, keys, scripts
 from relay.queues.batch import SHARE_FROM, QueuePolicy
 from relay.queues.headers import Header
 
-MOVE_S: Final = 10.0
-"""A move that takes longer stops; the next one goes on where it ended."""
+MOVE_S: Final = 5.0
+"""A move that takes longer stops, and the next one goes on where it ended: its transaction in the
+database makes other changes wait."""
 _MAX_DEADLINE: Final = 1 << 53
 """Clients choose any; above it the numbers of a script are not exact, and it is the end of days."""
 
