@@ -19,6 +19,8 @@ from unfold.admin import ModelAdmin
 from unfold.widgets import (
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectMultipleWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
 )
 
 from relay.access import accounts_admin as accounts_admin
@@ -54,6 +56,10 @@ class TokenForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = ApiToken
         fields = ("label", "role")
+        widgets = {  # noqa: RUF012 - Django's own declaration
+            "label": UnfoldAdminTextInputWidget,
+            "role": UnfoldAdminSelectWidget,
+        }
 
     request: HttpRequest
 
