@@ -1,0 +1,27 @@
+"""Ban for an hour whoever sent most: `RELAY_TOKEN=... python ban_noisy.py URL MESSAGES`.
+
+A twin with a session that sent more than MESSAGES is banned, and its name is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from relay_api import RelayApi
+
+url, most = sys.argv[1], int(sys.argv[2])
+api = RelayApi(url, os.environ["RELAY_TOKEN"])
+until = datetime.now(UTC) + timedelta(hours=1)
+banned: set[int] = set()
+for session in api.sessions(order="-messages_in"):
+    if session.messages_in <= most:
+        break
+    if session.twin not in banned:
+        api.ban(session.twin, reason=f"{session.messages_in} messages", until=until)
+        banned.add(session.twin)
+        print(session.twin)

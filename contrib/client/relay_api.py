@@ -1,0 +1,520 @@
+"""A client of the relay's REST API: one file, the standard library only, Python 3.11 or newer.
+
+    from relay_api import RelayApi
+
+    api = RelayApi("https://relay.example", token=open("token").read())
+    for session in api.sessions(twin=7):
+        print(session.key, session.messages_in)
+    api.ban(7, reason="noise")
+
+Lists are iterators over all pages. What is refused is an `ApiError` that names the fields. A
+request that is turned away for a while (429, 503), or is lost, is sent again; every POST has an
+`Idempotency-Key` of its own, so that it is done once all the same. `events` follows a stream and
+comes back for what it missed when the connection breaks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import ssl
+import time
+import types
+import typing
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+RETRIES: Final = 5
+LONGEST_WAIT_S: Final = 60.0
+FIRST_WAIT_S: Final = 0.5
+TIMEOUT_S: Final = 30.0
+STREAM_TIMEOUT_S: Final = 45.0
+"""Silence after which a stream is dead: the relay says something each 15 s."""
+MAX_EVENT_BYTES: Final = 1 << 20
+
+Found = TypeVar("Found")
+
+
+class ApiError(Exception):
+    """The relay refused a request.
+
+    Attributes:
+        status: of HTTP.
+        detail: one sentence.
+        fields: what is wrong, by the name of the field.
+    """
+
+    def __init__(self, status: int, detail: str, fields: Mapping[str, str] | None = None) -> None:
+        super().__init__(f"{status}: {detail}")
+        self.status = status
+        self.detail = detail
+        self.fields = dict(fields or {})
+
+
+class UnreachableError(Exception):
+    """The relay could not be reached, however often it was tried."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """A session that is held now."""
+
+    key: str
+    twin: int
+    sid: str | None
+    epoch: int
+    worker: str
+    address: str
+    opened_at: datetime
+    messages_in: int
+    messages_out: int
+    bytes_in: int
+    bytes_out: int
+    backlog: int
+    drops: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PastSession(Session):
+    """A session of the history."""
+
+    id: int
+    closed_at: datetime | None
+    close_reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Twin:
+    """A twin as this relay knows it; `etag` insists on this state in a change."""
+
+    id: int
+    account: str
+    pk: str | None
+    relays: list[str]
+    source: str
+    version: int
+    updated: datetime
+    etag: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """What is decided about a twin."""
+
+    twin: int
+    count: int | None
+    size: int | None
+    banned: bool
+    ban_reason: str
+    banned_until: datetime | None
+    note: str
+    updated: datetime
+    etag: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Relay:
+    """What is decided about another relay."""
+
+    domain: str
+    trusted: bool
+    paused: bool
+    blocked: bool
+    note: str
+    updated: datetime
+    etag: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Queue:
+    """What waits for one session."""
+
+    key: str
+    twin: int
+    connected: bool
+    messages: int
+    size_bytes: int
+    oldest: datetime | None
+    newest_entry: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Letter:
+    """Headers of a message for another relay that waits, or died."""
+
+    entry: str
+    shard: int
+    at: datetime | None
+    relays: str
+    why: str
+    source: str
+    destination: str
+    uid: str
+    command: str
+    size_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class AuditEntry:
+    """One change, or one sign-in."""
+
+    number: int
+    at: datetime
+    actor: str
+    face: str
+    address: str
+    action: str
+    target: str
+    before: Any
+    after: Any
+    hash: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """One event of a stream."""
+
+    id: str
+    kind: str
+    data: Any
+
+
+class RelayApi:
+    """The API of one relay's operator site."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        ca_file: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+        retries: int = RETRIES,
+    ) -> None:
+        """
+        Args:
+            url: of the operator site, without a path.
+            token: an API token, as `manage.py rmb_token create` prints it.
+            ca_file: certificates to trust in place of the system's.
+            timeout_s: for one request.
+            retries: how often a request is sent again that was turned away or lost.
+        """
+        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+            raise ValueError("url: must begin with http:// or https://")
+        self._base = f"{url.rstrip('/')}/api/v1"
+        self._token = token.strip()
+        self._timeout_s = timeout_s
+        self._retries = retries
+        context = ssl.create_default_context(cafile=ca_file)
+        self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
+
+    # Anything
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        etag: str = "",
+        content: bytes | None = None,
+        media_type: str = "application/json",
+    ) -> Any:
+        """One request, for what has no method of its own here.
+
+        Args:
+            path: below `/api/v1`.
+            query: values that are None are left out.
+            body: sent as JSON.
+            etag: the change is made only if the resource is still this one.
+            content: sent as it is, in place of a body.
+            media_type: of the content.
+
+        Returns:
+            What the JSON of the answer says; None where there is none.
+
+        Raises:
+            ApiError: the relay refused it.
+            UnreachableError: the relay did not answer.
+        """
+        headers = {"If-Match": etag} if etag else {}
+        if method == "POST":
+            headers["Idempotency-Key"] = str(uuid.uuid4())
+        if body is not None:
+            content = json.dumps(body).encode()
+        if content is not None:
+            headers["Content-Type"] = media_type
+        document, _ = self._send(method, path, query or {}, content, headers)
+        return document
+
+    def pages(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
+        """The items of a list over all its pages."""
+        cursor = None
+        while True:
+            page = self.request("GET", path, query={**query, "cursor": cursor})
+            yield from page["items"]
+            cursor = page["next"]
+            if cursor is None:
+                return
+
+    # Sessions and queues
+
+    def sessions(self, **filters: Any) -> Iterator[Session]:
+        """Sessions that are held now; filters as `twin=7`, `worker=...`, `order="-messages_in"`."""
+        return self._all(Session, "/sessions", filters)
+
+    def history(self, **filters: Any) -> Iterator[PastSession]:
+        """Sessions that were, and those that are."""
+        return self._all(PastSession, "/sessions/history", filters)
+
+    def kick(self, key: str, *, epoch: int | None = None, reason: str = "") -> None:
+        """End one session, `<twin>` or `<twin>:<sid>`; with an epoch that connection only."""
+        body = {"key": key, "epoch": epoch, "reason": reason}
+        self.request("POST", "/sessions/kick", body=body)
+
+    def kick_twin(self, twin: int, *, reason: str = "") -> int:
+        """End all sessions of a twin; how many there were."""
+        answer = self.request("POST", f"/twins/{twin}/kick", body={"reason": reason})
+        return int(answer["sessions"])
+
+    def queues(self, **filters: Any) -> Iterator[Queue]:
+        """Queues that hold messages."""
+        return self._all(Queue, "/queues", filters)
+
+    def purge_queue(self, key: str, up_to: str | None = None) -> int:
+        """Delete what waits for a session that is not connected; how much it was."""
+        body = {"key": key, "up_to": up_to}
+        return int(self.request("POST", "/queues/purge", body=body)["purged"])
+
+    # Twins and limits
+
+    def twins(self, **filters: Any) -> Iterator[Twin]:
+        """Twins this relay knows."""
+        return self._all(Twin, "/twins", filters)
+
+    def twin(self, twin: int) -> Twin:
+        """One twin."""
+        return self._one(Twin, f"/twins/{twin}")
+
+    def put_twin(
+        self,
+        twin: int,
+        account: str,
+        pk: str | None = None,
+        relays: tuple[str, ...] = (),
+        *,
+        etag: str = "",
+    ) -> Twin:
+        """Add a twin, or change all of it."""
+        body = {"account": account, "pk": pk, "relays": list(relays)}
+        return _read(Twin, self.request("PUT", f"/twins/{twin}", body=body, etag=etag))
+
+    def delete_twin(self, twin: int, *, etag: str = "") -> None:
+        """Remove a twin."""
+        self.request("DELETE", f"/twins/{twin}", etag=etag)
+
+    def import_twins(self, csv: str, *, keep_going: bool = False) -> dict[str, Any]:
+        """Add and change twins by the text of a CSV file; what was done."""
+        found: dict[str, Any] = self.request(
+            "POST",
+            "/twins/import",
+            query={"keep_going": str(keep_going).lower()},
+            content=csv.encode(),
+            media_type="text/csv",
+        )
+        return found
+
+    def limits(self, **filters: Any) -> Iterator[Limit]:
+        """Twins with limits of their own, a ban or a note."""
+        return self._all(Limit, "/limits", filters)
+
+    def limit(self, twin: int) -> Limit:
+        """What is decided about a twin."""
+        return self._one(Limit, f"/limits/{twin}")
+
+    def put_limit(
+        self, twin: int, count: int | None, size: int | None, *, note: str = "", etag: str = ""
+    ) -> Limit:
+        """Give a twin limits of its own: messages and bytes a minute."""
+        body = {"count": count, "size": size, "note": note}
+        return _read(Limit, self.request("PUT", f"/limits/{twin}", body=body, etag=etag))
+
+    def ban(self, twin: int, *, reason: str = "", until: datetime | None = None) -> Limit:
+        """Ban a twin; `until` needs a time zone."""
+        body = {"reason": reason, "until": until.isoformat() if until else None}
+        return _read(Limit, self.request("POST", f"/limits/{twin}/ban", body=body))
+
+    def lift_ban(self, twin: int) -> Limit:
+        """Let a banned twin in again."""
+        return _read(Limit, self.request("POST", f"/limits/{twin}/lift-ban"))
+
+    # Other relays
+
+    def relays(self, **filters: Any) -> Iterator[Relay]:
+        """Other relays."""
+        return self._all(Relay, "/relays", filters)
+
+    def relay(self, domain: str) -> Relay:
+        """What is decided about another relay."""
+        return self._one(Relay, f"/relays/{_quoted(domain)}")
+
+    def act_on_relay(self, domain: str, verb: str) -> Relay:
+        """Reset, pause, resume, block, unblock, trust or distrust a relay."""
+        path = f"/relays/{_quoted(domain)}/{_quoted(verb)}"
+        return _read(Relay, self.request("POST", path))
+
+    def dead_letters(self) -> Iterator[Letter]:
+        """Messages that failed for good."""
+        return self._all(Letter, "/dead-letters", {})
+
+    def requeue(self, entry: str) -> str:
+        """Send a dead letter again; its new id in the outbox."""
+        path = f"/dead-letters/{_quoted(entry)}/requeue"
+        return str(self.request("POST", path)["entry"])
+
+    # What happened
+
+    def audit(self, **filters: Any) -> Iterator[AuditEntry]:
+        """Who changed what, the latest first; `since=` and the like as ISO texts."""
+        return self._all(AuditEntry, "/audit", filters)
+
+    def events(self, path: str, last_id: str = "") -> Iterator[Event]:
+        """Follow a stream, such as `/alarms/events`, for ever; it comes back when it breaks.
+
+        Raises:
+            ApiError: the relay refuses it.
+            UnreachableError: it could not be reached again.
+        """
+        failures = 0
+        while True:
+            try:
+                for event in self._stream(path, last_id):
+                    failures, last_id = 0, event.id or last_id
+                    yield event
+                continue  # it ended in good order: the relay restarts, or an hour is over
+            except ApiError as error:
+                if error.status not in (429, 503):
+                    raise
+            except OSError as error:
+                if failures >= self._retries:
+                    raise UnreachableError(str(error)) from error
+            failures += 1
+            time.sleep(_pause(failures, None))
+
+    # Inside
+
+    def _all(self, kind: type[Found], path: str, filters: Mapping[str, Any]) -> Iterator[Found]:
+        return (_read(kind, each) for each in self.pages(path, **filters))
+
+    def _one(self, kind: type[Found], path: str) -> Found:
+        document, headers = self._send("GET", path, {}, None, {})
+        return _read(kind, {**document, "etag": headers.get("ETag", "")})
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        content: bytes | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> Any:
+        given = {name: value for name, value in query.items() if value is not None}
+        address = f"{self._base}{path}"
+        if given:
+            address += f"?{urllib.parse.urlencode(given)}"
+        request = urllib.request.Request(address, content, method=method)
+        # Not kept by a redirect, which could lead to another host.
+        request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        for name, value in headers.items():
+            request.add_header(name, value)
+        return self._opener.open(request, timeout=timeout_s)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        content: bytes | None,
+        headers: Mapping[str, str],
+    ) -> tuple[Any, Mapping[str, str]]:
+        for failures in range(1, self._retries + 2):
+            last = failures > self._retries
+            try:
+                with self._open(method, path, query, content, headers, self._timeout_s) as answer:
+                    text = answer.read()
+                    return (json.loads(text) if text else None), answer.headers
+            except urllib.error.HTTPError as error:
+                refused, wait = _refusal(error), error.headers.get("Retry-After")
+                if last or not (error.code in (429, 503) or (error.code == 409 and wait)):
+                    raise refused from None
+                time.sleep(_pause(failures, wait))
+            except OSError as error:  # URLError, time-outs, a connection that broke
+                if last:
+                    raise UnreachableError(str(error)) from error
+                time.sleep(_pause(failures, None))
+        raise AssertionError("the last try returns or raises")
+
+    def _stream(self, path: str, last_id: str) -> Iterator[Event]:
+        headers = {"Accept": "text/event-stream"}
+        if last_id:
+            headers["Last-Event-ID"] = last_id
+        try:
+            answer = self._open("GET", path, {}, None, headers, STREAM_TIMEOUT_S)
+        except urllib.error.HTTPError as error:
+            raise _refusal(error) from None
+        with answer:
+            event: dict[str, str] = {}
+            while line := answer.readline(MAX_EVENT_BYTES):
+                text = line.decode().rstrip("\r\n")
+                if not text:
+                    if "data" in event:
+                        data = json.loads(event["data"])
+                        yield Event(event.get("id", ""), event.get("event", "message"), data)
+                    event = {}
+                elif not text.startswith(":"):
+                    name, _, value = text.partition(":")
+                    event[name] = value.removeprefix(" ")
+
+
+def _refusal(error: urllib.error.HTTPError) -> ApiError:
+    with error:
+        text = error.read()
+    try:
+        problem = json.loads(text)
+        fields = {each["field"]: each["message"] for each in problem.get("errors", ())}
+        return ApiError(error.code, problem["detail"], fields)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return ApiError(error.code, error.reason or "no reason given")
+
+
+def _pause(failures: int, wait: str | None) -> float:
+    if wait is not None and wait.isdecimal():
+        return min(float(wait), LONGEST_WAIT_S)
+    return min(FIRST_WAIT_S * 2.0 ** (failures - 1), LONGEST_WAIT_S)
+
+
+def _quoted(text: str) -> str:
+    return urllib.parse.quote(text, safe="")
+
+
+def _read(kind: type[Found], document: Mapping[str, Any]) -> Found:
+    """A dataclass out of JSON; fields a newer relay adds are left out."""
+    hints = typing.get_type_hints(kind)
+    values = {
+        field.name: _value(hints[field.name], document[field.name])
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+        if field.name in document
+    }
+    return kind(**values)
+
+
+def _value(hint: Any, value: Any) -> Any:
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return datetime.fromisoformat(value) if datetime in kinds and value is not None else value

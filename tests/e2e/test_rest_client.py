@@ -1,0 +1,191 @@
+"""The client in `contrib/client` against a running relay, and its examples as programs."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proto.identity import ss58
+from tests.e2e.conftest import StartRelay
+from tests.relay.federation import stored
+from tests.support.identities import twin
+from tests.support.operator_site import OperatorSite
+from tests.support.relay_process import ROOT, RelayProcess, eventually
+from tests.support.rmb_client import session
+
+FOLDER = ROOT / "contrib" / "client"
+TWIN = 1001
+
+
+@pytest.fixture
+def client_module(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The file, imported as its users do."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import relay_api
+
+    return relay_api
+
+
+@pytest.fixture
+def site(start_relay: StartRelay) -> OperatorSite:
+    """A relay of the test's own."""
+    return OperatorSite(start_relay())
+
+
+@pytest.fixture
+def scripted() -> Iterator[Any]:
+    """A server that answers with what `answers` holds, and notes `seen` requests."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def handle_one(self) -> None:
+            server: Any = self.server
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            server.seen.append((self.command, self.path, dict(self.headers)))
+            status, headers, body = server.answers.pop(0)
+            if status == 0:
+                self.close_connection = True
+                return
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = handle_one
+
+        def log_message(self, *args: Any) -> None:
+            """Not to the terminal."""
+
+    server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.seen, server.answers = [], []
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def run_example(site: OperatorSite, name: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "examples" / name), site.url, *arguments],
+        env={**os.environ, "RELAY_TOKEN": site.token},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def test_it_does_what_operators_do(
+    site: OperatorSite, client_module: Any, tmp_path: Path
+) -> None:
+    relay: RelayProcess = site.relay
+    api = client_module.RelayApi(site.url, site.token)
+    async with session(relay.url, twin(TWIN), "phone"), session(relay.url, twin(TWIN), "desk"):
+        await eventually(lambda: len(list(api.sessions(twin=TWIN, limit=1))) == 2)
+        (phone,) = api.sessions(twin=TWIN, sid="phone")
+        assert phone.key == f"{TWIN}:phone" and phone.opened_at.tzinfo is not None
+        api.kick(phone.key, epoch=phone.epoch, reason="test")
+        await eventually(lambda: [each.sid for each in api.sessions(twin=TWIN)] == ["desk"])
+        assert api.kick_twin(TWIN) == 1
+        await eventually(lambda: not list(api.sessions(twin=TWIN)))
+        with pytest.raises(client_module.ApiError) as refused:
+            api.kick_twin(TWIN)
+        assert refused.value.status == 404
+    await eventually(lambda: {each.close_reason for each in api.history(twin=TWIN)} == {"kicked"})
+
+    limit = api.put_limit(7, 10, 1000, note="watch")
+    assert api.limit(7).note == "watch" and not limit.banned
+    old = api.limit(7).etag
+    until = datetime.now(UTC) + timedelta(hours=1)
+    assert api.ban(7, reason="noise", until=until).banned_until is not None
+    with pytest.raises(client_module.ApiError) as refused:
+        api.put_limit(7, 20, 2000, etag=old)
+    assert refused.value.status == 412
+    assert not api.lift_ban(7).banned
+    with pytest.raises(client_module.ApiError) as refused:
+        api.put_limit(7, 10, None)
+    assert refused.value.status == 422
+
+    assert relay.redis is not None
+    entry = stored.add_dead(relay.redis, stored.message())
+    assert [letter.entry for letter in api.dead_letters()] == [entry]
+    assert api.requeue(entry) and not list(api.dead_letters())
+    stored.add_partner(relay.redis)
+    assert stored.PARTNER in {each.domain for each in api.relays()}
+    assert api.act_on_relay(stored.PARTNER, "pause").paused
+    actions = {each.action for each in api.audit(actor="olga")}
+    assert {"session.kick", "ban.set", "limit.set", "letter.requeue", "relay.pause"} <= actions
+
+    file = tmp_path / "twins.csv"
+    file.write_text(f"id,account,pk,relays\n7,{ss58.encode(twin(7).account)},,a.example\n")
+    assert "removed" in run_example(site, "sync_twins.py", str(file))
+    assert [each.id for each in api.twins()] == [7] and api.twin(7).relays == ["a.example"]
+    assert run_example(site, "ban_noisy.py", "1000") == ""
+
+
+async def test_it_follows_a_stream(site: OperatorSite, client_module: Any) -> None:
+    api = client_module.RelayApi(site.url, site.token)
+    made = api.request("POST", "/traces", body={"kind": "twin", "subject": str(TWIN)})
+    events = api.events(f"/traces/{made['id']}/live")
+    following = asyncio.create_task(asyncio.to_thread(next, events))
+    async with session(site.relay.url, twin(TWIN)) as sender:
+        while not following.done():
+            await sender.send_request(twin(TWIN), b"hello")
+            await asyncio.wait({following}, timeout=0.3)
+    event = following.result()
+    assert event.kind == "event" and str(TWIN) in event.data["source"] and event.id
+
+
+def test_it_comes_again_when_it_is_turned_away(scripted: Any, client_module: Any) -> None:
+    api = client_module.RelayApi(f"http://127.0.0.1:{scripted.server_port}", "secret")
+    scripted.answers += [
+        (429, {"Retry-After": "0"}, b"{}"),
+        (503, {"Retry-After": "0"}, b"no JSON"),
+        (0, {}, b""),
+        (200, {}, b'{"sessions": 3}'),
+    ]
+    assert api.kick_twin(7) == 3
+    assert len({headers["Idempotency-Key"] for _, _, headers in scripted.seen}) == 1
+    assert {headers["Authorization"] for _, _, headers in scripted.seen} == {"Bearer secret"}
+    problem = b'{"detail": "count: wrong", "errors": [{"field": "count", "message": "wrong"}]}'
+    scripted.answers.append((422, {}, problem))
+    with pytest.raises(client_module.ApiError) as refused:
+        api.kick_twin(7)
+    assert (refused.value.status, refused.value.fields) == (422, {"count": "wrong"})
+    scripted.answers += [(503, {"Retry-After": "0"}, b"")] * 6
+    with pytest.raises(client_module.ApiError) as refused:
+        api.kick_twin(7)
+    assert refused.value.status == 503
+
+
+def test_a_stream_goes_on_after_what_it_had(scripted: Any, client_module: Any) -> None:
+    api = client_module.RelayApi(f"http://127.0.0.1:{scripted.server_port}", "secret")
+    first = b'retry: 2000\n\n: alive\n\nid: 5\nevent: fired\ndata: {"rule": "x"}\n\n'
+    scripted.answers += [
+        (200, {}, first),
+        (503, {}, b""),
+        (200, {}, b"id: 6\nevent: resolved\ndata: {}\n\n"),
+        (403, {}, b'{"detail": "no more"}'),
+    ]
+    events = api.events("/alarms/events")
+    assert [(event.id, event.kind) for event in (next(events), next(events))] == [
+        ("5", "fired"),
+        ("6", "resolved"),
+    ]
+    with pytest.raises(client_module.ApiError, match="no more"):
+        next(events)
+    told = [headers.get("Last-Event-Id") for _, _, headers in scripted.seen]
+    assert told == [None, "5", "5", "6"]
