@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -9,13 +10,13 @@ from ninja import Field, Query, Router, Schema
 
 from relay.access.errors import NotFound
 from relay.audit import services as audit
-from relay.limits import services
+from relay.limits import defaults, hits, services
 from relay.limits.models import MAX_NOTE_CHARS, MAX_REASON_CHARS, TwinLimit
 from relay.rest import etag
 from relay.rest.caller import Request
 from relay.rest.operation import delete, get, post, put
 from relay.rest.paging import page
-from relay.rest.schema import Body, Count, Page, PageQuery, Stamp, TwinId
+from relay.rest.schema import Body, Count, Page, PageQuery, Stamp, TwinId, moment
 
 router = Router(tags=["limits"])
 
@@ -50,6 +51,59 @@ class BanIn(Body):
     until: Stamp | None = Field(None, description="When it is lifted; null: never.")
 
 
+class DefaultOut(Schema):
+    """The limit of every twin that has none of its own; 0 and 0 is none."""
+
+    count: int = Field(description="Messages a minute.")
+    size: int = Field(description="Bytes a minute, and of one message.")
+    source: Literal["operator", "settings"]
+    updated: datetime | None
+
+
+class DefaultIn(Body):
+    """0 and 0 is no limit."""
+
+    count: Count
+    size: Count
+
+
+class HitsQuery(Schema):
+    """How many."""
+
+    limit: int = Field(20, ge=1, le=500, description="Most twins and most addresses.")
+
+
+class TwinHitsOut(Schema):
+    """A twin that was refused messages."""
+
+    twin: int
+    messages: int
+    banned: bool
+    limited: bool = Field(description="It has a limit of its own.")
+
+
+class AddressHitsOut(Schema):
+    """An address that was refused something."""
+
+    address: str
+    messages: int
+    handshakes: int
+
+
+class HitsOut(Schema):
+    """Those who were refused most, the worst first."""
+
+    twins: list[TwinHitsOut]
+    addresses: list[AddressHitsOut]
+
+
+class MinuteOut(Schema):
+    """One minute."""
+
+    minute: datetime | None
+    messages: int
+
+
 class LimitQuery(PageQuery):
     """Filters of the list."""
 
@@ -64,6 +118,45 @@ def list_limits(request: Request, query: Query[LimitQuery]) -> Any:
     if query.banned is not None:
         rows = rows.filter(banned=query.banned == "true")
     return page(query, rows, ORDERS)
+
+
+# Before the addresses that these words would be an id in.
+@get(router, "/limits/default", action="limit.view", answer=DefaultOut, tagged=True)
+def get_default_limit(request: Request) -> Any:
+    """The limit of every twin that has none of its own."""
+    return _default()
+
+
+@put(router, "/limits/default", action="limit.default", answer=DefaultOut, tagged=True)
+def put_default_limit(request: Request, body: DefaultIn) -> Any:
+    """Set the limit of every twin that has none of its own, within a second."""
+    with audit.exclusive():
+        etag.check_match(request, _default())
+        defaults.put(body.count, body.size, actor=request.actor)
+        return _default()
+
+
+@delete(router, "/limits/default", action="limit.default", answer=DefaultOut, tagged=True)
+def clear_default_limit(request: Request) -> Any:
+    """Go back to the limit that the settings say."""
+    with audit.exclusive():
+        etag.check_match(request, _default())
+        defaults.clear(actor=request.actor)
+        return _default()
+
+
+@get(router, "/limits/hits", action="limit.hits", answer=HitsOut)
+def list_limit_hits(request: Request, query: Query[HitsQuery]) -> Any:
+    """Who ran into limits most, over the last hour."""
+    return asdict(hits.top(query.limit))
+
+
+@get(router, "/limits/{twin}/hits", action="limit.hits", answer=list[MinuteOut])
+def list_twin_hits(request: Request, twin: TwinId) -> Any:
+    """Messages of one twin that were refused, by minute, the latest first."""
+    return [
+        MinuteOut(minute=moment(minute), messages=count) for minute, count in hits.of_twin(twin)
+    ]
 
 
 @get(router, "/limits/{twin}", action="limit.view", answer=LimitOut, tagged=True)
@@ -124,6 +217,10 @@ def _row(twin: int) -> TwinLimit:
     if found is None:
         raise NotFound(f"nothing is decided about twin {twin}")
     return found
+
+
+def _default() -> DefaultOut:
+    return DefaultOut.model_validate(defaults.get(), from_attributes=True)
 
 
 def _out(limit: TwinLimit) -> LimitOut:

@@ -48,7 +48,9 @@ ROUTERS: Final = (
     "relay.federation.letters_api",
     "relay.access.api",
     "relay.audit.api",
+    "relay.ops.api",
     "relay.ops.settings_api",
+    "relay.twins.chain_api",
     "relay.trace.api",
 )
 

@@ -100,6 +100,7 @@ def operation(
     missing: bool = False,
     conflicts: bool = False,
     content: str = "",
+    tags: list[str] | None = None,
 ) -> Callable[[Function], Function]:
     """Declare an operation; see `Declared` and the functions below."""
     facts = Declared(
@@ -126,6 +127,7 @@ def operation(
             [method],
             path,
             response={status: answer},
+            tags=tags,
             operation_id=function.__name__,
             summary=summary.rstrip("."),
             description=rest.strip() or summary,

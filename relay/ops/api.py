@@ -1,0 +1,166 @@
+"""Relay workers and background work over REST."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from ninja import Field, Query, Router, Schema
+
+from relay.ops import services, tasks_services
+from relay.ops.services import WorkerRow
+from relay.rest.caller import Request
+from relay.rest.operation import delete, get, post
+from relay.rest.paging import page_list
+from relay.rest.schema import Page, PageQuery, moment
+
+router = Router(tags=["workers"])
+
+BootId = Annotated[str, Field(min_length=1, max_length=64, description="Boot id of the worker.")]
+TaskId = Annotated[str, Field(min_length=1, max_length=200, description="Id of the task.")]
+
+
+class WorkerOut(Schema):
+    """One worker process."""
+
+    boot_id: str
+    host: str
+    slot: str
+    pid: int
+    state: str = Field(
+        description="ok, starting, draining, redis_away, storage_full, redis_policy or silent."
+    )
+    started: datetime | None
+    uptime_s: float
+    heartbeat: datetime | None
+    sessions: int
+    loop_lag_ms: float = Field(description="The worst of the last second.")
+    commit_p50_ms: float | None = Field(description="Over the last minute; null: no commit.")
+    commit_p99_ms: float | None
+    memory_bytes: int = Field(description="0 where its system does not say.")
+
+    @staticmethod
+    def of(row: WorkerRow) -> WorkerOut:
+        times = {"started": moment(row.started), "heartbeat": moment(row.heartbeat)}
+        return WorkerOut(**{**asdict(row), **times})
+
+
+class WorkerQuery(PageQuery):
+    """Order of the list."""
+
+    order: Literal["place", "-place", "sessions", "-sessions", "loop_lag_ms", "-loop_lag_ms"] = (
+        "place"
+    )
+
+
+class Draining(Schema):
+    """What was asked of the worker."""
+
+    boot_id: str
+
+
+class TaskQueueOut(Schema):
+    """One queue of background tasks."""
+
+    name: str
+    waiting: int = Field(description="Tasks nobody has taken yet.")
+    oldest_s: float | None = Field(description="Age of the first of them.")
+    taken: bool = Field(description="Whether some process takes tasks from it.")
+
+
+class RunningOut(Schema):
+    """A task that runs now."""
+
+    id: str
+    task: str
+    arguments: str
+    since: datetime | None
+    worker: str
+
+
+class FailedOut(Schema):
+    """A task that ended with an error nobody expected."""
+
+    id: str
+    task: str
+    arguments: list[Any] | None = Field(
+        description="null: there were too many to be kept; it cannot be started again."
+    )
+    at: datetime | None
+    error: str
+    worker: str
+
+
+class Retried(Schema):
+    """The task that was started."""
+
+    id: str
+
+
+@get(router, "/workers", action="worker.view", answer=Page[WorkerOut])
+def list_workers(request: Request, query: Query[WorkerQuery]) -> Any:
+    """Workers with a heartbeat in the last 30 s."""
+    orders = {
+        "place": lambda row: f"{row.host}/{row.slot:>5}",
+        "sessions": lambda row: row.sessions,
+        "loop_lag_ms": lambda row: row.loop_lag_ms,
+    }
+    return page_list(
+        query,
+        services.list_workers(),
+        orders,
+        lambda row: row.boot_id,
+        show=lambda found: map(WorkerOut.of, found),
+    )
+
+
+@get(router, "/workers/{worker}", action="worker.view", answer=WorkerOut)
+def get_worker(request: Request, worker: BootId) -> Any:
+    """One worker."""
+    return WorkerOut.of(services.get_worker(worker))
+
+
+@post(router, "/workers/{worker}/drain", action="worker.drain", answer=Draining)
+def drain_worker(request: Request, worker: BootId) -> Any:
+    """Let a worker close its sessions and end.
+
+    Its supervisor starts another in its place.
+    """
+    services.drain(worker, actor=request.actor)
+    return Draining(boot_id=worker)
+
+
+@get(router, "/tasks/queues", action="task.view", answer=list[TaskQueueOut], tags=["tasks"])
+def list_task_queues(request: Request) -> Any:
+    """Queues of background tasks, each with what waits in it."""
+    return [asdict(each) for each in tasks_services.queues()]
+
+
+@get(router, "/tasks/running", action="task.view", answer=list[RunningOut], tags=["tasks"])
+def list_running_tasks(request: Request) -> Any:
+    """Background tasks that run now, the longest first."""
+    return [{**asdict(each), "since": moment(each.since)} for each in tasks_services.running()]
+
+
+@get(router, "/tasks/failed", action="task.view", answer=list[FailedOut], tags=["tasks"])
+def list_failed_tasks(request: Request) -> Any:
+    """The latest failures of background tasks, the newest first.
+
+    The last two hundred are kept, for a week.
+    """
+    return [{**asdict(each), "at": moment(each.at)} for each in tasks_services.failed()]
+
+
+@post(router, "/tasks/failed/{task}/retry", action="task.retry", answer=Retried, tags=["tasks"])
+def retry_task(request: Request, task: TaskId) -> Any:
+    """Start a failed task again; it is off the list then."""
+    return Retried(id=tasks_services.retry(task, actor=request.actor))
+
+
+@delete(
+    router, "/tasks/failed/{task}", action="task.forget", answer=None, status=204, tags=["tasks"]
+)
+def forget_task(request: Request, task: TaskId) -> Any:
+    """Take a failure off the list."""
+    tasks_services.forget(task, actor=request.actor)
