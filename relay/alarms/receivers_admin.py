@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from unfold.admin import ModelAdmin
+from unfold.widgets import UnfoldAdminPasswordWidget
 
 from relay.access import faces
 from relay.access.errors import NotFound
@@ -31,6 +32,7 @@ class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = RuleOverride
         fields = ("threshold", "clear", "hold_s", "enabled")
+        labels = {"hold_s": "Hold (seconds)"}  # noqa: RUF012
 
     def clean(self) -> dict[str, Any]:
         found: dict[str, Any] = super().clean() or {}
@@ -129,7 +131,7 @@ class ReceiverForm(forms.ModelForm):  # type: ignore[type-arg]
 
     secret = forms.CharField(
         required=False,
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}),
         help_text="Webhooks are signed with it. Empty: a new receiver gets one made, shown once; "
         "one that is there keeps its own.",
     )

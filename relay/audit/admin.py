@@ -82,4 +82,6 @@ class AuditEntryAdmin(ModelAdmin):  # type: ignore[misc]
 
     @admin.display(description="change")
     def show_change(self, entry: AuditEntry) -> str:
+        if entry.before_json == entry.after_json:
+            return ""  # such as signing in: it happened, nothing was changed
         return live_page.cut(f"{entry.before_json} → {entry.after_json}")
