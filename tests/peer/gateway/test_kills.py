@@ -23,7 +23,7 @@ SENDING = [
     "peer.gateway.commits:Commits._look_written",
     "peer.gateway.commits:Commits._answered",
     "peer.unconfirmed:Unconfirmed.send",
-    "peer.link:_Connection._flush",
+    "peer.connection:Connection._flush",
     "peer.gateway.outgoing:Outgoing.settled",
 ]
 AT_ONCE = ["peer.unconfirmed:Unconfirmed.pong", "peer.gateway.outgoing:Outgoing._remove"]
@@ -167,7 +167,7 @@ async def test_answers_find_their_way_after_a_restart(start_gateway: StartGatewa
 
 
 @pytest.mark.parametrize(
-    "step", ["peer.gateway.outgoing:Outgoing.take_request", "peer.link:_Connection._flush"]
+    "step", ["peer.gateway.outgoing:Outgoing.take_request", "peer.connection:Connection._flush"]
 )
 async def test_what_expired_meanwhile_is_answered(start_gateway: StartGateway, step: str) -> None:
     there = start_gateway()

@@ -1,0 +1,215 @@
+"""One websocket at a relay, from the handshake to its end.
+
+Picows reads (it is compiled, and hands over each frame without a task or a queue). Frames that are
+sent are put together here, all of one turn of the event loop in one write, which is what makes many
+small messages cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from typing import Final
+
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
+
+from chain.errors import shortened
+from proto.rmb.bounds import MAX_MESSAGE_BYTES
+from proto.rmb.reasons import SESSIONS, SessionReason
+from proto.websocket.frames import MASK_BYTES, masked_frame
+
+logger = logging.getLogger(__name__)
+
+PUSHED_OUT: Final = "replaced: this twin has signed in elsewhere with the same session id"
+"""Instead of the relay's text: two gateways of one twin push each other out again and again."""
+
+HIGH_WATER_BYTES: Final = 256 * 1024
+"""With more than this unsent nothing more is taken. A message may be larger by itself."""
+
+_REPLACED: Final = SESSIONS[SessionReason.REPLACED].close_code
+_BINARY: Final = WSMsgType.BINARY
+_NO_ANSWER: Final = "nothing was read for too long"
+
+
+class Connection(WSListener):
+    """The websocket.
+
+    Attributes:
+        ended: set when nothing more comes or goes.
+        full: whether too much is unsent.
+        reason: why it ended, if that is known.
+    """
+
+    def __init__(
+        self,
+        on_message: Callable[[bytes], None],
+        on_text: Callable[[], None],
+        on_writable: Callable[[], None],
+        ping_after_s: float,
+        give_up_after_s: float,
+    ) -> None:
+        self.ended = asyncio.Event()
+        self.full = False
+        self._full_since_s = 0.0
+        self.reason = ""
+        self._on_message = on_message
+        self._on_text = on_text
+        self._on_writable = on_writable
+        self._ping_after_s = ping_after_s
+        self._give_up_after_s = give_up_after_s
+        self._loop = asyncio.get_running_loop()
+        self._websocket: WSTransport | None = None
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard_s = 0.0
+        self._reading = True
+        self._fragments: list[bytes] | None = None
+        self._fragments_bytes = 0
+        self._unsent: list[bytes] = []  # messages of this turn
+        self._unsent_bytes = 0
+        self._kernel_full = False
+
+    # Called by picows.
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._websocket = transport
+        self._transport = transport.underlying_transport
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self._heard_s = self._loop.time()
+        self._timer = self._loop.call_later(self._ping_after_s, self._check_silence)
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        self._heard_s = self._loop.time()
+        kind = frame.msg_type
+        if kind is _BINARY and frame.fin:
+            self._take(frame.get_payload_as_bytes())
+        elif kind is _BINARY or kind is WSMsgType.CONTINUATION:
+            self._take_fragment(kind, frame)
+        elif kind is WSMsgType.CLOSE:
+            code = frame.get_close_code()
+            text = frame.get_close_reason() or ""
+            number = getattr(code, "value", code)
+            what = PUSHED_OUT if number == _REPLACED else text
+            self.reason = shortened(f"closed by the relay: {number} {what}")
+            transport.send_close(WSCloseCode.OK)
+            transport.disconnect()
+        elif kind is WSMsgType.TEXT:
+            logger.warning("the relay sent a text message of %d bytes", frame.payload_size)
+            self._on_text()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.full = True
+        self.ended.set()
+
+    def pause_writing(self) -> None:
+        self._kernel_full = True
+        self._fill()
+
+    def resume_writing(self) -> None:
+        self._kernel_full = self.full = False
+        self._on_writable()
+
+    # Called by the link.
+
+    @property
+    def began(self) -> bool:
+        return self._websocket is not None
+
+    def try_send(self, data: bytes) -> bool:
+        if self.full:
+            return False
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(data)
+        self._unsent_bytes += len(data)
+        if self._unsent_bytes >= HIGH_WATER_BYTES:
+            self._fill()
+        return True
+
+    @property
+    def busy_s(self) -> float:
+        return self._loop.time() - self._full_since_s if self.full else 0.0
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._reading:
+            self._reading = True
+            self._heard_s = self._loop.time()
+            self._transport.resume_reading()
+
+    def leave(self) -> None:
+        """Write what is left and end in good order."""
+        self._flush()
+        self.full = True
+        self.resume_reading()
+        if self._websocket is not None:
+            self._websocket.send_close(WSCloseCode.OK)
+            self._websocket.disconnect()
+
+    def drop(self) -> None:
+        """End at once; the second time nothing happens."""
+        if self._transport is not None and not self.ended.is_set():
+            self._transport.abort()
+
+    # Inside.
+
+    def _fill(self) -> None:
+        if not self.full:
+            self.full, self._full_since_s = True, self._loop.time()
+
+    def _flush(self) -> None:
+        messages, self._unsent, self._unsent_bytes = self._unsent, [], 0
+        if not messages or self._transport is None or self.ended.is_set():
+            return
+        masks = os.urandom(MASK_BYTES * len(messages))
+        frames = [
+            masked_frame(each, masks[MASK_BYTES * i : MASK_BYTES * (i + 1)])
+            for i, each in enumerate(messages)
+        ]
+        self._transport.write(b"".join(frames) if len(frames) > 1 else frames[0])
+        if self.full and not self._kernel_full:
+            self.full = False
+            self._on_writable()
+
+    def _take(self, message: bytes) -> None:
+        try:
+            self._on_message(message)
+        except Exception:
+            # One message that its owner can't take must not cost the connection.
+            logger.exception("a message of %d bytes was dropped", len(message))
+
+    def _take_fragment(self, kind: WSMsgType, frame: WSFrame) -> None:
+        if kind is _BINARY:
+            self._fragments, self._fragments_bytes = [], 0
+        if self._fragments is None:  # of a text message
+            return
+        self._fragments.append(frame.get_payload_as_bytes())
+        self._fragments_bytes += frame.payload_size
+        if self._fragments_bytes > MAX_MESSAGE_BYTES:
+            self.reason = f"a message of more than {MAX_MESSAGE_BYTES} bytes"
+            self.drop()
+        elif frame.fin:
+            message, self._fragments = b"".join(self._fragments), None
+            self._take(message)
+
+    def _check_silence(self) -> None:
+        silent_s = self._loop.time() - self._heard_s if self._reading else 0.0
+        if silent_s >= self._give_up_after_s:
+            self.reason = _NO_ANSWER
+            self.drop()
+            return
+        if silent_s >= self._ping_after_s:
+            assert self._websocket is not None
+            self._websocket.send_ping()
+            wait_s = self._give_up_after_s - silent_s
+        else:
+            wait_s = self._ping_after_s - silent_s
+        self._timer = self._loop.call_later(wait_s, self._check_silence)
