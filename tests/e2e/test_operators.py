@@ -130,11 +130,14 @@ async def test_a_drained_worker_is_replaced(start_relay: Any) -> None:
         else:
             await client.barrier()
 
-    async def replaced() -> bool:
-        found = json.loads(await manage(relay, "rmb_workers", "list", "--json"))
-        return len(found) == 2 and leaving not in {each["boot_id"] for each in found}
+    def replaced() -> bool:
+        found = relay.worker_hashes()
+        ready = [boot for boot, fields in found.items() if fields["state"] == "ok"]
+        return len(ready) == 2 and leaving not in found
 
     await eventually(replaced, timeout_s=30)
+    shown = json.loads(await manage(relay, "rmb_workers", "list", "--json"))
+    assert [each["state"] for each in shown] == ["ok", "ok"]
     async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
         await sender.request(receiver.key, b"after the drain")
         assert (await receiver.receive()).plain == b"after the drain"
