@@ -85,7 +85,8 @@ def come_in(client: Client, **extra: Any) -> Any:
     try:
         urllib.request.build_opener(_Stay).open(away["Location"])
     except urllib.error.HTTPError as answer:
-        back = urlsplit(answer.headers["Location"])
+        with answer:  # it holds the connection
+            back = urlsplit(answer.headers["Location"])
         return client.get(f"{back.path}?{back.query}")
     raise AssertionError("the provider did not send the browser back")
 
