@@ -165,6 +165,13 @@ def test_roles_that_must_have_one(
         assert client.get("/api/v1/sessions").status_code == 200
 
 
+def test_a_header_is_no_way_around_it(client: Client, olga: User, demand: None) -> None:
+    sign_in(client)
+    answer = client.get("/admin/", headers={"authorization": "Bearer of nothing"})
+    assert answer.status_code == 302 and answer["Location"] == f"{FACTOR}totp/activate/"
+    assert client.get("/api/v1/me", headers={"authorization": "Bearer x"}).status_code == 401
+
+
 def test_superusers_are_owners(client: Client, olga: User, demand: None) -> None:
     sign_in(client)
     assert client.get("/admin/").status_code == 302
