@@ -47,7 +47,7 @@ def identify(request: HttpRequest) -> Caller | None:
     """Who asks; None where the request does not say.
 
     Raises:
-        Refusal: what it says is not true, or the address failed too often.
+        Refusal: what it says is not true.
     """
     header = request.headers.get("Authorization")
     if header is not None:
@@ -80,13 +80,12 @@ def unknown() -> Refusal:
 
 def _bearer(request: HttpRequest, header: str) -> Caller:
     address = actors.address_of(request)
-    throttle.check_address(address)
     scheme, _, text = header.partition(" ")
     text = text.strip()
     actor = None
     if scheme.lower() == SCHEME and 0 < len(text) <= MAX_TOKEN_CHARS:
         actor = tokens.authenticate(text, address)
     if actor is None:
-        throttle.count_failure(address)
+        throttle.count_failure(address)  # a good token is taken: others may share the address
         raise Refusal(401, "this token is unknown, expired or revoked", headers=CHALLENGE)
     return Caller(actor, f"token {text}")

@@ -34,20 +34,15 @@ def count_request(caller: str) -> None:
         raise _too_many(f"more than {limit} requests in a minute")
 
 
-def check_address(address: str) -> None:
-    """Turn an address away that failed to sign in too often.
+def count_failure(address: str) -> None:
+    """Count a wrong token from an address.
 
     Raises:
-        Refusal: it did.
+        Refusal: there were too many.
     """
     limit = settings.RMB.rest.failures_per_minute
-    if limit and _read(f"rest:failed:{_hash(address)}") >= limit:
+    if _add(f"rest:failed:{_hash(address)}") > limit > 0:
         raise _too_many(f"more than {limit} failed sign-ins in a minute from this address")
-
-
-def count_failure(address: str) -> None:
-    """Remember that an address failed to sign in."""
-    _add(f"rest:failed:{_hash(address)}")
 
 
 def _add(name: str) -> int:
@@ -59,13 +54,6 @@ def _add(name: str) -> int:
             return int(pipe.execute()[0])
     except RedisError as error:
         logger.warning("requests are not counted: %s", error)
-        return 0
-
-
-def _read(name: str) -> int:
-    try:
-        return int(client().get(f"{name}:{int(time.time()) // WINDOW_S}") or 0)
-    except RedisError:
         return 0
 
 

@@ -74,13 +74,13 @@ def test_requests_are_limited_per_token(viewer: Client, operator: Client, settin
     assert operator.get(PATH).status_code == 200
 
 
-def test_an_address_that_guesses_is_turned_away(
+def test_an_address_that_guesses_is_turned_away_and_its_neighbours_are_not(
     viewer: Client, site_redis: Any, settings: Any
 ) -> None:
     limit(settings, failures_per_minute=2)
     wrong = bearer("rmb_wrong")
     assert [wrong.get(PATH).status_code for _ in range(3)] == [401, 401, 429]
-    refused(viewer.get(PATH), 429)
+    assert viewer.get(PATH).status_code == 200, "a proxy, or a program with an old token"
     other = Client(REMOTE_ADDR="192.0.2.7", headers={"authorization": "Bearer rmb_wrong"})
     refused(other.get(PATH), 401)
 
