@@ -55,6 +55,3 @@ MAX_STREAMS: Final = 64
 
 MAX_STREAMS_OF_ONE: Final = 8
 """Streams of one token or session in one process."""
-
-STREAM_BUFFER: Final = 256
-"""Events waiting for one slow reader; beyond, it is cut off and comes back for what it missed."""

@@ -1,11 +1,12 @@
 """Server-sent events: what happens, as it happens, to a reader that stays connected.
 
     source = feed(...)                 # Callable[[str], AsyncIterator[Event]], from after an id on
-    return await stream(request, "alarm.view", source)
+    return await stream(request, "alarm.view", source, ids=re.compile("[0-9]{1,18}"))
 
 The reader says with `Last-Event-ID` what it had; the source begins after that. A comment each 15 s
 shows that the stream lives. It ends when the reader goes, after an hour, when the permission ends,
-or when the source does; readers come back by themselves, as browsers do.
+or when the source does, as it does when a store is away; readers come back by themselves, as
+browsers do.
 """
 
 from __future__ import annotations
@@ -13,24 +14,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, NamedTuple
 
 from asgiref.sync import sync_to_async
+from django.db import InterfaceError, OperationalError
 from django.http import StreamingHttpResponse
 
 from relay.access import matrix
+from relay.access.errors import ServiceError
 from relay.rest import caller
 from relay.rest.bounds import HEARTBEAT_S, MAX_STREAM_S, MAX_STREAMS, MAX_STREAMS_OF_ONE
-from relay.rest.parsing import clean
 from relay.rest.problem import Refusal, refuse_field
 
+logger = logging.getLogger(__name__)
+
 CONTENT_TYPE: Final = "text/event-stream"
-MAX_EVENT_ID_CHARS: Final = 64
 RETRY_MS: Final = 2000
 """What readers wait before they come back."""
+
+_OUTAGES: Final = (ServiceError, OperationalError, InterfaceError)
 
 _open: Counter[str] = Counter()
 
@@ -61,6 +68,7 @@ async def stream(
     action: str,
     source: Source,
     *,
+    ids: re.Pattern[str],
     heartbeat_s: float = HEARTBEAT_S,
     longest_s: float = MAX_STREAM_S,
 ) -> StreamingHttpResponse:
@@ -70,12 +78,13 @@ async def stream(
         request: of an operation that is declared with `events=True`.
         action: what the reader must be allowed to all the time.
         source: events after an id; an empty id is from now on. It bounds what it holds by itself.
+        ids: what its ids look like.
 
     Raises:
         Refusal: too many streams, or a `Last-Event-ID` that is none.
     """
     last = request.headers.get("Last-Event-ID", "")
-    if len(last) > MAX_EVENT_ID_CHARS or not clean(last) or not last.isascii():
+    if last and not ids.fullmatch(last):
         raise refuse_field("header.Last-Event-ID", "is none of ours")
     key = request.caller.key
     if _open.total() >= MAX_STREAMS or _open[key] >= MAX_STREAMS_OF_ONE:
@@ -117,6 +126,9 @@ async def _lines(
                 event = following.result()
             except StopAsyncIteration:
                 return
+            except _OUTAGES as error:
+                logger.warning("a stream of events ends: %s", error)
+                return
             following = None
             yield event.encode()
     finally:
@@ -125,7 +137,7 @@ async def _lines(
             del _open[key]
         if following is not None:
             following.cancel()
-            with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
+            with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration, *_OUTAGES):
                 await following
         close = getattr(events, "aclose", None)
         if close is not None:

@@ -214,7 +214,7 @@ async def stream_trace_events(request: Request, trace: TraceId) -> Any:
                 return
             await asyncio.sleep(LIVE_LOOK_S)
 
-    return await events.stream(request, "trace.view", source)
+    return await events.stream(request, "trace.view", source, ids=services.CURSOR)
 
 
 @get(router, path="/timelines", action="trace.view", answer=TimelineOut, missing=True)

@@ -8,6 +8,7 @@ back by a process that Redis refused to store events for, or Redis lost it: it i
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,6 +47,8 @@ from relay.trace.orders import Kind
 from relay.trace.timeline import Timeline
 from relay.trace.tracer import FIELD
 
+CURSOR: Final = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
+"""Id of an entry; twenty digits can be more than Redis takes."""
 START: Final = "0-0"
 """Before the first event."""
 BLOCK_S: Final = 1.0
@@ -347,8 +350,7 @@ def _figures(fields: dict[bytes, bytes]) -> tuple[int, int, int]:
 
 
 def _cursor(value: str) -> str:
-    first, dash, second = value.partition("-")
-    if not (first.isdecimal() and len(first) <= 20 and (second.isdecimal() or not dash)):
+    if not CURSOR.fullmatch(value):
         raise Invalid(fields={"cursor": "A cursor of an event, or 0-0 for the first."})
     return value
 

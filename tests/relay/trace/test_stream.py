@@ -13,6 +13,7 @@ from django.test import AsyncClient
 from relay.access.actor import SYSTEM
 from relay.trace import services
 from relay.trace.events import Stage
+from tests.relay.conftest import use_redis
 from tests.relay.rest.conftest import account, token_of
 from tests.relay.trace.test_services import note
 from tests.support.redis_servers import RedisServer
@@ -61,3 +62,38 @@ async def test_from_the_first_event_to_the_end(site_redis: RedisServer) -> None:
     assert (await read(rest))["event"] == "end"
     missing = await AsyncClient().get("/api/v1/traces/nothing/live", headers=headers)
     assert missing.status_code == 404
+
+
+@pytest.mark.parametrize("last", ["x", "1-", "-1", "18446744073709551616-0", "1-2-3"])
+async def test_what_is_no_cursor_is_refused_before_the_stream(
+    site_redis: RedisServer, last: str
+) -> None:
+    def prepare() -> tuple[str, str]:
+        row = services.start("twin", "7", actor=SYSTEM)
+        return row.id, token_of(account("viewer", "viewer"), role="viewer")
+
+    trace, token = await sync_to_async(prepare)()
+    headers = {"authorization": f"Bearer {token}", "last-event-id": last}
+    for path in (f"/api/v1/traces/{trace}/live", "/api/v1/alarms/events"):
+        answer = await AsyncClient().get(path, headers=headers)
+        assert answer.status_code == 422, path
+        assert answer.json()["errors"][0]["field"] == "header.Last-Event-ID"
+
+
+async def test_a_stream_ends_when_its_source_is_away(
+    site_redis: RedisServer, settings: Any
+) -> None:
+    def prepare() -> tuple[str, str]:
+        row = services.start("twin", "7", actor=SYSTEM)
+        note(site_redis, row.id, Stage.ACCEPTED)
+        return row.id, token_of(account("viewer", "viewer"), role="viewer")
+
+    trace, token = await sync_to_async(prepare)()
+    answer = await AsyncClient().get(
+        f"/api/v1/traces/{trace}/live", headers={"authorization": f"Bearer {token}"}
+    )
+    body = aiter(answer)
+    assert (await read(body))["event"] == "event"
+    use_redis(settings, "redis://127.0.0.1:1")
+    async with asyncio.timeout(20):
+        assert [chunk async for chunk in body] == []
