@@ -124,7 +124,8 @@ LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "/admin/"
 
 SESSION_COOKIE_NAME = "rmb_operator"
-SESSION_COOKIE_SAMESITE = "Strict"
+# Who is sent back by another site brings no strict cookie, and the answer would be nobody's.
+SESSION_COOKIE_SAMESITE = "Lax" if RMB.oidc.issuer else "Strict"
 CSRF_COOKIE_SAMESITE = "Strict"
 
 # The database's, not Redis': signing in works while Redis is away, and no code works twice.

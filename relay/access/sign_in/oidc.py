@@ -14,6 +14,7 @@ from typing import Any, Final
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.internal import jwtkit
+from allauth.socialaccount.providers.base import AuthProcess
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
@@ -75,6 +76,9 @@ class SocialAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         return True
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
+        if sociallogin.state.get("process") != AuthProcess.LOGIN:
+            # A request may name another: to join a subject with the account that is signed in.
+            raise ImmediateHttpResponse(HttpResponseRedirect(reverse("admin:login")))
         role = role_of(sociallogin.account.extra_data)
         if sociallogin.is_existing:
             _give(sociallogin.user, role)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import re
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import clear_url_caches
@@ -116,6 +120,37 @@ def test_roles_follow_the_groups(provider: OidcProvider, client: Client) -> None
     assert User.objects.count() == 1
     changes = AuditEntry.objects.filter(action="account.change").order_by("number")
     assert changes[0].after == {"groups": ["viewer"]}
+
+
+def test_an_account_that_is_there_is_not_joined_with_a_subject(
+    provider: OidcProvider, client: Client
+) -> None:
+    boss = User.objects.create_superuser("boss")
+    client.force_login(boss)
+    answer = come_in(client, process="connect")
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/login/")
+    assert not SocialAccount.objects.filter(user=boss).exists()
+
+
+def test_the_cookie_comes_back_from_the_provider() -> None:
+    """Browsers keep a strict one from requests that another site sent them on."""
+    program = "from django.conf import settings; print(settings.SESSION_COOKIE_SAMESITE)"
+    oidc = {
+        "ISSUER": "https://id.example",
+        "CLIENT_ID": "relay",
+        "CLIENT_SECRET": "of a test",
+        "OWNER_GROUPS": "x",
+    }
+    named = {f"RMB_OIDC__{name}": value for name, value in oidc.items()}
+    for given, expected in ((named, "Lax"), ({}, "Strict")):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "DJANGO_SETTINGS_MODULE": "rmbsite.settings", **given},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.stdout.strip() == expected, done.stderr
 
 
 @pytest.mark.parametrize("named", [[], ["others"], None, {"ops": 1}, [["ops"]], 5])
