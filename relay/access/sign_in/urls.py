@@ -11,13 +11,14 @@ from django.contrib import admin
 from django.urls import include, path
 
 from relay.access.sign_in import oidc
-from relay.access.sign_in.views import SignInView, closed
+from relay.access.sign_in.views import SignInView, closed, own_password
 
 _sign_in = SignInView.as_view()
 
 urlpatterns: list[Any] = [
     path("login/", _sign_in, name="account_login"),
     path("logout/", admin.site.logout, name="account_logout"),
+    path("password_change/", admin.site.admin_view(own_password, cacheable=True)),
     path("account/again/", account.reauthenticate, name="account_reauthenticate"),
     path("account/inactive/", closed, name="account_inactive"),
     path("account/sign-up/", closed, name="account_signup"),

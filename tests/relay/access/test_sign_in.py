@@ -19,6 +19,7 @@ pytestmark = pytest.mark.django_db
 
 PAGE = "/admin/login/"
 PASSWORD = "password of a test account"
+NEW = "another-long-password-of-a-test"
 WAIT = "Too many failures"
 
 
@@ -175,6 +176,20 @@ def test_passwords_are_in_no_table_or_log(
         record.getMessage() for record in caplog.records if record.name != "django.db.backends"
     )
     assert PASSWORD not in lines and "a-wrong-password" not in lines
+
+
+def test_a_new_password_of_ones_own_is_written_down(client: Client, olga: User) -> None:
+    sign_in(client)
+    change = {"old_password": "wrong", "new_password1": NEW, "new_password2": NEW}
+    assert client.post("/admin/password_change/", change).status_code == 200
+    assert not AuditEntry.objects.filter(action="account.change").exists()
+    answer = client.post("/admin/password_change/", {**change, "old_password": PASSWORD})
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/password_change/done/")
+    entry = AuditEntry.objects.get(action="account.change")
+    assert (entry.actor, entry.target) == ("olga", "olga")
+    assert entry.after == {"password": "changed"} and NEW not in entry.after_json
+    assert client.get("/admin/").status_code == 200
+    assert Client().get("/admin/password_change/").status_code == 302
 
 
 def test_closed_pages(client: Client) -> None:
