@@ -19,9 +19,9 @@ from relay.alarms.models import (
     Silence,
 )
 from relay.alarms.schemas import (
+    AlarmEventOut,
     AlarmOut,
     AlarmQuery,
-    EventOut,
     EventQuery,
     NoteBody,
     NoticeOut,
@@ -71,7 +71,7 @@ def list_alarms(request: Request, query: Query[AlarmQuery]) -> Any:
     return page(query, rows, orders, show=lambda found: map(documents.alarm, found))
 
 
-@get(router, path="/alarms/history", action="alarm.history", answer=Page[EventOut])
+@get(router, path="/alarms/history", action="alarm.history", answer=Page[AlarmEventOut])
 def list_alarm_events(request: Request, query: Query[EventQuery]) -> Any:
     """What happened to alarms."""
     rows = AlarmEvent.objects.all()
@@ -82,7 +82,7 @@ def list_alarm_events(request: Request, query: Query[EventQuery]) -> Any:
     return page(query, rows, {"id": "pk"}, show=lambda found: map(documents.event, found))
 
 
-@get(router, path="/alarms/events", action="alarm.history", answer=EventOut, events=True)
+@get(router, path="/alarms/events", action="alarm.history", answer=AlarmEventOut, events=True)
 async def stream_alarm_events(request: Request) -> Any:
     """What happens to alarms, as it happens.
 

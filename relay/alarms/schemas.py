@@ -46,7 +46,7 @@ class AlarmOut(Schema):
     runbook: str = Field(description="What it means and what to do.")
 
 
-class EventOut(Schema):
+class AlarmEventOut(Schema):
     """Something that happened to an alarm."""
 
     id: int

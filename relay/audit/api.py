@@ -54,7 +54,7 @@ class EntryFilter(Schema):
     until: Stamp | None = None
 
 
-class ExportQuery(EntryFilter):
+class AuditExportQuery(EntryFilter):
     """What to export."""
 
     form: Literal["jsonl", "csv"] = "jsonl"
@@ -82,7 +82,7 @@ def list_audit(request: Request, query: Query[EntryQuery]) -> Any:
 
 
 @get(router, "/audit/export", action="audit.export", answer=None, content=NDJSON)
-def export_audit(request: Request, query: Query[ExportQuery]) -> Any:
+def export_audit(request: Request, query: Query[AuditExportQuery]) -> Any:
     """The log as lines of JSON or CSV, the oldest entry first.
 
     That it was exported is an entry as well.

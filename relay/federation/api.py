@@ -38,7 +38,7 @@ class Held(Schema):
     size_bytes: int
 
 
-class LiveOut(Schema):
+class RelayLiveOut(Schema):
     """How a relay does, as Redis says now."""
 
     kind: str = Field(description="`ours`, `reference` or `unknown`, by its answers.")
@@ -57,8 +57,8 @@ class LiveOut(Schema):
     oldest: datetime | None = Field(description="When the oldest of what waits was stored.")
 
     @staticmethod
-    def of(state: PartnerState) -> LiveOut:
-        return LiveOut(
+    def of(state: PartnerState) -> RelayLiveOut:
+        return RelayLiveOut(
             kind=state.kind,
             failures=state.failures,
             rate_per_hour=state.rate_per_hour,
@@ -90,7 +90,7 @@ class RelayOut(Schema):
 class RelayRow(RelayOut):
     """A relay in a list, with how it does."""
 
-    live: LiveOut
+    live: RelayLiveOut
 
 
 class RelayIn(Body):
@@ -136,7 +136,7 @@ def list_relays(request: Request, query: Query[RelayQuery]) -> Any:
     def show(found: list[RelayNode]) -> list[RelayRow]:
         states = _states([node.domain for node in found])
         return [
-            RelayRow(**_out(node).model_dump(), live=LiveOut.of(states[node.domain]))
+            RelayRow(**_out(node).model_dump(), live=RelayLiveOut.of(states[node.domain]))
             for node in found
         ]
 
@@ -149,11 +149,11 @@ def get_relay(request: Request, domain: Domain) -> Any:
     return _out(_node(domain))
 
 
-@get(router, "/relays/{domain}/live", action="relay.view", answer=LiveOut)
+@get(router, "/relays/{domain}/live", action="relay.view", answer=RelayLiveOut)
 def get_relay_live(request: Request, domain: Domain) -> Any:
     """How a relay does now."""
     _node(domain)
-    return LiveOut.of(_states([domain])[domain])
+    return RelayLiveOut.of(_states([domain])[domain])
 
 
 @put(router, "/relays/{domain}", action="relay.put", answer=RelayOut, tagged=True)

@@ -93,7 +93,7 @@ class KeyQuery(Schema):
     key: QueueKey
 
 
-class ExportQuery(KeyQuery):
+class QueueExportQuery(KeyQuery):
     """What to export."""
 
     form: Literal["jsonl", "csv"] = "jsonl"
@@ -159,7 +159,7 @@ def list_queue_headers(request: Request, query: Query[HeaderQuery]) -> Any:
 
 
 @get(router, "/queues/export", action="queue.export", answer=None, content=NDJSON)
-def export_queue(request: Request, query: Query[ExportQuery]) -> Any:
+def export_queue(request: Request, query: Query[QueueExportQuery]) -> Any:
     """The headers of a whole queue, as lines of JSON or CSV."""
     found = services.export(query.key, query.form, actor=request.actor)
     return lines(request, found, MEDIA_TYPES[query.form], f"queue.{query.form}")

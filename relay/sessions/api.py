@@ -38,7 +38,7 @@ Reason = Annotated[
 ]
 
 
-class LiveOut(Schema):
+class LiveSessionOut(Schema):
     """A session that is held now."""
 
     key: str = Field(description="`<twin>` or `<twin>:<session id>`.")
@@ -145,7 +145,7 @@ class KickedTwin(Schema):
     sessions: int
 
 
-@get(router, "/sessions", action="session.view", answer=Page[LiveOut])
+@get(router, "/sessions", action="session.view", answer=Page[LiveSessionOut])
 def list_sessions(request: Request, query: Query[LiveQuery]) -> Any:
     """Sessions that are held now.
 

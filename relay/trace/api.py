@@ -66,7 +66,7 @@ class TraceIn(Body):
     )
 
 
-class EventOut(Schema):
+class TraceEventOut(Schema):
     """What happened to a message at one moment; what is not known of it is empty or 0."""
 
     at: float = Field(description="Unix time by the clock of the process.")
@@ -87,7 +87,7 @@ class EventOut(Schema):
     ms: float = 0.0
 
 
-class NotedOut(EventOut):
+class NotedOut(TraceEventOut):
     """An event, and its place among those of its trace."""
 
     cursor: str = Field(description="Ask for what comes after it with this.")
@@ -98,7 +98,7 @@ class StepOut(Schema):
 
     when: float = Field(description="Unix time in the order of cause.")
     after_ms: float
-    event: EventOut
+    event: TraceEventOut
 
 
 class LegOut(Schema):
@@ -127,7 +127,7 @@ class TraceQuery(PageQuery):
     order: Literal["started", "-started", "until", "-until"] = "-started"
 
 
-class EventQuery(Schema):
+class TraceEventQuery(Schema):
     """Which events of a trace."""
 
     limit: int = Field(100, ge=1, le=bounds.MAX_PAGE, description="Most events of the page.")
@@ -185,7 +185,7 @@ def stop_trace(request: Request, trace: TraceId) -> Any:
 
 
 @get(router, path="/traces/{trace}/events", action="trace.view", answer=Page[NotedOut])
-def list_trace_events(request: Request, trace: TraceId, query: Query[EventQuery]) -> Any:
+def list_trace_events(request: Request, trace: TraceId, query: Query[TraceEventQuery]) -> Any:
     """What was noted for a trace, the oldest first.
 
     The cursor of the last event asks for those that came since."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
+from ninja import Schema
 
 from relay.access import matrix
 from relay.rest.api import api
@@ -82,3 +83,14 @@ def test_all_references_lead_somewhere() -> None:
 
     walk(document)
     assert schemas <= used
+
+
+def test_no_two_schemas_have_one_name() -> None:
+    """ninja would take the one for the other."""
+    seen: dict[str, str] = {}
+    waiting = Schema.__subclasses__()
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.__module__.startswith("relay."):
+            assert seen.setdefault(kind.__qualname__, kind.__module__) == kind.__module__
