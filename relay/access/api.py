@@ -104,7 +104,10 @@ class TokenIn(Body):
     role: Role | None = None
     permissions: list[Permission] = Field(default_factory=list, max_length=MAX_PERMISSIONS)
     days: Whole = Field(
-        services.DEFAULT_DAYS, ge=1, le=services.MAX_DAYS, description="Until it expires."
+        services.DEFAULT_DAYS,
+        ge=1,
+        le=services.MAX_DAYS,
+        description="Until it expires; never after the token that asks.",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from django.contrib.auth.models import User
@@ -45,7 +45,7 @@ def create_token(
         label: what it is for.
         role: it may what this role may; or
         permissions: it may this.
-        days: until it expires.
+        days: until it expires; with the token of the actor at the latest.
         actor: who makes it, and may all that it may.
 
     Raises:
@@ -69,7 +69,7 @@ def create_token(
             permissions=sorted(permissions),
             secret_hash=minted.secret_hash,
             created_by=actor.name,
-            expires=timezone.now() + timedelta(days=days),
+            expires=_expires(days, actor),
         )
         change.target = str(token)
         change.after = {
@@ -180,6 +180,13 @@ def state_of(token: ApiToken) -> str:
     if token.revoked:
         return "revoked"
     return "expired" if token.expires <= timezone.now() else "live"
+
+
+def _expires(days: int, actor: Actor) -> datetime:
+    """Nobody makes a short token a long one."""
+    maker = ApiToken.objects.filter(public_id=actor.name.partition(f"/{tokens.PREFIX}")[2])
+    wanted = timezone.now() + timedelta(days=days)
+    return min([wanted, *maker.values_list("expires", flat=True)])
 
 
 def _iso(moment: Any) -> str | None:

@@ -87,6 +87,16 @@ def test_tokens_that_are_over(olga: User) -> None:
     assert tokens.authenticate(orphan.text, "") is None
 
 
+def test_a_token_outlives_none_that_made_it(olga: User) -> None:
+    olga.groups.set([Group.objects.get(name="owner")])
+    short = make(role="owner", days=1)
+    actor = tokens.authenticate(short.text, "")
+    assert actor is not None
+    made = make(role="owner", days=3650, actor=actor)
+    assert made.token.expires == short.token.expires
+    assert make(days=2).token.expires > short.token.expires
+
+
 def test_a_token_loses_what_its_account_loses(olga: User) -> None:
     made = make(permissions=["relay_sessions.kick_session", "relay_sessions.view_session"], role="")
     assert tokens.permissions_of(made.token) == frozenset(made.token.permissions)
