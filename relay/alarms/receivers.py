@@ -6,6 +6,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -187,9 +188,9 @@ def shown_target(receiver: Receiver) -> str:
     """Where a receiver is, without the part of its URL that may be a secret."""
     if receiver.kind == ReceiverKind.EMAIL:
         return receiver.target
-    head, separator, rest = receiver.target.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{head}{separator}{host}{slash}{'…' if path else ''}"
+    parts = urlsplit(receiver.target)
+    hidden = parts.path.strip("/") or parts.query
+    return f"{parts.scheme}://{parts.netloc}/{'…' if hidden else ''}"
 
 
 def waiting_by_receiver(receivers: Sequence[Receiver]) -> dict[int, int]:

@@ -146,6 +146,12 @@ def test_receivers(settings: Any) -> None:
         assert added.secret not in f"{entry.before}{entry.after}"
 
 
+@pytest.mark.parametrize("tail", ["?key=SECRET", "?key=a/SECRET", "/?key=SECRET", "/SECRET"])
+def test_what_may_be_a_secret_of_a_target_is_not_shown(tail: str) -> None:
+    added = receivers.add_receiver("pager", "webhook", f"https://x.example{tail}", actor=ACTOR)
+    assert receivers.shown_target(added.receiver) == "https://x.example/…"
+
+
 def test_switching_a_receiver_off_gives_up_what_waits(
     evaluate: Evaluate, site_redis: RedisServer
 ) -> None:
