@@ -84,9 +84,7 @@ def ban(twin: int, reason: str = "", until: datetime | None = None, *, actor: Ac
 def lift_ban(twin: int, *, actor: Actor) -> None:
     """Let a banned twin in again."""
     with audit.change(actor, "ban.lift", target=twin) as change:
-        limit = _row(twin)
-        limit.banned, limit.banned_until = False, None
-        _store(limit, change)
+        _lift(_row(twin), change)
 
 
 def lift_expired_bans(now: datetime | None = None) -> int:
@@ -96,10 +94,15 @@ def lift_expired_bans(now: datetime | None = None) -> int:
         How many there were.
     """
     over = TwinLimit.objects.filter(banned=True, banned_until__lte=now or timezone.now())
-    twins = list(over.values_list("twin", flat=True))
-    for twin in twins:
-        lift_ban(twin, actor=SYSTEM)
-    return len(twins)
+    lifted = 0
+    for twin in list(over.values_list("twin", flat=True)):
+        with audit.change(SYSTEM, "ban.lift", target=twin) as change:
+            limit = over.filter(twin=twin).first()  # it may have been made longer just now
+            change.happened = limit is not None
+            if limit is not None:
+                _lift(limit, change)
+                lifted += 1
+    return lifted
 
 
 def publish_all() -> None:
@@ -114,6 +117,11 @@ def publish_all() -> None:
         put.update(_fields(limit))
     control.replace((control.BAN_PREFIX, control.LIMIT_PREFIX), put)
     defaults.publish()
+
+
+def _lift(limit: TwinLimit, change: audit.Change) -> None:
+    limit.banned, limit.banned_until = False, None
+    _store(limit, change)
 
 
 def _store(limit: TwinLimit, change: audit.Change) -> None:

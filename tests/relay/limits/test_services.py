@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from relay.access.actor import SYSTEM
+from relay.access.actor import SYSTEM, Actor
 from relay.access.errors import Invalid
 from relay.limits import services
 from relay.limits.models import TwinLimit
@@ -52,6 +53,25 @@ def test_a_ban_with_an_end(site_redis: RedisServer) -> None:
     assert decided(site_redis) == {}
     assert not TwinLimit.objects.get(twin=7).banned
     assert services.lift_expired_bans(now + timedelta(hours=2)) == 0
+
+
+def test_a_ban_that_was_made_longer_is_not_lifted(
+    site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = timezone.now()
+    services.ban(7, "spam", now + timedelta(hours=1), actor=SYSTEM)
+    services.ban(8, "spam", now + timedelta(hours=1), actor=SYSTEM)
+    lift = services.audit.change
+
+    def slow(actor: Actor, action: str, *, target: object) -> Any:
+        """Somebody is faster."""
+        if action == "ban.lift" and target == 7:
+            services.ban(7, "more spam", now + timedelta(days=1), actor=SYSTEM)
+        return lift(actor, action, target=target)
+
+    monkeypatch.setattr(services.audit, "change", slow)
+    assert services.lift_expired_bans(now + timedelta(hours=2)) == 1
+    assert decided(site_redis) == {"ban:7": "more spam"}
 
 
 def test_publish_all_heals_what_was_missed(site_redis: RedisServer) -> None:
