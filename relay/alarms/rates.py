@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-MAX_STEPS: Final = 256
-"""Increases kept for one counter; older than the window they go anyway."""
+MAX_STEPS: Final = 2048
+"""Increases kept for one counter, which 128 workers have within a minute; older than the window
+they go anyway."""
 MAX_SOURCES: Final = 2048
 """Totals remembered: a worker process each, some of which are gone."""
 GONE_S: Final = 3600.0

@@ -52,6 +52,14 @@ def test_memory_is_json_and_bounded(looks: list[dict[str, int]]) -> None:
         assert len(memory["steps"]) <= 3 * 12
 
 
+def test_the_increases_of_many_workers_are_all_counted() -> None:
+    workers = [str(each) for each in range(64)]
+    memory, grown = look({}, dict.fromkeys(workers, 0.0), 1000, 60)
+    for number in range(1, 12):
+        memory, grown = look(memory, dict.fromkeys(workers, float(number)), 1000 + 5 * number, 60)
+    assert sum(grown.values()) == 64 * 11
+
+
 def test_many_sources_are_forgotten() -> None:
     memory: Memory = {}
     for number in range(3):
