@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +18,13 @@ from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from redis.exceptions import RedisError
 
 from relay.ops.redis_client import client
 from relay.rest.bounds import KEY_LEASE_S, KEY_LIFE_S, MAX_KEY_CHARS, MAX_STORED_BYTES
 from relay.rest.problem import Refusal, refuse_field
+
+logger = logging.getLogger(__name__)
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotency-Replayed"
@@ -69,7 +73,11 @@ def once(
         if not keep:
             redis.eval(_GIVE_BACK, 1, name, mine)
     if keep:
-        redis.set(name, json.dumps(_kept(answer, body, secret)), ex=KEY_LIFE_S)
+        try:
+            redis.set(name, json.dumps(_kept(answer, body, secret)), ex=KEY_LIFE_S)
+        except RedisError as error:
+            # It is done, and that must be told; a repeat is refused while the key is held.
+            logger.warning("the answer to an Idempotency-Key is not kept: %s", error)
     return answer
 
 

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+import redis.exceptions
 from django.test import Client
 
 from proto.identity import ss58
@@ -67,6 +68,19 @@ def test_a_key_belongs_to_one_body_one_address_and_one_token(
 @pytest.mark.parametrize("key", ["", "x" * 129, "\x7f"])
 def test_a_key_is_a_short_text(operator: Client, key: str) -> None:
     refused(send(operator, "POST", "/limits/7/ban", {}, idempotency_key=key), 422)
+
+
+def test_what_was_done_is_told_although_redis_cannot_keep_it(
+    operator: Client, site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise redis.exceptions.OutOfMemoryError("used memory > 'maxmemory'")
+
+    monkeypatch.setattr(idempotency, "_kept", full)
+    answer = send(operator, "POST", "/limits/7/ban", {}, idempotency_key="a")
+    assert answer.status_code == 200 and TwinLimit.objects.get(twin=7).banned
+    refused(send(operator, "POST", "/limits/7/ban", {}, idempotency_key="a"), 409)
+    assert AuditEntry.objects.filter(action="ban.set").count() == 1
 
 
 def test_what_failed_may_be_tried_again_with_its_key(operator: Client) -> None:
