@@ -4,7 +4,8 @@ A backup is a zip file of
 
     manifest.json          what is in it: release, migrations, rows and digest of each table
     database/<table>.jsonl one row a line, as Django's serializer writes it
-    settings/rmb.toml      the configuration file, where there is one
+    settings/rmb.toml      the configuration file, where there is one; its secrets are blanked out
+                           unless they are asked for
     settings/values.json   every setting that is no secret
     secrets/secret_key     only when asked for: signs cookies and the audit log
 
@@ -22,6 +23,7 @@ import hashlib
 import io
 import json
 import os
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -265,7 +267,10 @@ def _write(archive: zipfile.ZipFile, *, history: bool, secrets: bool, say: Progr
     archive.writestr("settings/values.json", json.dumps(_settings(), indent=1))
     file_path = Path(os.environ.get(*CONFIG_FILE))
     if file_path.is_file():
-        archive.writestr("settings/rmb.toml", file_path.read_bytes())
+        text = file_path.read_text()
+        shown = text if secrets else _without_secrets(text)
+        if shown is not None:
+            archive.writestr("settings/rmb.toml", shown)
     if secrets:
         archive.writestr(SECRET, settings.SECRET_KEY)
     made = datetime.now(UTC).isoformat(timespec="seconds")
@@ -372,6 +377,22 @@ def _settings() -> dict[str, Any]:
         for each in dataclasses.fields(getattr(settings.RMB, section.name))
         if not each.metadata["secret"]
     }
+
+
+def _without_secrets(text: str) -> str | None:
+    """A configuration file that may be shown; None where a secret is written in another way than
+    it reads, or nobody can tell."""
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
+    for each in settings.RMB_OPTIONS:
+        value = found.get(each.section, {}).get(each.name)
+        if each.secret and value:
+            if str(value) not in text:
+                return None
+            text = text.replace(str(value), "***")
+    return text
 
 
 @contextlib.contextmanager

@@ -103,6 +103,31 @@ def test_without_history_or_secrets(tmp_path: Path, db: None, django_user_model:
     assert "relay.listen" in values and "redis.url" not in values, "secrets are no values"
 
 
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ('secret_key = "of-the-site-in-the-file"', 'secret_key = "***"'),
+        (r'secret_key = "of-the-\u0073ite-in-the-file"', None),
+    ],
+)
+def test_secrets_of_the_configuration_file(
+    tmp_path: Path, db: None, monkeypatch: pytest.MonkeyPatch, line: str, kept: str | None
+) -> None:
+    file = tmp_path / "rmb.toml"
+    file.write_text(f'[relay]\ndomains = ["relay.example"]\n[site]\n{line}\n')
+    monkeypatch.setenv("RMB_CONFIG", str(file))
+    backup.make(tmp_path / "b.zip", actor=SYSTEM)
+    backup.make(tmp_path / "all.zip", actor=SYSTEM, secrets=True)
+    with zipfile.ZipFile(tmp_path / "b.zip") as archive:
+        if kept is None:
+            assert "settings/rmb.toml" not in archive.namelist()
+        else:
+            text = archive.read("settings/rmb.toml").decode()
+            assert text == file.read_text().replace(line, kept)
+    with zipfile.ZipFile(tmp_path / "all.zip") as archive:
+        assert archive.read("settings/rmb.toml").decode() == file.read_text()
+
+
 def test_never_over_another_file(made: Path) -> None:
     before = made.read_bytes()
     with pytest.raises(BackupError, match="exists already"):
