@@ -397,7 +397,9 @@ class RelayApi:
                 for event in self._stream(path, last_id):
                     failures, last_id = 0, event.id or last_id
                     yield event
-                continue  # it ended in good order: the relay restarts, or an hour is over
+                # It ended in order: an hour is over, the relay restarts, or it has no Redis.
+                time.sleep(FIRST_WAIT_S)
+                continue
             except ApiError as error:
                 if error.status not in (429, 503):
                     raise

@@ -188,3 +188,15 @@ def test_a_stream_goes_on_after_what_it_had(scripted: Any, client_module: Any) -
         next(events)
     told = [headers.get("Last-Event-Id") for _, _, headers in scripted.seen]
     assert told == [None, "5", "5", "6"]
+
+
+def test_a_stream_that_ends_at_once_is_not_asked_for_all_the_time(
+    scripted: Any, client_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(client_module.time, "sleep", pauses.append)
+    last = b"id: 1\nevent: fired\ndata: {}\n\n"
+    scripted.answers[:] = [(200, {}, b"retry: 2000\n\n"), (200, {}, b""), (200, {}, last)]
+    api = client_module.RelayApi(f"http://127.0.0.1:{scripted.server_port}", "t")
+    assert next(api.events("/alarms/events")).id == "1"
+    assert len(pauses) == 2 and min(pauses) > 0
