@@ -16,7 +16,7 @@ SHIFT_SHOWN_S = 0.001
 
 def event_line(event: Event) -> str:
     """One event of a stream of many messages."""
-    route = f"{event.source or '-'} > {event.destination or '-'}"
+    route = shown(f"{event.source or '-'} > {event.destination or '-'}")
     return f"{clock(event.at)}  {event.stage:<12}  {shown(event.uid)}  {route}  {details(event)}"
 
 
@@ -50,7 +50,7 @@ def timeline_lines(timeline: Timeline) -> Iterator[str]:
         size = leg.steps[0].event.size_bytes
         yield f"{leg.kind or 'message'}  {shown(route)}  {size} bytes"
         yield from _steps(leg)
-        yield f"  {leg.outcome}, {leg.took_s * 1000:.1f} ms from the first to the last"
+        yield f"  {shown(leg.outcome)}, {leg.took_s * 1000:.1f} ms from the first to the last"
         for relay, shift in leg.shifts.items():
             yield f"  the clock of {shown(relay)} is {-shift * 1000:+.1f} ms from the sender's"
 

@@ -120,3 +120,8 @@ def test_export(log: list[AuditEntry]) -> None:
 def test_what_the_system_does_has_a_name() -> None:
     services.record(SYSTEM, "account.sign_in", target="olga")
     assert "system (system -)  account.sign_in  olga" in run("list")
+
+
+def test_what_a_stranger_typed_does_nothing_to_the_terminal(db: None) -> None:
+    services.record(SYSTEM, "account.sign_in_failed", target="\x1bc…")
+    assert "\x1b" not in run("list") and "x1bc" in run("list")

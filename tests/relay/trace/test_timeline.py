@@ -8,6 +8,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relay.trace import texts
 from relay.trace.events import Event, Stage
 from relay.trace.timeline import timeline
 
@@ -152,3 +153,10 @@ def test_outcomes() -> None:
 
 def test_nothing_is_known() -> None:
     assert timeline("u", []).legs == ()
+
+
+def test_lines_do_nothing_to_the_terminal() -> None:
+    evil = "7:\x1b[2J"
+    found = event(Stage.TRIED, 100.0, uid=evil, source=evil, destination=evil, relay=evil)
+    lines = [texts.event_line(found), *texts.timeline_lines(timeline(evil, [found]))]
+    assert all(line.isprintable() for line in lines), lines

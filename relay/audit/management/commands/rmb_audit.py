@@ -76,9 +76,12 @@ class Command(BaseCommand):
             return
         for entry in entries:
             change = f"{entry.before_json} -> {entry.after_json}"
+            target = entry.target  # clients and strangers choose it
+            if not target.isprintable():
+                target = repr(target)
             self.stdout.write(
                 f"{entry.number:>8}  {entry.at:%Y-%m-%d %H:%M:%S}  {entry.actor} "
-                f"({entry.face} {entry.address or '-'})  {entry.action}  {entry.target}  {change}"
+                f"({entry.face} {entry.address or '-'})  {entry.action}  {target}  {change}"
             )
 
     def _verify(self, options: dict[str, Any]) -> None:
