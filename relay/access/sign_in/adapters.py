@@ -12,12 +12,18 @@ from cryptography.fernet import Fernet, MultiFernet
 from django.conf import settings
 from django.http import HttpRequest
 
+from relay.access.actor import address_of
+
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     """Accounts are made by owners, or out of OpenID Connect."""
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
+
+    def get_client_ip(self, request: HttpRequest) -> str:
+        """As the server says, which may be no address at all: `unix`."""
+        return address_of(request)
 
     def send_mail(self, *args: Any, **kwargs: Any) -> None:
         """The site has no mails about accounts."""

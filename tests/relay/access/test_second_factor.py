@@ -82,6 +82,16 @@ def test_it_is_asked_for(client: Client, olga: User) -> None:
     ]
 
 
+def test_behind_a_unix_socket_there_is_no_address(olga: User) -> None:
+    """A local proxy that names no client: the server calls it `unix`."""
+    client = Client(REMOTE_ADDR="unix")
+    sign_in(client, address="unix")
+    secret = activate(client)
+    sign_in(signed_out(client), address="unix")
+    assert client.post(AUTHENTICATE, {"code": code_of(secret)}).status_code == 302
+    assert client.get("/admin/").status_code == 200
+
+
 def test_a_code_works_once(client: Client, olga: User) -> None:
     sign_in(client)
     secret = activate(client)
