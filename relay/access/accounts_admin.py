@@ -33,8 +33,10 @@ class Audited(ModelAdmin):  # type: ignore[misc]
         raise NotImplementedError
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        form.before = self.told(obj.pk) if change else None
-        super().save_model(request, obj, form, change)
+        # Held to the end of the form's transaction, from before it locks any row: see `audit`.
+        with audit.exclusive():
+            form.before = self.told(obj.pk) if change else None
+            super().save_model(request, obj, form, change)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
@@ -109,7 +111,7 @@ class OperatorAdmin(UserAdmin, Audited):  # type: ignore[type-arg]
     def user_change_password(
         self, request: HttpRequest, id: str, form_url: str = ""
     ) -> HttpResponse:
-        with transaction.atomic():  # with `log_change` below
+        with audit.exclusive():  # with `log_change` below
             page: HttpResponse = super().user_change_password(request, id, form_url)
         return page
 

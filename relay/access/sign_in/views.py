@@ -9,7 +9,6 @@ from allauth.account.models import Login
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.views import LoginView
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -62,7 +61,7 @@ def own_password(request: HttpRequest) -> HttpResponse:
     """The admin's page for a new password of one's own; a change goes into the audit log."""
     if request.method != "POST":
         return admin.site.password_change(request)
-    with transaction.atomic():
+    with audit.exclusive():
         answer = admin.site.password_change(request)
         if answer.status_code == 302:
             who = faces.operator(request)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
+from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 
 from relay.access.models import FailedTries
 from relay.access.sign_in import events, throttle
 from relay.access.sign_in.forms import COOKIE
+from relay.audit import services as audit
 from relay.audit.models import AuditEntry
 
 pytestmark = pytest.mark.django_db
@@ -190,6 +193,27 @@ def test_a_new_password_of_ones_own_is_written_down(client: Client, olga: User) 
     assert entry.after == {"password": "changed"} and NEW not in entry.after_json
     assert client.get("/admin/").status_code == 200
     assert Client().get("/admin/password_change/").status_code == 302
+
+
+@pytest.mark.parametrize("page", ["password_change/", "auth/user/{}/password/", "auth/group/add/"])
+def test_the_log_is_held_before_any_row(
+    client: Client, olga: User, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    """Two changes would wait for each other's otherwise, in a database that locks rows."""
+    order: list[str] = []
+
+    def noted(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith(("UPDATE", "INSERT", "DELETE")) and '"auth_' in sql[:30]:
+            order.append("row")
+        return execute(sql, *rest)
+
+    sign_in(client)
+    monkeypatch.setattr(audit, "_lock", lambda: order.append("log"))
+    form = {"old_password": PASSWORD, "new_password1": NEW, "new_password2": NEW}
+    form |= {"password1": NEW, "password2": NEW, "name": "night shift"}
+    with connection.execute_wrapper(noted):
+        assert client.post(f"/admin/{page.format(olga.pk)}", form).status_code == 302
+    assert order[0] == "log" and "row" in order
 
 
 def test_closed_pages(client: Client) -> None:
