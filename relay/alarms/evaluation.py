@@ -141,19 +141,24 @@ class Round:
                     self._end(rule, alarm)
                 continue
             found = readings.get(rule.key)
+            cut = found is not None and _is_cut(limits, found)
             for subject, alarm in of_rule.items():
-                if found is None:
-                    self._step(rule, limits, alarm, Reading(None))
-                else:
-                    self._step(rule, limits, alarm, found.get(subject))
-            for subject, reading in (found or {}).items():
-                if subject not in of_rule and reading.value is not None:
-                    self._begin(rule, limits, subject, reading)
+                reading = Reading(None) if found is None else found.get(subject)
+                if reading is None and cut and alarm.active:
+                    reading = Reading(None)
+                self._step(rule, limits, alarm, reading)
+            bad = [
+                (subject, reading)
+                for subject, reading in (found or {}).items()
+                if subject not in of_rule
+                and reading.value is not None
+                and limits.bad(reading.value)
+            ]
+            for subject, reading in bad[: max(0, bounds.MAX_SUBJECTS - len(of_rule))]:
+                self._begin(rule, limits, subject, reading)
         self._retire()
 
     def _begin(self, rule: Rule, limits: Limits, subject: str, reading: Reading) -> None:
-        if reading.value is None or not limits.bad(reading.value):
-            return
         alarm = Alarm.objects.filter(rule=rule.key, subject=subject).first() or Alarm(
             rule=rule.key, subject=subject, state=State.RESOLVED, since=_time(self._now)
         )
@@ -249,6 +254,13 @@ def note(alarm: Alarm, kind: Kind, by: str, now: float) -> AlarmEvent:
         value=alarm.value,
         detail=alarm.detail,
         by=by[: bounds.MAX_ACTOR_CHARS],
+    )
+
+
+def _is_cut(limits: Limits, found: Mapping[str, Reading]) -> bool:
+    """Whether subjects that are not among these, the worst, may be in trouble as well."""
+    return len(found) >= bounds.MAX_SUBJECTS and not any(
+        each.value is not None and limits.good(each.value) for each in found.values()
     )
 
 

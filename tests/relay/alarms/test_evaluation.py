@@ -218,3 +218,34 @@ def test_subjects_are_bounded(evaluate: Evaluate, site_redis: RedisServer) -> No
     found = states("queue_near_full")
     assert len(found) == 50 and "79:??" in found and set(found.values()) == {"firing"}
     assert store.queues  # what reads it
+
+
+def test_what_is_not_among_the_worst_any_more_is_not_in_order(
+    evaluate: Evaluate, site_redis: RedisServer
+) -> None:
+    def fill(numbers: range) -> None:
+        queues = ", ".join(f'["{number}", 9000, 1]' for number in numbers)
+        site_redis.run("SET", keys.FULLEST, f"[{queues}]")
+
+    fill(range(1, 51))
+    evaluate(8)
+    fill(range(31, 81))  # thirty more, as full: the list has room for fifty
+    evaluate(20)
+    assert set(states("queue_near_full")) == {str(number) for number in range(1, 51)}
+    assert not AlarmEvent.objects.filter(kind="resolved").exists()
+    fill(range(31, 51))
+    evaluate(20)
+    assert set(states("queue_near_full")) == {str(number) for number in range(31, 51)}
+
+
+def test_of_many_subjects_those_that_are_well_again_are(
+    evaluate: Evaluate, site_redis: RedisServer, add_worker: AddWorker
+) -> None:
+    for number in range(60):
+        lag = 900 if number == 7 else 9
+        add_worker(f"boot{number}", slot=str(number), loop_lag_ms=lag)
+    evaluate(5)
+    assert states("loop_lag") == {"test/7": "firing"}
+    add_worker("boot7", slot="7", loop_lag_ms=1)  # less than any
+    evaluate(15)
+    assert states("loop_lag") == {}
