@@ -31,10 +31,17 @@ MAX_KEY_CHARS: Final = 128
 KEY_LIFE_S: Final = 24 * 3600
 """How long a repeat gets the stored answer."""
 
+KEPT_LONG: Final = 10_000
+"""Answers of one token or session that are kept so long, of those of a day; Redis has messages to
+hold. A program that sends more is served by the shorter life."""
+
+SHORT_LIFE_S: Final = 600
+"""How long further ones are kept."""
+
 KEY_LEASE_S: Final = 120
 """How long a request that never ended (its process died) holds its key."""
 
-MAX_STORED_BYTES: Final = 256 * 1024
+MAX_STORED_BYTES: Final = 16 * 1024
 """A stored answer. Actions answer with a few lines; what is longer is not kept, and the repeat is
 told so."""
 

@@ -1,9 +1,10 @@
 """`Idempotency-Key`: a POST that is sent again does its work once.
 
 The key is bound to who sends it, to the path and to the body. The first request takes it in Redis
-and leaves its answer there for a day; a repeat gets that answer, with `Idempotency-Replayed: true`.
-While the first one runs, a second gets 409. A request that failed leaves no answer: it changed
-nothing, and the next one may try. Without Redis the promise cannot be kept, so there is 503.
+and leaves its answer there for a day, or for minutes where the caller has left very many; a repeat
+gets that answer, with `Idempotency-Replayed: true`. While the first one runs, a second gets 409. A
+request that failed leaves no answer: it changed nothing, and the next one may try. Without Redis
+the promise cannot be kept, so there is 503.
 """
 
 from __future__ import annotations
@@ -12,16 +13,25 @@ import hashlib
 import json
 import logging
 import secrets
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from redis import Redis
 from redis.exceptions import RedisError
 
 from relay.ops.redis_client import client
-from relay.rest.bounds import KEY_LEASE_S, KEY_LIFE_S, MAX_KEY_CHARS, MAX_STORED_BYTES
+from relay.rest.bounds import (
+    KEPT_LONG,
+    KEY_LEASE_S,
+    KEY_LIFE_S,
+    MAX_KEY_CHARS,
+    MAX_STORED_BYTES,
+    SHORT_LIFE_S,
+)
 from relay.rest.problem import Refusal, refuse_field
 
 logger = logging.getLogger(__name__)
@@ -74,11 +84,22 @@ def once(
             redis.eval(_GIVE_BACK, 1, name, mine)
     if keep:
         try:
-            redis.set(name, json.dumps(_kept(answer, body, secret)), ex=KEY_LIFE_S)
+            kept = json.dumps(_kept(answer, body, secret))
+            redis.set(name, kept, ex=_life_s(redis, caller))
         except RedisError as error:
             # It is done, and that must be told; a repeat is refused while the key is held.
             logger.warning("the answer to an Idempotency-Key is not kept: %s", error)
     return answer
+
+
+def _life_s(redis: Redis, caller: str) -> int:
+    """How long an answer is kept."""
+    count = f"rest:keys:{_hash(caller)}:{int(time.time()) // KEY_LIFE_S}"
+    with redis.pipeline(transaction=True) as pipe:
+        pipe.incr(count)
+        pipe.expire(count, KEY_LIFE_S)
+        number = int(pipe.execute()[0])
+    return KEY_LIFE_S if number <= KEPT_LONG else SHORT_LIFE_S
 
 
 def _repeat(present: dict[str, Any], body: str) -> HttpResponse:

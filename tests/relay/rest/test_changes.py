@@ -17,7 +17,7 @@ from relay.access.roles import keep_true
 from relay.audit.models import AuditEntry
 from relay.limits.models import TwinLimit
 from relay.queues import keys
-from relay.rest import idempotency
+from relay.rest import bounds, idempotency
 from relay.twins.models import Twin
 from tests.relay.federation import stored
 from tests.relay.rest.test_shell import refused
@@ -81,6 +81,20 @@ def test_what_was_done_is_told_although_redis_cannot_keep_it(
     assert answer.status_code == 200 and TwinLimit.objects.get(twin=7).banned
     refused(send(operator, "POST", "/limits/7/ban", {}, idempotency_key="a"), 409)
     assert AuditEntry.objects.filter(action="ban.set").count() == 1
+
+
+def test_one_caller_cannot_fill_redis_with_keys(
+    operator: Client, owner: Client, site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idempotency, "KEPT_LONG", 2)
+    for number in range(4):
+        answer = send(operator, "POST", "/limits/7/ban", {}, idempotency_key=str(number))
+        assert answer.status_code == 200
+    assert send(owner, "POST", "/limits/7/ban", {}, idempotency_key="0").status_code == 200
+    lives = sorted(site_redis.run("TTL", key) for key in site_redis.run("KEYS", "rest:key:*"))
+    assert [life > bounds.SHORT_LIFE_S for life in lives] == [False, False, True, True, True]
+    again = send(operator, "POST", "/limits/7/ban", {}, idempotency_key="3")
+    assert again[idempotency.REPLAYED] == "true"
 
 
 def test_what_failed_may_be_tried_again_with_its_key(operator: Client) -> None:
