@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime
 from typing import Any, Final, Literal
 
 from django.db.models import QuerySet
 from ninja import Field, Query, Router, Schema
 
-from relay.access.errors import NotFound
+from relay.access.errors import Conflict, NotFound
 from relay.audit import chain, listing, services
 from relay.audit.models import MAX_ACTION_CHARS, MAX_TARGET_CHARS, AuditEntry
 from relay.rest.caller import Request
@@ -20,6 +21,8 @@ from relay.rest.schema import Page, PageQuery, RowId, Stamp
 router = Router(tags=["audit"])
 
 ORDERS: Final = {"number": "pk"}
+
+_verifying: Final = threading.Lock()
 
 
 class EntryOut(Schema):
@@ -96,12 +99,16 @@ def export_audit(request: Request, query: Query[AuditExportQuery]) -> Any:
 def verify_audit(request: Request) -> Any:
     """Check the hash of every entry.
 
-    A long log takes a while: about ten thousand entries in a second.
+    A long log takes a while: about ten thousand entries in a second. One at a time.
     """
+    if not _verifying.acquire(blocking=False):
+        raise Conflict("the log is being checked already: ask again later")
     try:
         head = services.verify()
     except chain.Broken as broken:
         return Verified(intact=False, entries=0, hash="", problem=str(broken))
+    finally:
+        _verifying.release()
     return Verified(intact=True, entries=head.number, hash=head.hash, problem="")
 
 

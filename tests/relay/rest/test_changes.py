@@ -14,6 +14,7 @@ from proto.identity import ss58
 from relay.access import tokens
 from relay.access.models import ApiToken
 from relay.access.roles import keep_true
+from relay.audit import services as audit
 from relay.audit.models import AuditEntry
 from relay.limits.models import TwinLimit
 from relay.queues import keys
@@ -272,3 +273,21 @@ def test_an_operator_on_the_site_needs_its_csrf_token(site_redis: Any) -> None:
     assert done.status_code == 200
     entry = AuditEntry.objects.get(action="ban.set")
     assert (entry.actor, entry.face) == ("ops", "rest")
+
+
+def test_one_check_of_the_audit_log_at_a_time(
+    operator: Client, viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads all of it, and everybody who may see the log may ask."""
+    send(operator, "POST", "/limits/7/ban", {})
+    verify = audit.verify
+
+    def slow() -> Any:
+        monkeypatch.setattr(audit, "verify", verify)
+        refused(send(viewer, "POST", "/audit/verify"), 409)
+        return verify()
+
+    monkeypatch.setattr(audit, "verify", slow)
+    for _ in range(2):
+        answer = send(operator, "POST", "/audit/verify").json()
+        assert (answer["intact"], answer["entries"]) == (True, 1)
