@@ -34,7 +34,7 @@ _RELAY_WORKER = os.environ.get("RMB_ROLE") == "worker"
 _SITE_ONLY = [
     "unfold",
     "unfold.contrib.filters",
-    "django.contrib.admin",
+    "django.contrib.admin.apps.SimpleAdminConfig",  # its pages are imported with the URLs
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",

@@ -9,6 +9,9 @@ from django.views.generic import RedirectView
 from relay.ops import views
 from relay.rest.api import api
 
+# Here and not when Django is set up: commands and background work do without the pages.
+admin.autodiscover()
+
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", include("relay.access.sign_in.urls")),

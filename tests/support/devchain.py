@@ -113,7 +113,7 @@ class Devchain:
             self._process = subprocess.Popen(
                 [sys.executable, "-W", "error", "-m", "chain.devchain", *self._arguments],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

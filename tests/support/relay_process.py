@@ -42,7 +42,6 @@ def command_environment(folder: Path, settings: Mapping[str, str]) -> dict[str, 
     return {
         **inherited,
         "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
         "RMB_DATA__DIR": str(folder / "data"),
         **{f"RMB_{name.upper().replace('.', '__')}": value for name, value in settings.items()},
     }
