@@ -1,7 +1,7 @@
 """schemathesis against a running site: whatever the document allows, it does what it says.
 
 There is real data behind it: twins, sessions, limits, other relays, messages that wait and died,
-tokens, audit entries. Streams of events are left out: they do not end (`test_rest_events`).
+tokens, audit entries. Streams of events are left out: they do not end (`relay.trace.test_stream`).
 """
 
 from __future__ import annotations
