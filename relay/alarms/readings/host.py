@@ -100,7 +100,7 @@ def receivers(look: Look) -> Readings:
     for each in waiting:
         age_s = max(0.0, look.now - each["oldest"].timestamp())
         error = each["receiver__last_error"] or "not sent yet"
-        reading = Reading(round(age_s, 1), f"waits for {duration(age_s)}: {error}")
+        reading = Reading(round(age_s, 3), f"waits for {duration(age_s)}: {error}")
         found[each["receiver__name"]] = reading
     return {"receiver_failing": found}
 

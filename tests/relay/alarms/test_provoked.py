@@ -225,7 +225,7 @@ def test_alarms_do_not_arrive(site_redis: RedisServer, evaluate: Evaluate, setti
         if Delivery.objects.exists():
             break
     assert deliver() == 0
-    evaluate(3)
+    evaluate()
     assert states("receiver_failing") == {"hook": "firing"}
     assert "Connection refused" in detail("receiver_failing", "hook")
     for _ in range(15):
