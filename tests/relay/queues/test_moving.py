@@ -58,12 +58,24 @@ def test_what_comes_meanwhile_stays(any_redis: RedisServer, client: Redis) -> No
 def test_deadlines_are_kept(any_redis: RedisServer, client: Redis) -> None:
     now = time.time()
     waited = f"{int((now - 10) * 1000)}-0"
+    # Explicit ids: a second that ends between two of these lines would be another case.
+    first, second, third = (f"{int(now * 1000) + each}-0" for each in range(3))
     dead = request((3, None), TO, uid="dead", timestamp=int(now) - 12, expiration=5)
     put(any_redis, "7", dead, waited)
-    put(any_redis, "7", request((3, None), TO, uid="about to", timestamp=int(now), expiration=1))
+    put(
+        any_redis,
+        "7",
+        request((3, None), TO, uid="about to", timestamp=int(now), expiration=1),
+        first,
+    )
     late = request((3, None), TO, uid="late on arrival", timestamp=int(now) - 60, expiration=5)
-    put(any_redis, "7", late)
-    put(any_redis, "7", request((3, None), TO, uid="lives", timestamp=int(now), expiration=60))
+    put(any_redis, "7", late, second)
+    put(
+        any_redis,
+        "7",
+        request((3, None), TO, uid="lives", timestamp=int(now), expiration=60),
+        third,
+    )
     assert moving.move(client, "7", "7:new", POLICY) == Moved(2, 2, 0, 2, "")
     assert uids(any_redis, "7") == ["dead", "about to"]
     found = headers.read(client, "7:new", now=now + 61)
