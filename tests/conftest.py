@@ -8,8 +8,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from tests.support.redis_servers import RedisServer, start_redis62, start_valkey
+
+# How fast the machine is, and what else it does, is no property of what is tested.
+hypothesis_settings.register_profile(
+    "suite", hypothesis_settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("suite")
 
 
 def _session_server(

@@ -129,7 +129,11 @@ def variables(text: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in sorted(CONTRIB.rglob("*")) if path.is_file() and path.suffix != ".json"],
+    [
+        path
+        for path in sorted(CONTRIB.rglob("*"))
+        if path.is_file() and path.suffix != ".json" and "__pycache__" not in path.parts
+    ],
     ids=lambda path: str(path.relative_to(CONTRIB)),
 )
 def test_settings_exist(path: Path) -> None:

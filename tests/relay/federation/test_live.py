@@ -37,12 +37,12 @@ def test_what_drainers_and_workers_keep(any_redis: RedisServer) -> None:
 
 
 def test_what_waits_for_it_and_since_when(any_redis: RedisServer) -> None:
-    first = add_pending(any_redis, message(destination=12))
-    add_pending(any_redis, message(destination=20))
+    sent = message(destination=12), message(destination=20)
+    first, _ = (add_pending(any_redis, each) for each in sent)
     add_pending(any_redis, message(destination=4), account="a.example")
     state = read(any_redis)
     assert state.held.messages == 2
-    assert state.held.size_bytes == 2 * len(message().SerializeToString())
+    assert state.held.size_bytes == sum(len(each.SerializeToString()) for each in sent)
     assert state.oldest_at == live.stored_at(first)
     with any_redis.client().pipeline(transaction=False) as pipe:
         live.queue_heads(pipe, 1)
