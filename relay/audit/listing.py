@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -12,6 +10,7 @@ from typing import Any, Final
 from django.db.models import QuerySet
 
 from relay.audit.models import AuditEntry
+from relay.ops import csv_text
 
 FIELDS: Final = (
     "number", "at", "actor", "face", "address", "action", "target", "before", "after", "previous",
@@ -72,21 +71,8 @@ def export(entries: Iterable[AuditEntry], form: str) -> Iterator[str]:
         for entry in entries:
             yield json.dumps(as_json(entry)) + "\n"
         return
-    yield _line(FIELDS)
+    yield csv_text.line(FIELDS)
     for entry in entries:
         shown = as_json(entry)
         before, after = entry.before_json, entry.after_json
-        yield _line(
-            [_safe(value) for value in {**shown, "before": before, "after": after}.values()]
-        )
-
-
-def _line(values: Iterable[Any]) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow(values)
-    return out.getvalue()
-
-
-def _safe(value: Any) -> Any:
-    """Spreadsheets run a cell that begins like a formula, and clients choose session ids."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+        yield csv_text.line({**shown, "before": before, "after": after}.values())

@@ -7,8 +7,8 @@ passed over because something before it came or went.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
+from collections.abc import Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from relay.access.errors import Invalid
@@ -51,8 +51,7 @@ def one_of(order: str, names: tuple[str, ...]) -> tuple[str, bool]:
 
 def encode(order: str, *values: int | float | str) -> str:
     """The cursor of what comes after these values in this order."""
-    document = json.dumps([order, *values], separators=(",", ":")).encode()
-    return base64.urlsafe_b64encode(document).decode().rstrip("=")
+    return pack([order, *values])
 
 
 def decode(cursor: str, order: str, *kinds: type) -> tuple[Any, ...]:
@@ -72,14 +71,35 @@ def decode(cursor: str, order: str, *kinds: type) -> tuple[Any, ...]:
     if len(cursor) > MAX_CURSOR_CHARS:
         raise wrong
     try:
-        padded = cursor.encode() + b"=" * (-len(cursor) % 4)
-        document = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (binascii.Error, ValueError, RecursionError):
+        document = unpack(cursor)
+    except ValueError:
         raise wrong from None
-    if not isinstance(document, list) or len(document) != 1 + len(kinds) or document[0] != order:
+    if len(document) != 1 + len(kinds) or document[0] != order:
         raise wrong
     values = document[1:]
     for value, kind in zip(values, kinds, strict=True):
         if type(value) is not kind and not (kind is float and type(value) is int):
             raise wrong
     return tuple(values)
+
+
+def pack(values: Sequence[Any]) -> str:
+    """A cursor's text: JSON values, safe in a URL."""
+    document = json.dumps(values, separators=(",", ":"))
+    return base64.urlsafe_b64encode(document.encode()).decode().rstrip("=")
+
+
+def unpack(cursor: str) -> list[Any]:
+    """The values of such a text.
+
+    Raises:
+        ValueError: it is none.
+    """
+    padded = cursor.encode() + b"=" * (-len(cursor) % 4)
+    try:
+        document = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(document, list):
+        raise ValueError("no list")
+    return document

@@ -8,8 +8,6 @@ that goes. A whole twin's mail goes only when it is banned, or was removed.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from typing import Any, Final
@@ -21,7 +19,7 @@ from relay.access.actor import Actor
 from relay.access.errors import Away, Conflict, Invalid, NotFound
 from relay.audit import services as audit
 from relay.limits.models import TwinLimit
-from relay.ops import paging
+from relay.ops import csv_text, paging
 from relay.ops.paging import Page
 from relay.ops.redis_client import client
 from relay.queues import headers, moving, purging, walking
@@ -36,7 +34,6 @@ EXPORTED: Final = (
     "entry", "at", "size_bytes", "payload_bytes", "source", "destination", "uid", "kind",
     "command", "deadline", "expired", "tags_bytes", "problem",
 )  # fmt: skip
-_FORMULA: Final = tuple("=+-@\t\r")
 
 
 def list_queues(
@@ -234,25 +231,14 @@ def export(key: str, form: str = "jsonl", *, actor: Actor) -> Iterator[str]:
 
 def _lines(key: str, form: str, up_to: str) -> Iterator[str]:
     if form == "csv":
-        yield _csv_line(EXPORTED)
+        yield csv_text.line(EXPORTED)
     for page in headers.read_all(client(), key, up_to=up_to):
         for header in page:
             values: list[Any] = [getattr(header, name) for name in EXPORTED]
             if form == "csv":
-                yield _csv_line(map(_harmless, values))
+                yield csv_text.line(values)
             else:
                 yield json.dumps(dict(zip(EXPORTED, values, strict=True))) + "\n"
-
-
-def _csv_line(values: Any) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(values)
-    return line.getvalue()
-
-
-def _harmless(value: Any) -> Any:
-    """Clients choose uid and command: no spreadsheet is to take one for a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _away(error: RedisError) -> Away:

@@ -7,9 +7,6 @@ while rows are added and removed; a total is not counted.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -17,6 +14,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 
 from relay.ops.paging import Page as ServicePage
+from relay.ops.paging import pack, unpack
 from relay.rest.bounds import MAX_ID
 from relay.rest.problem import Refusal, refuse_field
 from relay.rest.schema import PageQuery
@@ -119,8 +117,7 @@ def listed(found: ServicePage[Item], show: Callable[[Item], Any]) -> dict[str, A
 
 def encode(order: str | None, values: Sequence[Any]) -> str:
     """A cursor for what comes after these values."""
-    document = json.dumps([order, *map(_plain, values)], separators=(",", ":"))
-    return base64.urlsafe_b64encode(document.encode()).decode().rstrip("=")
+    return pack([order, *map(_plain, values)])
 
 
 def decode(cursor: str, order: str | None, count: int) -> list[Any]:
@@ -130,10 +127,8 @@ def decode(cursor: str, order: str | None, count: int) -> list[Any]:
         Refusal: it is none of ours, or of a list in another order.
     """
     try:
-        padded = cursor.encode() + b"=" * (-len(cursor) % 4)
-        values: list[Any]
-        made_for, *values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (binascii.Error, ValueError, TypeError, RecursionError):
+        made_for, *values = unpack(cursor)
+    except ValueError:
         raise bad_cursor() from None
     if made_for != order:
         raise refuse_field("query.cursor", "belongs to a list in another order", 400)

@@ -44,7 +44,7 @@ def own_certificate(now: datetime | None = None) -> Iterator[Finding]:
         )
     yield from _validity(certificate, now or datetime.now(UTC))
     names = _names(certificate)
-    missing = [domain for domain in map(_host, relay.domains) if not _covered(domain, names)]
+    missing = [domain for domain in map(host_of, relay.domains) if not _covered(domain, names)]
     if missing:
         yield fault(
             "tls.names",
@@ -103,7 +103,7 @@ def _covered(host: str, names: list[str]) -> bool:
     return any(name.lower() in (host.lower(), f"*.{parent.lower()}") for name in names)
 
 
-def _host(domain: str) -> str:
+def host_of(domain: str) -> str:
     """A domain of a test network may carry a port."""
     host, colon, port = domain.rpartition(":")
     return host if colon and port.isdigit() else domain

@@ -14,9 +14,7 @@ from django.conf import settings
 from django.core import checks
 
 from relay.ops.doctor.finding import Finding, Level, fault, ok, warning
-
-SPARE_FILES: Final = 64
-"""Open files of a worker that are no sessions: Redis, database, logs, listeners."""
+from relay.server.summary import SPARE_FILES
 
 MIB: Final = 1024 * 1024
 LOW_DISK_BYTES: Final = 2048 * MIB

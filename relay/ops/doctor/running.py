@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from relay.alarms import figures
 from relay.alarms.models import Alarm, State
 from relay.ops import background, health
+from relay.ops.doctor.certificates import host_of
 from relay.ops.doctor.finding import Finding, fault, ok, warning
 from relay.ops.redis_client import client
 from relay.ops.workers import WorkerState, list_workers
@@ -39,7 +40,7 @@ def domains() -> Iterator[Finding]:
         return
     lost = []
     for name in names:
-        host = name.rpartition(":")[0] or name
+        host = host_of(name)
         if host in _PRIVATE_NAMES:
             continue
         try:

@@ -1,0 +1,22 @@
+"""Lines of CSV for whoever opens them in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from typing import Any, Final
+
+_FORMULA: Final = tuple("=+-@\t\r")
+
+
+def line(values: Iterable[Any]) -> str:
+    """One line. A text that begins like a formula gets an apostrophe: spreadsheets would run it,
+    and clients choose what stands in it."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(map(_harmless, values))
+    return out.getvalue()
+
+
+def _harmless(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
