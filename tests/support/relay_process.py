@@ -71,7 +71,7 @@ def make_data_folder(folder: Path, twins: str | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "twins.csv"
     source.write_text(all_twins_csv() if twins is None else twins)
-    for arguments in (("migrate", "-v", "0"), ("rmb_twin", "import", str(source))):
+    for arguments in (("migrate", "-v", "0", "--skip-checks"), ("rmb_twin", "import", str(source))):
         # No Redis is needed to fill the database: nobody is listening there.
         done = run_command(folder, *arguments, settings={"redis.url": "redis://127.0.0.1:1"})
         assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"

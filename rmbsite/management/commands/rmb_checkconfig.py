@@ -18,6 +18,7 @@ class Command(BaseCommand):
     """Bad settings never get here: they end every command with exit code 2 and one line."""
 
     help = "Show the settings in force and where each comes from, and run the system checks."
+    requires_system_checks = ()  # it runs them itself, after the settings
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--all", action="store_true", help="show defaults too")

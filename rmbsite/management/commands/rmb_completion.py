@@ -31,6 +31,7 @@ class Command(BaseCommand):
     """The parsers of all commands, put together into one."""
 
     help = "Print a completion script for a shell."
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.core.checks import run_checks
+from django.core.management import call_command, get_commands, load_command_class
 
 from relay.ops.metric_names import BY_NAME, family
 from relay.sessions.counters import Counters
@@ -67,3 +68,18 @@ def test_what_workers_count_is_declared() -> None:
         counts["idle"] += 1
     names = {family(series.partition("{")[0]) for series in counters.series()}
     assert names <= set(BY_NAME)
+
+
+def test_no_command_imports_the_pages_of_the_site() -> None:
+    """As Django's own checks would, for more than a second."""
+    commands = {name: app for name, app in get_commands().items() if name.startswith("rmb_")}
+    assert len(commands) > 20
+    for name, app in commands.items():
+        asked = load_command_class(str(app), name).requires_system_checks
+        assert asked == ("relay",) or not asked, name
+
+
+def test_a_command_tells_of_what_is_not_wise(settings: Any, capsys: Any) -> None:
+    configured(settings, "limits", count=1, size=100)
+    call_command("rmb_alarms", "runbook", skip_checks=False)
+    assert "relay.W002" in capsys.readouterr().err

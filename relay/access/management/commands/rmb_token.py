@@ -6,12 +6,13 @@ import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import Error as DatabaseError
 
 from relay.access import faces, matrix, services
 from relay.access.actor import of_command
 from relay.access.models import ApiToken
+from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
 Tokens for programs that use the REST API. A token acts for an account, may never more than it, and
@@ -28,7 +29,7 @@ is shown once.
 """
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One sub-command each."""
 
     help = "API tokens: create, list, revoke."

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import Error as DatabaseError
 from django.utils import timezone
 
@@ -17,6 +17,7 @@ from relay.access.actor import of_command
 from relay.alarms import documents, figures, receivers, runbook, services
 from relay.alarms.models import Alarm, AlarmEvent, Delivery, Receiver, Silence, State
 from relay.alarms.rules import RULES, Severity
+from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
 What is wrong with the relay, and who is told of it.
@@ -43,7 +44,7 @@ UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 MAX_LISTED: Final = 1000
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One sub-command each."""
 
     help = "Alarms: list, show, ack, silence, rules, receivers, test, history."

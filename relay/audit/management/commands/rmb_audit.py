@@ -8,7 +8,7 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import Error as DatabaseError
 from django.utils import timezone
 
@@ -16,6 +16,7 @@ from relay.access import faces
 from relay.access.actor import Face, of_command
 from relay.audit import chain, listing, services
 from relay.audit.chain import Broken, Head
+from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
 The audit log: every change and every sign-in; who, when, from where, and what there was before.
@@ -34,7 +35,7 @@ UNITS = {"m": 60, "h": 3600, "d": 86_400}
 MAX_LISTED = 10_000
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One sub-command each."""
 
     help = "The audit log: list, verify, export."

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
@@ -19,6 +19,7 @@ from relay.access import actor, faces
 from relay.federation import live, services
 from relay.federation.live import PartnerState
 from relay.federation.models import RelayNode
+from relay.ops.command import RelayCommand
 from relay.ops.redis_client import client
 from relay.ops.screen import amount, span
 from relay.queues import keys
@@ -62,7 +63,7 @@ DONE: Final = {
 }
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One sub-command each."""
 
     help = "Other relays: list, show, pause, resume, block, unblock, trust, untrust, reset."

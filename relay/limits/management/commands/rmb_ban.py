@@ -8,13 +8,14 @@ from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormat
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.utils import timezone
 
 from relay.access import actor, faces
 from relay.limits import services
 from relay.limits.models import TwinLimit
+from relay.ops.command import RelayCommand
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
@@ -36,7 +37,7 @@ MAX_DAYS: Final = 3650
 LISTED: Final = 50
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One sub-command each."""
 
     help = "Twins that are kept out: list, set, lift."

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 
 from relay.access import actor, faces
 from relay.limits import defaults, hits, services
 from relay.limits.models import TwinLimit
+from relay.ops.command import RelayCommand
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
@@ -38,7 +39,7 @@ exit code: 0 done, 1 refused or failed, 2 usage
 LISTED: Final = 50
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One sub-command each."""
 
     help = "What twins may send: list, show, set, clear, default, hits."

@@ -8,12 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from relay.access import faces
 from relay.access.actor import of_command
 from relay.ops import backup
 from relay.ops.backup import Manifest
+from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
 Write all tables of the database and the settings into one file, while the relay runs. Mail that
@@ -28,7 +27,7 @@ database cannot be verified elsewhere.
 """
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One file, whole or not at all."""
 
     help = "Write a backup of database and settings, or verify one."

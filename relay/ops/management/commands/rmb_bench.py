@@ -11,11 +11,12 @@ from dataclasses import asdict
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from relay.demo import identities
 from relay.demo.__main__ import DemoError, find_relay
 from relay.demo.load import MIN_SIZE_BYTES, Load, LoadError, Outcome
+from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
 Send messages through the embedded relay that runs on the data folder, between sessions of its demo
@@ -29,7 +30,7 @@ exit code: 0, or 1 when a message was lost, doubled or out of order, or the rela
 """
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One run, one table."""
 
     help = "Measure the relay that runs on the data folder."

@@ -8,10 +8,9 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from relay.access import actor, faces
 from relay.ops import tasks_services
+from relay.ops.command import RelayCommand
 from relay.ops.screen import span
 
 DESCRIPTION = """\
@@ -32,7 +31,7 @@ exit code: 0 done, and each queue is served; 1 a queue is not, or it was refused
 """
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One sub-command each."""
 
     help = "Background work: status, failed, retry, forget."

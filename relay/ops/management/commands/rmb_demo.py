@@ -6,12 +6,13 @@ import asyncio
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from relay.demo.__main__ import DemoError, find_relay, tell
+from relay.ops.command import RelayCommand
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """As `make demo` does in a checkout."""
 
     help = "Let the demo twins talk through the embedded relay that runs on the data folder."

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from redis.exceptions import RedisError
 
 from relay.access import actor, faces
+from relay.ops.command import RelayCommand
 from relay.ops.redis_client import client
 from relay.ops.screen import amount, span
 from relay.queues import purging, services, walking
@@ -45,7 +46,7 @@ LISTED: Final = 50
 _ORDERS: Final = ", ".join(walking.ORDERS)
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One sub-command each. Payloads are never shown."""
 
     help = "Mail that waits for sessions: list, show, move, purge, export."

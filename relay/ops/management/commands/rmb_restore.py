@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
 
 from relay.access import faces
 from relay.access.actor import of_command
 from relay.federation import services as federation
 from relay.limits import services as limits
 from relay.ops import backup
+from relay.ops.command import RelayCommand
 from relay.ops.control import ControlError
 from relay.ops.management.commands.rmb_backup import summary
 from relay.twins import services as twins
@@ -32,7 +32,7 @@ back: `unzip -p FILE settings/rmb.toml` shows the file they were in.
 """
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """Verified before, and after."""
 
     help = "Put a backup into an empty database, and verify it."

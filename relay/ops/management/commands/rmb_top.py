@@ -16,10 +16,11 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from redis.exceptions import RedisError
 
 from relay.ops import screen
+from relay.ops.command import RelayCommand
 from relay.ops.load import Snapshot, look, rates, total
 from relay.ops.redis_client import client
 
@@ -38,7 +39,7 @@ _ALTERNATE: Final = "\x1b[?1049h\x1b[?25l"
 _MAIN: Final = "\x1b[?25h\x1b[?1049l"
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """Draws until it is told to stop."""
 
     help = "What the relay does, live in the terminal."

@@ -7,10 +7,9 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from relay.access import actor, faces
 from relay.ops import services
+from relay.ops.command import RelayCommand
 from relay.ops.screen import amount, span
 from relay.ops.services import WorkerRow
 
@@ -28,7 +27,7 @@ exit code: 0 done, 1 there is no such worker or Redis does not answer, 2 usage
 """
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One sub-command each."""
 
     help = "The relay's worker processes: list, drain."

@@ -6,9 +6,10 @@ import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from relay.access import actor, faces
+from relay.ops.command import RelayCommand
 from relay.sessions import services
 from relay.twins.fields import FieldError, parse_id
 
@@ -25,7 +26,7 @@ exit code: 0 told to end, 1 not connected or failed, 2 usage
 """
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """Tells the worker that holds it."""
 
     help = "End one session, or all sessions of a twin."

@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error as DatabaseError
 
 from relay.access import faces
+from relay.ops.command import RelayCommand
 from relay.ops.screen import amount, span
 from relay.sessions import listing
 from relay.sessions.listing import LiveSession
@@ -39,7 +40,7 @@ LISTED: Final = 50
 MAX_LISTED: Final = 1000
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """A table, or one JSON array."""
 
     help = "The sessions that are held now, or were."

@@ -9,10 +9,11 @@ from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormat
 from pathlib import Path
 from typing import Any, Final
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from relay.access.actor import of_command
 from relay.access.faces import in_command
+from relay.ops.command import RelayCommand
 from relay.trace import bounds, services, texts
 from relay.trace.events import Event, EventError, from_fields
 from relay.trace.models import TraceOrder
@@ -42,7 +43,7 @@ MAX_FILE_BYTES: Final = 64 << 20
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One sub-command each."""
 
     help = "Follow messages: start, stop, list, show, follow."

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
@@ -19,6 +19,7 @@ from chain.rotation import Found, Rotation
 from proto.chain import relays
 from proto.identity import ss58
 from relay.access import actor, faces
+from relay.ops.command import RelayCommand
 from relay.ops.redis_client import client
 from relay.twins import chain_import, chain_services, chain_state
 from relay.twins.chain_state import ChainState, Import
@@ -40,7 +41,7 @@ Nodes are those of RMB_SUBSTRATE__URLS or rmb.toml, as the relay reads them. Nee
 """
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One sub-command each."""
 
     help = "The chain as this relay sees it: status, import, look-up of one twin."

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from relay.access import faces
 from relay.access.actor import of_command
+from relay.ops.command import RelayCommand
 from relay.twins import csv_io, services
 from relay.twins.fields import FieldError, TwinValues, parse_id, parse_values, to_texts
 from relay.twins.models import Twin
@@ -36,7 +37,7 @@ STANDARD = "-"
 CHANGES = ("add", "import", "remove")
 
 
-class Command(BaseCommand):
+class Command(RelayCommand):
     """One sub-command each; running workers see a change within a second."""
 
     help = "Twins of the registry: add, import, export, list, remove."
