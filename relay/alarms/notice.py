@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from relay.alarms.rules import Rule
+from relay.ops.printable import shown
 
 FIRED: Final = "alarm.fired"
 RESOLVED: Final = "alarm.resolved"
@@ -88,7 +89,7 @@ def subject_line(told: Mapping[str, Any]) -> str:
     about = f" ({alarm['subject']})" if alarm["subject"] else ""
     names = told["relay"][0] if told["relay"] else "relay"
     line = f"[{names}] {_WORDS[told['type']]} {alarm['severity']}: {alarm['title']}{about}"
-    return "".join(each if each.isprintable() else "?" for each in line)[:MAX_SUBJECT_LINE]
+    return shown(line, MAX_SUBJECT_LINE)
 
 
 def text(told: Mapping[str, Any]) -> str:

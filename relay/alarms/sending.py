@@ -20,7 +20,7 @@ from django.core.mail import BadHeaderError, EmailMessage, get_connection
 from proto.federation import domains
 from relay.alarms import notice, signing
 from relay.alarms.bounds import ANSWER_BYTES, DELIVERY_S, MAX_ERROR_CHARS
-from relay.alarms.readings.look import shown
+from relay.ops.printable import shown
 
 AGENT: Final = "rmb-relay-alarms/1"
 _PATH: Final = re.compile(r"/[!-~]*")

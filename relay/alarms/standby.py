@@ -21,8 +21,8 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from relay.alarms import bounds, delivery, evaluation, notice
 from relay.alarms.machine import Change, Limits, Track, step
 from relay.alarms.models import Alarm, Delivery, Kind, Outcome, Receiver, State
-from relay.alarms.readings.look import shown
 from relay.alarms.rules import BY_KEY, Override, Severity, limits_of
+from relay.ops.printable import shown
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,9 @@ class Standby:
             return
         except DatabaseError as error:
             if not self._missing:  # the tables are not made yet
-                logger.error("alarms are not evaluated: %s", shown(str(error)))
+                logger.error(
+                    "alarms are not evaluated: %s", shown(str(error), bounds.MAX_DETAIL_CHARS)
+                )
                 self._missing = True
             return
         self._missing = False
@@ -86,7 +88,9 @@ class Standby:
                     logger.error("alarms were not evaluated for %.0f s: done here now", age_s)
                 evaluation.evaluate(WHO)
         except DatabaseError as error:
-            logger.warning("alarms are not evaluated for now: %s", shown(str(error)))
+            logger.warning(
+                "alarms are not evaluated for now: %s", shown(str(error), bounds.MAX_DETAIL_CHARS)
+            )
 
     def _run(self) -> None:
         # Whoever does it usually gets the time to begin.

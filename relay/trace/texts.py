@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from relay.ops.printable import shown
 from relay.trace.events import Event
 from relay.trace.services import Noted, Trace
 from relay.trace.timeline import Leg, Timeline
@@ -139,8 +140,3 @@ def timeline_document(timeline: Timeline) -> dict[str, Any]:
 def clock(at: float) -> str:
     """A time of today, by UTC."""
     return f"{time.strftime('%H:%M:%S', time.gmtime(at))}.{int(at * 1000) % 1000:03d}"
-
-
-def shown(text: str) -> str:
-    """Text of a client: what is not to be printed is escaped, so that it can do no harm."""
-    return text if text.isprintable() else repr(text)[1:-1]

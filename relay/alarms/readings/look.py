@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from redis import Redis
 
-from relay.alarms.bounds import MAX_DETAIL_CHARS, MAX_SUBJECT_CHARS
+from relay.alarms.bounds import MAX_SUBJECT_CHARS
+from relay.ops.printable import shown
 from relay.ops.workers import WorkerState, list_workers
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -84,12 +85,6 @@ def machine() -> str:
         return _BOOT_ID.read_text().strip()
     except OSError:
         return socket.gethostname()
-
-
-def shown(text: str, limit: int = MAX_DETAIL_CHARS) -> str:
-    """A text of any origin on one line, cut."""
-    line = "".join(each if each.isprintable() else "?" for each in text)
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def worst(readings: Mapping[str, Reading], most: int) -> dict[str, Reading]:

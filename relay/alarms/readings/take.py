@@ -13,8 +13,9 @@ from redis.exceptions import RedisError
 
 from relay.alarms.bounds import MAX_ERROR_CHARS, MAX_SUBJECTS
 from relay.alarms.readings import host, network, store, workers
-from relay.alarms.readings.look import Look, Reading, Readings, shown, worst
+from relay.alarms.readings.look import Look, Reading, Readings, worst
 from relay.alarms.rules import BY_KEY
+from relay.ops.printable import shown
 
 logger = logging.getLogger(__name__)
 

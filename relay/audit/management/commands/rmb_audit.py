@@ -17,6 +17,7 @@ from relay.access.actor import Face, of_command
 from relay.audit import chain, listing, services
 from relay.audit.chain import Broken, Head
 from relay.ops.command import RelayCommand
+from relay.ops.printable import shown
 
 DESCRIPTION = """\
 The audit log: every change and every sign-in; who, when, from where, and what there was before.
@@ -77,12 +78,10 @@ class Command(RelayCommand):
             return
         for entry in entries:
             change = f"{entry.before_json} -> {entry.after_json}"
-            target = entry.target  # clients and strangers choose it
-            if not target.isprintable():
-                target = repr(target)
             self.stdout.write(
                 f"{entry.number:>8}  {entry.at:%Y-%m-%d %H:%M:%S}  {entry.actor} "
-                f"({entry.face} {entry.address or '-'})  {entry.action}  {target}  {change}"
+                f"({entry.face} {entry.address or '-'})  {entry.action}  {shown(entry.target)}  "
+                f"{change}"
             )
 
     def _verify(self, options: dict[str, Any]) -> None:
