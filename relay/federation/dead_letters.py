@@ -21,7 +21,6 @@ from relay.queues import keys
 
 MAX_LETTERS: Final = 10_000
 KEPT_S: Final = 86_400
-MAX_ENTRY_CHARS: Final = 40
 
 
 def requeue(client: Redis, entry: str) -> str | None:
@@ -56,11 +55,6 @@ def requeue(client: Redis, entry: str) -> str | None:
             return None
         raise
     return text(reply) if reply else None
-
-
-def is_entry(text: str) -> bool:
-    """Whether a text can be the id of a dead letter."""
-    return len(text) <= MAX_ENTRY_CHARS and text.isascii() and text.replace("-", "", 1).isdecimal()
 
 
 def delete(client: Redis, entry: str) -> bool:

@@ -94,7 +94,7 @@ def dead_one(client: Redis, entry: str) -> Letter | None:
     """One dead letter; None where it is gone.
 
     Args:
-        entry: a well-formed id of the stream (`dead_letters.is_entry`).
+        entry: a well-formed id of the stream (`relay.queues.headers.is_entry`).
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.

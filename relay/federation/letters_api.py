@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 from ninja import Field, Query, Router, Schema
 
 from relay.access.errors import NotFound
-from relay.federation import dead_letters, letters, live, services
+from relay.federation import letters, live, services
 from relay.federation.letters import Letter
 from relay.ops.redis_client import client
-from relay.queues import keys
+from relay.queues import headers, keys
 from relay.rest.caller import Request
 from relay.rest.operation import delete, get, post
 from relay.rest.paging import bad_cursor, decode, encode
@@ -176,7 +176,7 @@ def _page(found: list[Letter], last: tuple[Any, ...] | None, more: bool) -> dict
 
 
 def _entry(value: Any) -> str:
-    if not isinstance(value, str) or not dead_letters.is_entry(value):
+    if not isinstance(value, str) or not headers.is_entry(value):
         raise bad_cursor()
     return value
 

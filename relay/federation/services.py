@@ -25,7 +25,7 @@ from relay.federation import dead_letters
 from relay.federation.models import RelayNode, check_domain
 from relay.ops import control
 from relay.ops.redis_client import client, text
-from relay.queues import keys
+from relay.queues import headers, keys
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ def delete_letter(entry: str, *, actor: Actor) -> None:
         relay.access.errors.Away: Redis does not answer.
     """
     with audit.change(actor, "letter.delete", target=entry):
-        if not dead_letters.is_entry(entry) or not dead_letters.delete(client(), entry):
+        if not headers.is_entry(entry) or not dead_letters.delete(client(), entry):
             raise NotFound(NO_LETTER)
 
 

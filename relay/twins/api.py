@@ -20,7 +20,7 @@ from relay.rest.operation import delete, get, patch, post, put
 from relay.rest.paging import page
 from relay.rest.problem import FieldProblem, Refusal
 from relay.rest.schema import Body, Page, PageQuery, TwinId
-from relay.twins import public, services
+from relay.twins import listing, public, services
 from relay.twins.bounds import MAX_RELAYS, MAX_RELAYS_BYTES
 from relay.twins.csv_io import ImportRefusedError, import_twins
 from relay.twins.fields import (
@@ -96,9 +96,17 @@ class TwinQuery(PageQuery):
     account: str | None = Field(
         None, max_length=MAX_FIELD_CHARS, description="Answer the twin of this account; for all."
     )
+    text: str = Field(
+        "",
+        max_length=listing.MAX_SEARCH_CHARS,
+        description="An id, an account, or a part of a relay's name.",
+    )
     source: Literal["registry", "chain"] | None = None
-    relay: str | None = Field(
-        None, max_length=MAX_RELAYS_BYTES, description="Only twins that list this relay."
+    relay: str = Field(
+        "",
+        max_length=MAX_RELAYS_BYTES,
+        pattern=f"^[^{RELAY_SEPARATOR}]*$",
+        description="Only twins that list this relay.",
     )
     stale: Literal["true", "false"] | None = None
     order: Literal["id", "-id", "updated", "-updated"] = "id"
@@ -154,13 +162,12 @@ def list_twins(request: Request, query: Query[TwinQuery]) -> Any:
     With `account`, or without saying who asks, it is a look-up that everybody may make: the answer
     is that twin, and of several in a registry the one with the lowest id. Otherwise it is a list.
     """
-    rows = Twin.objects.all()
-    if query.source is not None:
-        rows = rows.filter(source=query.source)
-    if query.stale is not None:
-        rows = rows.filter(stale_since__isnull=query.stale == "false")
-    if query.relay is not None:
-        rows = rows.filter(relays__contains=query.relay)
+    rows = listing.search(
+        query.text,
+        relay=query.relay,
+        source=query.source or "",
+        stale=None if query.stale is None else query.stale == "true",
+    )
     return page(query, rows, ORDERS, show=lambda found: map(_out, found))
 
 

@@ -15,13 +15,16 @@ from relay.twins.source import RELAY_SEPARATOR
 MAX_SEARCH_CHARS: Final = 256
 
 
-def search(text: str = "", *, relay: str = "", source: str = "") -> QuerySet[Twin]:
+def search(
+    text: str = "", *, relay: str = "", source: str = "", stale: bool | None = None
+) -> QuerySet[Twin]:
     """Twins by what is known of them; all of them without a word.
 
     Args:
         text: an id, an account (ss58, or 0x and 64 digits), or a part of a relay's name.
         relay: a relay each of them lists.
         source: `registry` or `chain`.
+        stale: only those of the chain that may have changed unseen, or only the others.
 
     Raises:
         Invalid: a value can be none.
@@ -38,6 +41,8 @@ def search(text: str = "", *, relay: str = "", source: str = "") -> QuerySet[Twi
     twins = _matching(text.strip())
     if source:
         twins = twins.filter(source=source)
+    if stale is not None:
+        twins = twins.filter(stale_since__isnull=not stale)
     return twins.filter(_lists(relay)) if relay else twins
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from argparse import ArgumentParser, _SubParsersAction
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command, get_commands
+
+from rmbsite.management.commands.rmb_completion import everything
 
 
 def script(shell: str) -> str:
@@ -48,6 +51,31 @@ def test_verbs_and_options(bash: Path) -> None:
     assert {"list", "purge"} <= offered(bash, "rmb_queue", "")
     assert offered(bash, "rmb_doctor", "--q") == {"--quiet"}
     assert offered(bash, "runrelay", "--emb") == {"--embedded"}
+
+
+DOCUMENTS = {
+    *("rmb_audit export", "rmb_queue export", "rmb_twin export", "rmb_completion"),
+    *("rmb_configdoc", "rmb_demo", "rmb_devchain", "rmb_openapi"),
+}
+"""Whose output is a file of its own form, or which go on until they are stopped."""
+
+
+def test_every_command_has_a_form_for_programs() -> None:
+    plain = set()
+
+    def walk(parser: ArgumentParser, name: str) -> None:
+        verbs = [each for each in parser._actions if isinstance(each, _SubParsersAction)]
+        for each in verbs:
+            for verb, its in each.choices.items():
+                walk(its, f"{name} {verb}")
+        if not verbs and "--json" not in parser._option_string_actions:
+            plain.add(name)
+
+    (commands,) = (each for each in everything()._actions if isinstance(each, _SubParsersAction))
+    for name, parser in commands.choices.items():
+        if name.startswith("rmb_"):
+            walk(parser, name)
+    assert plain == DOCUMENTS
 
 
 def test_other_shells() -> None:

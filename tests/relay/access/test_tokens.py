@@ -204,6 +204,9 @@ def test_the_command(olga: User) -> None:
     assert text not in run("list") and name in run("list")
     assert run("revoke", name) == f"{name} revoked\n"
     assert run("list") == "" and "revoked" in run("list", "--all")
+    made = run("create", "--account", "olga", "--label", "ci", "--role", "viewer", "--json")
+    document = json.loads(run("revoke", json.loads(made)["id"], "--json"))
+    assert document["state"] == "revoked" and document["label"] == "ci"
     for wrong in (("revoke", name), ("create", "--account", "nobody", "--label", "x")):
         with pytest.raises(CommandError):
             run(*wrong)

@@ -11,6 +11,7 @@ from django.core.management import CommandError, call_command
 from relay.audit.models import AuditEntry
 from relay.federation.models import RelayNode
 from relay.queues import keys
+from tests.relay.federation.stored import add_dead, message
 from tests.relay.ops.test_control import fields
 from tests.support.redis_servers import RedisServer
 
@@ -67,7 +68,50 @@ def test_decisions(met: RedisServer) -> None:
         run("pause", "no domain")
 
 
+def test_decisions_for_programs(met: RedisServer) -> None:
+    found = json.loads(run("pause", DOMAIN, "--json"))
+    assert (found["domain"], found["flags"], found["in_a_row"]) == (DOMAIN, ["paused"], 3)
+    assert json.loads(run("resume", DOMAIN, "--json"))["flags"] == []
+    assert json.loads(run("reset", DOMAIN, "--json"))["failures"] == 0
+
+
+def test_dead_letters(site_redis: RedisServer) -> None:
+    first = add_dead(site_redis, message(uid="one", command="a.cmd"))
+    second = add_dead(site_redis, message(uid="two\x1b[31m"), "expired")
+    found = json.loads(run("letters", "--json"))
+    assert [(each["name"], each["uid"][:3], each["why"]) for each in found] == [
+        (second, "two", "expired"), (first, "one", "remote_4xx"),
+    ]  # fmt: skip
+    text = run("letters")
+    assert "a.cmd" in text and "\\x1b[31m" in text and "\x1b" not in text
+    assert [each["name"] for each in json.loads(run("letters", "--after", second, "--json"))] == [
+        first
+    ]
+    text = run("letter", first)
+    assert "404" in text and "12.5 ms" in text and "secret payload" not in text
+    assert json.loads(run("letter", first, "--json"))["tries"][0]["relay"] == DOMAIN
+
+    again = json.loads(run("requeue", first, "--json"))["outbox"]
+    (waiting,) = json.loads(run("waiting", "--json"))
+    assert (waiting["name"], waiting["uid"]) == (f"4/{again}", "one")
+    assert "one" in run("letter", f"4/{again}") and "one" in run("waiting")
+    assert run("waiting", "--after", f"4/{again}").count("\n") == 1
+    assert run("delete", second) == f"{second} is deleted\n"
+    assert json.loads(run("letters", "--json")) == []
+    assert [entry.action for entry in AuditEntry.objects.order_by("number")] == [
+        "letter.requeue", "letter.delete",
+    ]  # fmt: skip
+    for wrong in (
+        ("requeue", first), ("delete", first), ("letter", first), ("letter", "x"),
+        ("letter", "9/1-1"), ("letter", f"{'9' * 30}-1"), ("letters", "--limit", "0"),
+        ("waiting", "--after", "1-1"),
+    ):  # fmt: skip
+        with pytest.raises(CommandError, match=r"gone already|no such message|is not|limit"):
+            run(*wrong)
+
+
 @pytest.mark.usefixtures("no_redis")
 def test_without_redis() -> None:
-    with pytest.raises(CommandError, match="Redis does not answer"):
-        run("list")
+    for verb in ("list", "letters", "waiting"):
+        with pytest.raises(CommandError, match="Redis does not answer"):
+            run(verb)

@@ -257,12 +257,14 @@ def test_from_sqlite_to_postgresql_and_back(tmp_path: Path, postgres: PostgresSe
         assert database.execute("SELECT count(*) FROM relay_twins_twin").fetchone() == (1,)
     for arguments in (
         ("migrate", "-v", "0"),
-        ("rmb_restore", "first.zip"),
+        ("rmb_restore", "first.zip", "--json"),
         ("rmb_twin", "add", "8", f"0x{'02' * 32}"),
         ("rmb_backup", "second.zip"),
     ):
         done = run_command(tmp_path, *arguments, settings=target)
         assert done.returncode == 0, done.stderr
+        if arguments[0] == "rmb_restore":
+            assert json.loads(done.stdout)["secrets"] is True
     assert "restored and verified" not in done.stdout and "rows in" in done.stdout
     back = {**NOBODY, "database.url": f"sqlite:///{tmp_path}/back.sqlite3"}
     for arguments in (("migrate", "-v", "0"), ("rmb_restore", "second.zip")):

@@ -120,6 +120,15 @@ def test_it_asks_first(
     assert server.run("XLEN", "stream:7") == 3
 
 
+def test_purging_for_programs(server: RedisServer) -> None:
+    with pytest.raises(CommandError, match="give --yes as well") as refused:
+        run("purge", "7", "--json")
+    assert refused.value.returncode == 2
+    for key, count in (("7", 3), ("7", 0), ("70", 1)):
+        document = json.loads(run("purge", key, "--yes", "--json"))
+        assert document == {"key": key, "purged": count}
+
+
 def test_refusals(server: RedisServer) -> None:
     with pytest.raises(CommandError, match="id"):
         run("list", "x")

@@ -120,6 +120,11 @@ def test_rmb_celery(site_redis: RedisServer, started: list[tuple[Any, ...]]) -> 
     assert "ValueError: away" in run("failed")
     assert json.loads(run("failed", "--json"))[0]["arguments"] == [3]
     assert run("retry", "one") == "federation.deliver is started again\n"
+    fail("two")
+    fail("three")
+    document = json.loads(run("retry", "two", "--json"))
+    assert document == {"id": "two", "task": "federation.deliver"}
+    assert json.loads(run("forget", "three", "--json")) == {"id": "three"}
     for verb in ("retry", "forget"):
         with pytest.raises(CommandError, match="no failure"):
             run(verb, "one")

@@ -174,6 +174,32 @@ class TestCommand:
             self.run("remove", "9", "7", "8")
         assert self.run("remove", "7")[0] == "1 twins removed\n"
 
+    def test_list_finds_what_rest_finds(self) -> None:
+        for number, relays in ((7, "a.example"), (8, "b.example_a.example"), (9, "aa.example")):
+            Twin.objects.create(id=number, account=bytes([number]) * 32, relays=relays)
+        stale = {"source": Twin.Source.CHAIN, "stale_since": 5}
+        Twin.objects.create(id=10, account=bytes([10]) * 32, **stale)
+
+        def found(*arguments: str) -> list[str]:
+            return [each["id"] for each in json.loads(self.run("list", *arguments, "--json")[0])]
+
+        assert found("--relay", "a.example") == ["7", "8"]
+        assert found("--text", "B.EXAMPLE") == ["8"]
+        assert found("--source", "chain") == found("--stale", "true") == ["10"]
+        assert found("--order=-id", "--limit", "2") == ["10", "9"]
+        assert found("7", "10", "--stale", "false") == ["7"]
+        with pytest.raises(CommandError, match="relay: is no name"):
+            found("--relay", "a_b")
+
+    def test_changes_for_programs(self, tmp_path: Path) -> None:
+        added = self.run("add", "7", account(7), "--json")[0]
+        assert json.loads(added) == {"id": 7, "added": True}
+        file = tmp_path / "twins.csv"
+        file.write_text(lines(f"7,{account(7)},,a", "8,x,,").getvalue())
+        document = json.loads(self.run("import", str(file), "--keep-going", "--json")[0])
+        assert (document["changed"], document["errors"][0]["line"]) == (1, 3)
+        assert json.loads(self.run("remove", "7", "--json")[0]) == {"removed": 1}
+
     def test_import_and_export_files(self, tmp_path: Path) -> None:
         file = tmp_path / "twins.csv"
         # The byte order mark some spreadsheets write.

@@ -35,12 +35,13 @@ def ids(*words: str, **filters: Any) -> list[int]:
 def test_search() -> None:
     for number, relays in enumerate(["a.example", "b.a.example_a.example", "a.example.org", ""], 1):
         Twin.objects.create(id=number, account=account(number), relays=relays)
-    Twin.objects.create(id=5, account=account(5), source=Twin.Source.CHAIN)
+    Twin.objects.create(id=5, account=account(5), source=Twin.Source.CHAIN, stale_since=9)
     assert ids() == [1, 2, 3, 4, 5]
     assert ids("3") == [3] and ids("99") == []
     assert ids(ss58.encode(account(2))) == [2] and ids("0x" + account(4).hex()) == [4]
     assert ids("EXAMPLE.org") == [3]
     assert ids(relay="a.example") == [1, 2]
+    assert ids(stale=True) == [5] and ids(stale=False) == [1, 2, 3, 4]
     assert ids(source="chain") == [5] and ids("5", source="registry") == []
     for wrong in (
         {"relay": "a_b"}, {"source": "moon"}, {"text": "x" * 300}, {"relay": "r" * 2000},

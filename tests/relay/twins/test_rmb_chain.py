@@ -69,6 +69,8 @@ def test_status_beside_a_registry(site_redis: RedisServer) -> None:
 def test_an_import_by_hand(chain: Devchain) -> None:
     assert run("import") == (0, "2 twins imported\n")
     assert "import    done, 2 twins in" in run("status")[1]
+    document = json.loads(run("import", "--json")[1])
+    assert (document["state"], document["twins"], document["error"]) == ("done", 2, "")
     client().set(keys.CHAIN_IMPORT_LEASE, "somebody")
     with pytest.raises(CommandError, match="another import is under way"):
         run("import")

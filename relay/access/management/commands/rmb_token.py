@@ -55,6 +55,7 @@ class Command(RelayCommand):
         lister.add_argument("--json", action="store_true", help="one JSON array")
         revoke = verbs.add_parser("revoke", help="let a token be one no more")
         revoke.add_argument("id", help="such as rmb_0123456789abcdef")
+        revoke.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         actions = {"create": self._create, "list": self._list, "revoke": self._revoke}
@@ -95,4 +96,5 @@ class Command(RelayCommand):
 
     def _revoke(self, options: dict[str, Any]) -> None:
         token = services.revoke_token(options["id"], actor=of_command())
-        self.stdout.write(f"{token} revoked")
+        told = json.dumps(services.shown(token)) if options["json"] else f"{token} revoked"
+        self.stdout.write(told)

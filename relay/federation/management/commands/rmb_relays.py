@@ -1,4 +1,4 @@
-"""`manage.py rmb_relays list|show|pause|...`: other relays."""
+"""`manage.py rmb_relays list|show|pause|letters|...`: other relays, and messages for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
 from relay.access import actor, faces
-from relay.federation import live, services
+from relay.federation import letter_verbs, live, services
 from relay.federation.live import PartnerState
 from relay.federation.models import RelayNode
 from relay.ops.command import RelayCommand
@@ -37,7 +37,13 @@ Other relays: how they do, and what is decided about them. In force within a sec
   untrust DOMAIN    no longer
   reset DOMAIN      end its back-off and forget its failures, so that it is tried now
 
-Messages it could not be given are in the admin under "Dead letters".
+And messages for them, by their headers; payloads are never shown. ENTRY is as the lists name it.
+
+  waiting           what waits in the outbox, the oldest first
+  letters           dead letters, which failed for good, the latest first; kept for a day
+  letter ENTRY      one of either, with every try: when, at which relay, what it answered
+  requeue ENTRY     send a dead letter again
+  delete ENTRY      delete a dead letter for good
 
 exit code: 0 done, 1 refused or failed, 2 usage
 """
@@ -66,7 +72,7 @@ DONE: Final = {
 class Command(RelayCommand):
     """One sub-command each."""
 
-    help = "Other relays: list, show, pause, resume, block, unblock, trust, untrust, reset."
+    help = "Other relays: how they do, what is decided about them, dead letters."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
@@ -79,7 +85,10 @@ class Command(RelayCommand):
         show.add_argument("domain")
         show.add_argument("--json", action="store_true", help="one JSON object")
         for verb in DECISIONS:
-            verbs.add_parser(verb, help=f"it {DONE[verb]} then").add_argument("domain")
+            decide = verbs.add_parser(verb, help=f"it {DONE[verb]} then")
+            decide.add_argument("domain")
+            decide.add_argument("--json", action="store_true", help="one JSON object")
+        letter_verbs.declare(verbs)
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         try:
@@ -88,9 +97,10 @@ class Command(RelayCommand):
                     self._list(options)
                 elif verb == "show":
                     self._show(options["domain"], options["json"])
+                elif verb in DECISIONS:
+                    self._decide(verb, options["domain"], options["json"])
                 else:
-                    DECISIONS[verb](options["domain"], actor=actor.of_command())
-                    self.stdout.write(f"{options['domain']} {DONE[verb]}")
+                    letter_verbs.VERBS[verb](self.stdout, self.stderr, options)
         except RedisError as error:
             raise CommandError(f"Redis does not answer: {error}") from None
         except DatabaseError as error:
@@ -124,6 +134,14 @@ class Command(RelayCommand):
         for name, value in document.items():
             shown = ", ".join(value) if isinstance(value, list) else value
             self.stdout.write(f"{name:<14} {'-' if shown in ('', None) else shown}")
+
+    def _decide(self, verb: str, domain: str, as_json: bool) -> None:
+        DECISIONS[verb](domain, actor=actor.of_command())
+        if as_json:
+            node = RelayNode.objects.filter(domain=domain).first()
+            self.stdout.write(json.dumps(_document(_states([domain])[domain], node), indent=2))
+        else:
+            self.stdout.write(f"{domain} {DONE[verb]}")
 
 
 def _states(domains: list[str]) -> dict[str, PartnerState]:

@@ -55,6 +55,8 @@ class Command(RelayCommand):
         ban.add_argument("--for", dest="time", type=_time, help="such as 30m, 12h, 7d")
         lift = verbs.add_parser("lift", help="let a twin in again")
         lift.add_argument("twin", help="twin id")
+        for changer in (ban, lift):
+            changer.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         try:
@@ -72,11 +74,15 @@ class Command(RelayCommand):
             if row is None:
                 raise CommandError(f"twin {twin} is not banned")
             services.lift_ban(twin, actor=actor.of_command())
-            self.stdout.write(f"twin {twin} is let in again")
-            return
-        until = timezone.now() + options["time"] if options["time"] else None
-        services.ban(twin, options["reason"], until, actor=actor.of_command())
-        self.stdout.write(f"twin {twin} is banned{_until(until)}")
+            told = f"twin {twin} is let in again"
+        else:
+            until = timezone.now() + options["time"] if options["time"] else None
+            services.ban(twin, options["reason"], until, actor=actor.of_command())
+            told = f"twin {twin} is banned{_until(until)}"
+        if options["json"]:
+            self._write_json(_document(TwinLimit.objects.get(twin=twin)))
+        else:
+            self.stdout.write(told)
 
     def _list(self, options: dict[str, Any]) -> None:
         rows = [
@@ -85,13 +91,19 @@ class Command(RelayCommand):
             if row.ban_holds()
         ]
         if options["json"]:
-            names = ("twin", "ban_reason", "banned_until", "updated")
-            documents = [{name: getattr(row, name) for name in names} for row in rows]
-            self.stdout.write(json.dumps(documents, indent=2, cls=DjangoJSONEncoder))
+            self._write_json([_document(row) for row in rows])
             return
         for row in rows:
             self.stdout.write(f"{row.twin:>10}  {row.ban_reason or '-'}{_until(row.banned_until)}")
         self.stderr.write(f"{len(rows)} twins are banned")
+
+    def _write_json(self, document: Any) -> None:
+        self.stdout.write(json.dumps(document, indent=2, cls=DjangoJSONEncoder))
+
+
+def _document(row: TwinLimit) -> dict[str, Any]:
+    names = ("twin", "banned", "ban_reason", "banned_until", "updated")
+    return {name: getattr(row, name) for name in names}
 
 
 def _time(text: str) -> timedelta:

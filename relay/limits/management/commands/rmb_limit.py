@@ -65,8 +65,8 @@ class Command(RelayCommand):
         top = verbs.add_parser("hits", help="who was refused most")
         top.add_argument("--limit", type=int, default=20, help="of each kind (default 20)")
         top.add_argument("--minutes", type=int, default=hits.MINUTES, help="to look back")
-        for parser_of_reader in (lister, show, default, top):
-            parser_of_reader.add_argument("--json", action="store_true", help="as JSON")
+        for each in (lister, show, setter, clear, default, top):
+            each.add_argument("--json", action="store_true", help="as JSON")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         actions: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -109,12 +109,18 @@ class Command(RelayCommand):
     def _set(self, options: dict[str, Any]) -> None:
         twin, count, size = parse_id(options["twin"]), options["count"], options["size"]
         services.set_limit(twin, count, size, actor=actor.of_command())
-        self.stdout.write(f"twin {twin}: {_told(count, size)}")
+        self._decided(twin, _told(count, size), options)
 
     def _clear(self, options: dict[str, Any]) -> None:
         twin = parse_id(options["twin"])
         services.set_limit(twin, None, None, actor=actor.of_command())
-        self.stdout.write(f"twin {twin}: the limit of all twins")
+        self._decided(twin, "the limit of all twins", options)
+
+    def _decided(self, twin: int, told: str, options: dict[str, Any]) -> None:
+        if options["json"]:
+            self._write_json(_document(TwinLimit.objects.get(twin=twin)))
+        else:
+            self.stdout.write(f"twin {twin}: {told}")
 
     def _default(self, options: dict[str, Any]) -> None:
         count, size = options["count"], options["size"]

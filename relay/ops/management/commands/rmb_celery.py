@@ -43,10 +43,12 @@ class Command(RelayCommand):
         status = verbs.add_parser("status", help="queues and running tasks")
         failed = verbs.add_parser("failed", help="the latest failures")
         failed.add_argument("--limit", type=int, default=50, help="default 50")
-        for reader in (status, failed):
-            reader.add_argument("--json", action="store_true", help="as JSON")
-        for verb in ("retry", "forget"):
-            verbs.add_parser(verb).add_argument("id", help="as `failed` shows it")
+        retry = verbs.add_parser("retry", help="start a failed task again")
+        forget = verbs.add_parser("forget", help="take a failure off the list")
+        for changer in (retry, forget):
+            changer.add_argument("id", help="as `failed` shows it")
+        for each in (status, failed, retry, forget):
+            each.add_argument("--json", action="store_true", help="as JSON")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         with faces.in_command():
@@ -56,10 +58,14 @@ class Command(RelayCommand):
                 self._failed(options)
             elif verb == "retry":
                 task = tasks_services.retry(options["id"], actor=actor.of_command())
-                self.stdout.write(f"{task} is started again")
+                document = {"id": options["id"], "task": task}
+                self._done(document, f"{task} is started again", options)
             else:
                 tasks_services.forget(options["id"], actor=actor.of_command())
-                self.stdout.write("forgotten")
+                self._done({"id": options["id"]}, "forgotten", options)
+
+    def _done(self, document: dict[str, Any], told: str, options: dict[str, Any]) -> None:
+        self.stdout.write(json.dumps(document, indent=2) if options["json"] else told)
 
     def _status(self, as_json: bool) -> None:
         queues, running = tasks_services.queues(), tasks_services.running()

@@ -32,8 +32,8 @@ Mail that waits for sessions. Headers only: payloads are never shown, nor read.
   export KEY      all headers of a queue, as JSON lines or CSV
 
 KEY is <twin>, or <twin>:<session id>. The queue of a session that is connected is neither moved nor
-deleted. Deleting asks first, and takes no more than was there when it asked: messages that arrive
-meanwhile stay.
+deleted. Deleting asks first, unless `--yes` is given (`--json` needs it), and takes no more than
+was there when it asked: messages that arrive meanwhile stay.
 
   rmb_queue list                       rmb_queue list 7 --json
   rmb_queue show 7:phone --limit 20    rmb_queue move 7:phone 7:laptop
@@ -74,6 +74,7 @@ class Command(RelayCommand):
         purge = verbs.add_parser("purge", help="delete mail")
         purge.add_argument("key", help="twin, or key of one session")
         purge.add_argument("--yes", action="store_true", help="do not ask")
+        purge.add_argument("--json", action="store_true", help="one JSON object; needs --yes")
         export = verbs.add_parser("export", help="all headers of one queue")
         export.add_argument("key", help="of the session")
         export.add_argument("--form", choices=services.FORMS, default=services.FORMS[0])
@@ -134,36 +135,40 @@ class Command(RelayCommand):
 
     def _purge(self, options: dict[str, Any]) -> None:
         key = options["key"]
+        if options["json"] and not options["yes"]:
+            raise CommandError("--json asks nothing: give --yes as well", returncode=2)
         twin, _ = walking.parse(key)
         if key.isdecimal() and not services.in_good_standing(twin):
-            self._purge_twin(twin, options["yes"])
+            purged, whose = self._purge_twin(twin, options["yes"]), f"twin {twin}"
         else:
-            self._purge_queue(key, options["yes"])
+            purged, whose = self._purge_queue(key, options["yes"]), key
+        if options["json"]:
+            self.stdout.write(json.dumps({"key": key, "purged": purged}, indent=2))
+        elif purged:
+            self.stdout.write(f"{purged} messages deleted")
+        else:
+            self.stdout.write(f"no mail waits for {whose}")
 
-    def _purge_twin(self, twin: int, sure: bool) -> None:
+    def _purge_twin(self, twin: int, sure: bool) -> int:
         queues = purging.waiting(client(), twin)
         connected = sum(queue.connected for queue in queues)
         if connected:
             self.stderr.write(f"{connected} sessions are connected: their mail is kept")
         count = sum(queue.messages for queue in queues if not queue.connected)
         if not count:
-            self.stdout.write(f"no mail waits for twin {twin}")
-            return
+            return 0
         if not sure and not _agreed(f"Delete {count} messages for twin {twin}? [y/N] "):
             raise CommandError("nothing was deleted")
-        purged = services.purge_twin(twin, actor=actor.of_command())
-        self.stdout.write(f"{purged} messages deleted")
+        return services.purge_twin(twin, actor=actor.of_command())
 
-    def _purge_queue(self, key: str, sure: bool) -> None:
+    def _purge_queue(self, key: str, sure: bool) -> int:
         queue = walking.one(client(), key)
         if queue is None:
-            self.stdout.write(f"no mail waits for {key}")
-            return
+            return 0
         question = f"Twin {queue.twin} may come for it. Delete {queue.messages} messages for {key}?"
         if not sure and not _agreed(f"{question} [y/N] "):
             raise CommandError("nothing was deleted")
-        purged = services.purge(key, actor=actor.of_command(), up_to=queue.newest)
-        self.stdout.write(f"{purged} messages deleted")
+        return services.purge(key, actor=actor.of_command(), up_to=queue.newest)
 
     def _export(self, options: dict[str, Any]) -> None:
         for line in services.export(options["key"], options["form"], actor=actor.of_command()):

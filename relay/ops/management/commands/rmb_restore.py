@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +43,16 @@ class Command(RelayCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         parser.add_argument("file", type=Path, help="a backup of rmb_backup")
+        parser.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
         with faces.in_command():
             manifest = backup.restore(file, actor=of_command(), say=self.stderr.write)
             key = backup.secret_key_of(file)
-        self.stdout.write(f"restored and verified: {summary(manifest)}")
+        if options["json"]:
+            self.stdout.write(json.dumps(asdict(manifest), indent=2))
+        else:
+            self.stdout.write(f"restored and verified: {summary(manifest)}")
         if key != settings.SECRET_KEY:
             where = "in the file (secrets/secret_key)" if key else "not in the file"
             self.stderr.write(

@@ -40,12 +40,15 @@ class Command(RelayCommand):
         lister.add_argument("--json", action="store_true", help="one JSON array")
         drain = verbs.add_parser("drain", help="let one close its sessions and end")
         drain.add_argument("boot_id", help="as `list` shows it")
+        drain.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         with faces.in_command():
             if verb == "drain":
                 services.drain(options["boot_id"], actor=actor.of_command())
-                self.stdout.write(f"worker {options['boot_id']} is told to drain")
+                document = {"boot_id": options["boot_id"]}
+                told = f"worker {options['boot_id']} is told to drain"
+                self.stdout.write(json.dumps(document, indent=2) if options["json"] else told)
                 return
             workers = services.list_workers()
         if options["json"]:

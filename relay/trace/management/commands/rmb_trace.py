@@ -77,6 +77,7 @@ class Command(RelayCommand):
         start.add_argument("--json", action="store_true", help="one JSON object a line")
         stop = verbs.add_parser("stop", help="end a trace now")
         stop.add_argument("trace", help="id of the trace, as `list` shows it")
+        stop.add_argument("--json", action="store_true", help="one JSON object")
         lister = verbs.add_parser("list", help="traces, the newest first")
         lister.add_argument("--json", action="store_true", help="one JSON array")
         show = verbs.add_parser("show", help="the way of one message")
@@ -119,7 +120,11 @@ class Command(RelayCommand):
 
     def _stop(self, options: dict[str, Any]) -> None:
         row = services.stop(options["trace"], actor=of_command())
-        self.stdout.write(f"{row.id} is over")
+        if options["json"]:
+            (trace,) = services.look([row])
+            self.stdout.write(json.dumps(texts.trace_document(trace)))
+        else:
+            self.stdout.write(f"{row.id} is over")
 
     def _list(self, options: dict[str, Any]) -> None:
         traces = services.look(TraceOrder.objects.all()[: bounds.MAX_ENDED_ROWS])

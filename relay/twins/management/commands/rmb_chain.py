@@ -7,6 +7,7 @@ import sys
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from django.conf import settings
@@ -52,7 +53,8 @@ class Command(RelayCommand):
         verbs = parser.add_subparsers(dest="verb", required=True)
         status = verbs.add_parser("status", help="node, height, lag, follower, import")
         status.add_argument("--json", action="store_true", help="one JSON object")
-        verbs.add_parser("import", help="read all twins of the chain, or go on with it")
+        importer = verbs.add_parser("import", help="read all twins of the chain, or go on with it")
+        importer.add_argument("--json", action="store_true", help="one JSON object")
         twin = verbs.add_parser("twin", help="ask the chain for one twin")
         twin.add_argument("who", help="twin id, ss58 address, or 0x and 64 hexadecimal digits")
         twin.add_argument("--json", action="store_true", help="one JSON object")
@@ -91,7 +93,9 @@ class Command(RelayCommand):
         if before.state in ("running", "waiting"):
             self.stderr.write(f"going on after {before.twins} twins")
         if chain_import.import_twins(self._show_progress):
-            self.stdout.write(f"{chain_state.read(client()).imported.twins} twins imported")
+            done = chain_services.status().imported
+            told = f"{done.twins} twins imported"
+            self.stdout.write(json.dumps(asdict(done), indent=2) if options["json"] else told)
             return
         imported = chain_state.read(client()).imported
         if imported.error:

@@ -7,6 +7,7 @@ import json
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, TextIO, cast
 
 from django.conf import settings
@@ -15,7 +16,7 @@ from django.core.management.base import CommandError
 from relay.access import faces
 from relay.access.actor import of_command
 from relay.ops.command import RelayCommand
-from relay.twins import csv_io, services
+from relay.twins import csv_io, listing, services
 from relay.twins.fields import FieldError, TwinValues, parse_id, parse_values, to_texts
 from relay.twins.models import Twin
 
@@ -25,6 +26,7 @@ Twins of the registry. Running relays see a change within a second.
   rmb_twin add 7 5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY --relays relay.example.com
   rmb_twin import twins.csv           all or nothing; errors by line number
   rmb_twin export twins.csv           the same form: a header, then a line for each twin
+  rmb_twin list --relay a.example     those that list this relay; also --text, --source, --stale
 
     id,account,pk,relays
     7,5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY,,relay.example.com_other.example.com
@@ -35,6 +37,7 @@ an underscore, or empty.
 
 STANDARD = "-"
 CHANGES = ("add", "import", "remove")
+ORDERS = ("id", "-id", "updated", "-updated")
 
 
 class Command(RelayCommand):
@@ -52,6 +55,7 @@ class Command(RelayCommand):
         add.add_argument("account", help="ss58 address or 0x hex of 32 bytes")
         add.add_argument("--pk", default="", help="encryption key, 0x hex of 33 bytes")
         add.add_argument("--relays", default="", help="relays, joined by an underscore")
+        add.add_argument("--json", action="store_true", help="one JSON object")
 
         reader = verbs.add_parser("import", help="add and change twins from a CSV file")
         reader.add_argument(
@@ -60,17 +64,28 @@ class Command(RelayCommand):
         reader.add_argument(
             "--keep-going", action="store_true", help="import the good lines beside bad ones"
         )
+        reader.add_argument("--json", action="store_true", help="one JSON object")
 
         writer = verbs.add_parser("export", help="write all twins to a CSV file")
         writer.add_argument("file", nargs="?", default=STANDARD, help="default: stdout")
 
         lister = verbs.add_parser("list", help="show twins")
         lister.add_argument("ids", nargs="*", help="these twins only")
+        lister.add_argument("--text", default="", help="an account, or a part of a relay's name")
+        lister.add_argument("--relay", default="", help="those that list this relay")
+        lister.add_argument("--source", choices=Twin.Source.values, default="", help="their origin")
+        lister.add_argument(
+            "--stale", choices=("true", "false"), help="those that may have changed unseen, or not"
+        )
+        lister.add_argument(
+            "--order", choices=ORDERS, default="id", help="with a minus the largest first"
+        )
         lister.add_argument("--limit", type=int, default=50, help="at most so many (default 50)")
         lister.add_argument("--json", action="store_true", help="one JSON array")
 
         remove = verbs.add_parser("remove", help="remove twins")
         remove.add_argument("ids", nargs="+", help="twin ids")
+        remove.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         actions = {
@@ -94,7 +109,8 @@ class Command(RelayCommand):
     def _add(self, options: dict[str, Any]) -> None:
         values = parse_values(options["id"], options["account"], options["pk"], options["relays"])
         added = services.put_twin(values, actor=of_command())
-        self.stdout.write(f"twin {values.id} {'added' if added else 'changed'}")
+        told = f"twin {values.id} {'added' if added else 'changed'}"
+        self._done({"id": values.id, "added": added}, told, options)
 
     def _import(self, options: dict[str, Any]) -> None:
         with _opened(options["file"], "r", sys.stdin) as file:
@@ -109,9 +125,11 @@ class Command(RelayCommand):
                 self._show_errors(error.report)
                 raise CommandError(str(error)) from None
         self._show_errors(report)
-        self.stdout.write(
+        self._done(
+            {**asdict(report), "errors": [error._asdict() for error in report.errors]},
             f"{report.rows} rows read: {report.added} twins added, {report.changed} changed, "
-            f"{report.error_count} lines passed over"
+            f"{report.error_count} lines passed over",
+            options,
         )
 
     def _export(self, options: dict[str, Any]) -> None:
@@ -120,7 +138,12 @@ class Command(RelayCommand):
         self.stderr.write(f"{count} twins written")
 
     def _list(self, options: dict[str, Any]) -> None:
-        twins = Twin.objects.all()
+        twins = listing.search(
+            options["text"],
+            relay=options["relay"],
+            source=options["source"],
+            stale=None if options["stale"] is None else options["stale"] == "true",
+        ).order_by(options["order"])
         if options["ids"]:
             twins = twins.filter(pk__in=[parse_id(text) for text in options["ids"]])
         rows = [_texts(twin) for twin in twins[: max(0, options["limit"])]]
@@ -138,7 +161,11 @@ class Command(RelayCommand):
         if unknown:
             named = ", ".join(map(str, sorted(unknown)))
             raise CommandError(f"no such twins: {named}; nothing was removed")
-        self.stdout.write(f"{services.remove_twins(ids, actor=of_command())} twins removed")
+        removed = services.remove_twins(ids, actor=of_command())
+        self._done({"removed": removed}, f"{removed} twins removed", options)
+
+    def _done(self, document: dict[str, Any], told: str, options: dict[str, Any]) -> None:
+        self.stdout.write(json.dumps(document, indent=2) if options["json"] else told)
 
     def _progress(self, rows: int) -> None:
         self.stderr.write(f"{rows} rows read")
