@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 
 from relay.access import faces
-from relay.alarms import figures, services
+from relay.alarms import checks, figures, services
 from relay.alarms import receivers_admin as receivers_admin
 from relay.alarms.forms import in_form
 from relay.alarms.models import Alarm, AlarmEvent, Silence, State
@@ -151,7 +151,7 @@ class SilenceForm(forms.ModelForm):  # type: ignore[type-arg]
         found: dict[str, Any] = super().clean() or {}
         if found.keys() >= {"rule", "subject", "until"}:
             with in_form(self):
-                services.check_silence(
+                checks.check_silence(
                     found["rule"], found["subject"], found["until"], timezone.now()
                 )
         return found

@@ -107,7 +107,7 @@ def get_alarm_rule(request: Request, rule: RuleKey) -> Any:
 def put_alarm_rule(request: Request, rule: RuleKey, body: RuleBody) -> Any:
     """Change a rule.
 
-    It counts from the next evaluation on, within 5 s. An empty object is the rule as delivered.
+    It counts at once. An empty object is the rule as delivered.
     """
     with audit.exclusive():
         before = RuleOut.model_validate(documents.rule(services.get_rule(rule)))

@@ -257,6 +257,7 @@ class Evaluation(models.Model):
     took_s = models.FloatField(default=0.0)
     memory = models.JSONField(default=dict)
     unknown = models.JSONField(default=dict)
+    readings = models.JSONField(default=dict)
 
     class Meta:
         default_permissions = ()

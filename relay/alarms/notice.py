@@ -1,7 +1,7 @@
 """What receivers are told: one JSON document for webhooks, and the same in words for e-mail. Pure.
 
     {"id": "…", "type": "alarm.fired", "at": "2026-01-31T12:00:00Z", "relay": ["relay.example"],
-     "test": false, "sequence": 17,
+     "test": false, "sequence": 17, "by": "", "note": "",
      "alarm": {"rule": "disk", "title": "…", "severity": "critical", "subject": "/data",
                "value": 93.1, "unit": "%", "threshold": 90, "since": "…", "detail": "…",
                "runbook": "…"}}
@@ -20,12 +20,20 @@ from relay.alarms.rules import Rule
 from relay.ops.printable import shown
 
 FIRED: Final = "alarm.fired"
+ACKNOWLEDGED: Final = "alarm.acknowledged"
+UNACKNOWLEDGED: Final = "alarm.unacknowledged"
 RESOLVED: Final = "alarm.resolved"
 TEST: Final = "alarm.test"
 
 Document = dict[str, Any]
 
-_WORDS: Final = {FIRED: "FIRING", RESOLVED: "ended", TEST: "TEST"}
+_WORDS: Final = {
+    FIRED: "FIRING",
+    ACKNOWLEDGED: "acknowledged",
+    UNACKNOWLEDGED: "FIRING, no longer acknowledged",
+    RESOLVED: "ended",
+    TEST: "TEST",
+}
 MAX_SUBJECT_LINE: Final = 200
 
 
@@ -45,17 +53,21 @@ def document(
     threshold: float | None = None,
     since: float = 0.0,
     detail: str = "",
+    by: str = "",
+    note: str = "",
 ) -> Document:
     """What is to be told.
 
     Args:
-        kind: `FIRED`, `RESOLVED` or `TEST`.
+        kind: one of the above.
         rule: of the alarm.
         at: unix time of the event.
         domains: names of this relay.
         subject, value, detail: of the alarm.
         threshold: in force.
         since: unix time it fired.
+        by: who acknowledged it, or took that back.
+        note: what they said.
     """
     return {
         "id": new_id(),
@@ -63,6 +75,8 @@ def document(
         "at": iso(at),
         "relay": list(domains),
         "test": kind == TEST,
+        "by": by,
+        "note": note,
         "alarm": {
             "rule": rule.key,
             "title": rule.title,
@@ -106,6 +120,8 @@ def text(told: Mapping[str, Any]) -> str:
         *([f"            {alarm['detail']}"] if alarm["detail"] else []),
         f"since       {alarm['since']}",
         f"at          {told['at']}",
+        *([f"by          {told['by']}"] if told["by"] else []),
+        *([f"note        {told['note']}"] if told["note"] else []),
         f"relay       {', '.join(told['relay'])}",
         f"rule        {alarm['rule']}",
         f"event       {told['id']}",

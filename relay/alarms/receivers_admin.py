@@ -17,7 +17,7 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 
 from relay.access import faces
 from relay.access.errors import NotFound
-from relay.alarms import receivers, services
+from relay.alarms import checks, receivers, services
 from relay.alarms.forms import in_form
 from relay.alarms.models import Delivery, Receiver, ReceiverKind, RuleOverride
 from relay.alarms.rules import BY_KEY, Override
@@ -43,7 +43,7 @@ class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
                 found.get("hold_s"),
                 bool(found.get("enabled")),
             )
-            services.check_rule(BY_KEY[self.instance.rule], override)
+            checks.check_rule(BY_KEY[self.instance.rule], override)
         return found
 
 

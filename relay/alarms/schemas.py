@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from ninja import Field, Schema
 
-from relay.alarms import bounds, services
+from relay.alarms import bounds, checks
 from relay.alarms.models import (
     MAX_KEY_CHARS,
     MAX_NAME_CHARS,
@@ -155,7 +155,7 @@ class RuleBody(Body):
 
     threshold: Number | None = None
     clear: Number | None = None
-    hold_s: Annotated[float, Field(ge=0, le=services.MAX_HOLD_S)] | None = None
+    hold_s: Annotated[float, Field(ge=0, le=checks.MAX_HOLD_S)] | None = None
     enabled: Flag = True
 
 

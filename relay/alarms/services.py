@@ -1,33 +1,35 @@
 """What operators do about alarms and rules, and what they read of them.
 
-Acknowledging and silencing show at once; a changed rule counts from the next evaluation on, within
-5 s. Who is told is in `receivers`.
+All of it counts at once: a changed rule, or a silence that ends, is stepped with the last readings
+in the transaction of the change, and what receivers are to hear of it goes out when that is over.
+Who is told is in `receivers`.
 """
 
 from __future__ import annotations
 
-import math
-from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple
 
+from django.db import transaction
 from django.utils import timezone
 
-from relay.access.actor import Actor
+from relay.access.actor import Actor, Face
 from relay.access.errors import Conflict, Invalid, NotFound
-from relay.alarms import bounds, evaluation
+from relay.alarms import bounds, checks, delivery, evaluation, notice, rounds
 from relay.alarms.machine import Limits, Phase
 from relay.alarms.models import (
     Alarm,
+    Delivery,
     Evaluation,
     Kind,
+    Outcome,
     RuleOverride,
     Silence,
 )
-from relay.alarms.rules import RULES, Override, Rule, limits_of
+from relay.alarms.rules import BY_KEY, RULES, Override, Rule, limits_of
 from relay.alarms.silences import fits, matching
 from relay.audit import services as audit
-
-MAX_HOLD_S: Final = 86_400.0
+from relay.ops import background
 
 
 class RuleState(NamedTuple):
@@ -64,12 +66,13 @@ def get_alarm(alarm_id: int) -> Alarm:
 
 
 def acknowledge(alarm_id: int, *, actor: Actor, note: str = "") -> Alarm:
-    """Say that somebody looks after an alarm, until it ends.
+    """Say that somebody looks after an alarm, until it ends. Receivers that heard of it hear that.
 
     Raises:
         NotFound, Conflict: it does not fire.
     """
     with audit.change(actor, "alarm.acknowledge", target=alarm_id) as change:
+        rounds.held()
         alarm = _locked(alarm_id)
         change.target = _target(alarm)
         if not alarm.active:
@@ -80,7 +83,11 @@ def acknowledge(alarm_id: int, *, actor: Actor, note: str = "") -> Alarm:
         alarm.note = _text("note", note, bounds.MAX_NOTE_CHARS)
         _restate(alarm)
         change.after = _acknowledged(alarm)
-        evaluation.note(alarm, Kind.ACKNOWLEDGED, actor.name, timezone.now().timestamp())
+        now = timezone.now().timestamp()
+        rounds.note(alarm, Kind.ACKNOWLEDGED, actor.name, now)
+        if _is_heard_of(alarm):
+            rounds.tell_acknowledged(alarm, _limits(alarm), now, rounds.hearers())
+        _deliver(actor)
     return alarm
 
 
@@ -91,6 +98,7 @@ def unacknowledge(alarm_id: int, *, actor: Actor) -> Alarm:
         NotFound, Conflict: it has none.
     """
     with audit.change(actor, "alarm.unacknowledge", target=alarm_id) as change:
+        rounds.held()
         alarm = _locked(alarm_id)
         change.target = _target(alarm)
         if alarm.acknowledged_at is None:
@@ -99,7 +107,12 @@ def unacknowledge(alarm_id: int, *, actor: Actor) -> Alarm:
         alarm.acknowledged_by = alarm.note = ""
         alarm.acknowledged_at = None
         _restate(alarm)
-        evaluation.note(alarm, Kind.UNACKNOWLEDGED, actor.name, timezone.now().timestamp())
+        now = timezone.now().timestamp()
+        rounds.note(alarm, Kind.UNACKNOWLEDGED, actor.name, now)
+        if _is_heard_of(alarm):
+            limits, by = _limits(alarm), actor.name
+            rounds.tell(notice.UNACKNOWLEDGED, alarm, limits, now, rounds.hearers(), by)
+        _deliver(actor)
     return alarm
 
 
@@ -122,8 +135,9 @@ def silence(
         Invalid: the time is over or too far, or the rule does not exist.
     """
     now = timezone.now()
-    check_silence(rule, subject, until, now)
+    checks.check_silence(rule, subject, until, now)
     with audit.change(actor, "silence.add") as change:
+        rounds.held()
         if Silence.objects.count() >= bounds.MAX_SILENCES:
             raise Conflict(f"there are {bounds.MAX_SILENCES} silences: end some")
         made = Silence.objects.create(
@@ -140,18 +154,21 @@ def silence(
 
 
 def end_silence(silence_id: int, *, actor: Actor) -> None:
-    """End a silence before its time: receivers hear of what fires within seconds.
+    """End a silence before its time: receivers hear of what fires.
 
     Raises:
         NotFound: there is none.
     """
     with audit.change(actor, "silence.end", target=silence_id) as change:
+        row = rounds.held()
         found = Silence.objects.select_for_update().filter(pk=silence_id).first()
         if found is None:
             raise NotFound(f"there is no silence {silence_id}")
         change.before = _silence(found)
         found.delete()
         _resilence(found, Kind.UNSILENCED, actor)
+        evaluation.reconsider(row, [rule for rule in RULES if fits(found.rule, rule.key)])
+        _deliver(actor)
 
 
 # --- rules ------------------------------------------------------------------------------------
@@ -159,7 +176,7 @@ def end_silence(silence_id: int, *, actor: Actor) -> None:
 
 def list_rules() -> list[RuleState]:
     """All rules as they are in force."""
-    overrides = evaluation.overrides()
+    overrides = rounds.overrides()
     unknown: dict[str, Any] = {}
     for each in (_evaluation_unknown() or {}).values():
         unknown.update(dict.fromkeys(each["rules"], each))
@@ -180,7 +197,7 @@ def get_rule(key: str) -> RuleState:
 
 def override_of(key: str) -> Override:
     """What an operator changed about a rule."""
-    return evaluation.overrides().get(key, Override())
+    return rounds.overrides().get(key, Override())
 
 
 def set_rule(
@@ -199,17 +216,20 @@ def set_rule(
     """
     rule = get_rule(key).rule
     override = Override(threshold, clear, hold_s, enabled)
-    check_rule(rule, override)
+    checks.check_rule(rule, override)
     with audit.change(actor, "rule.set", target=key) as change:
-        row = RuleOverride.objects.select_for_update().filter(pk=key).first()
-        change.before = _override(row)
+        row = rounds.held()
+        changed = RuleOverride.objects.select_for_update().filter(pk=key).first()
+        change.before = _override(changed)
         if override == Override():
             change.happened = bool(RuleOverride.objects.filter(pk=key).delete()[0])
         else:
-            row = row or RuleOverride(rule=key)
-            row.threshold, row.clear, row.hold_s, row.enabled = override
-            row.save()
-            change.after = _override(row)
+            changed = changed or RuleOverride(rule=key)
+            changed.threshold, changed.clear, changed.hold_s, changed.enabled = override
+            changed.save()
+            change.after = _override(changed)
+        evaluation.reconsider(row, [rule])
+        _deliver(actor)
     return get_rule(key)
 
 
@@ -223,8 +243,31 @@ def _locked(alarm_id: int) -> Alarm:
     return alarm
 
 
+def _is_heard_of(alarm: Alarm) -> bool:
+    """Whether receivers know that it fires, and are to hear more of it."""
+    return alarm.told and alarm.silenced_until is None and alarm.definition is not None
+
+
+def _limits(alarm: Alarm) -> Limits:
+    return limits_of(BY_KEY[alarm.rule], override_of(alarm.rule))
+
+
+def _deliver(actor: Actor) -> None:
+    """Has what waits for receivers delivered as soon as the change is committed."""
+
+    def begin() -> None:
+        if actor.face is Face.CLI:
+            # A command ends: it would wait for its threads, and for receivers that are slow.
+            background.start("alarms.deliver")
+        else:
+            delivery.start_due()
+
+    if Delivery.objects.filter(outcome=Outcome.WAITING).exists():
+        transaction.on_commit(begin)
+
+
 def _restate(alarm: Alarm) -> None:
-    state = evaluation.state_of(alarm)
+    state = rounds.state_of(alarm)
     if state != alarm.state:
         alarm.state, alarm.since = state, timezone.now()
     alarm.save()
@@ -240,52 +283,7 @@ def _resilence(changed: Silence, kind: Kind, actor: Actor) -> None:
             found = matching(silences, alarm.rule, alarm.subject)
             alarm.silenced_until = found.until if found else None
             _restate(alarm)
-            evaluation.note(alarm, kind, actor.name, now.timestamp())
-
-
-def check_silence(rule: str, subject: str, until: datetime, now: datetime) -> None:
-    """Refuse what makes no sense.
-
-    Raises:
-        Invalid: it names the fields.
-    """
-    wrong = {}
-    if not any(fits(rule, each.key) for each in RULES) or len(rule) > 40:
-        wrong["rule"] = "is no rule, nor a pattern that any of them fits"
-    if not subject or len(subject) > bounds.MAX_SUBJECT_CHARS:
-        wrong["subject"] = f"must have 1 to {bounds.MAX_SUBJECT_CHARS} characters"
-    if until <= now:
-        wrong["until"] = "is over"
-    elif until > now + timedelta(days=bounds.MAX_SILENCE_DAYS):
-        wrong["until"] = f"must be within {bounds.MAX_SILENCE_DAYS} days"
-    if wrong:
-        raise Invalid(fields=wrong)
-
-
-def check_rule(rule: Rule, override: Override) -> None:
-    """Refuse numbers that make no sense.
-
-    Raises:
-        Invalid: it names the fields.
-    """
-    wrong = {}
-    numbers = {"threshold": override.threshold, "clear": override.clear, "hold_s": override.hold_s}
-    for name, number in numbers.items():
-        if number is not None and not (math.isfinite(number) and 0 <= number <= 1e12):
-            wrong[name] = "must be from 0 to 1e12"
-    if not rule.unit and (override.threshold is not None or override.clear is not None):
-        wrong["threshold"] = "this rule has none: its reading is yes or no"
-    if override.hold_s is not None and override.hold_s > MAX_HOLD_S:
-        wrong["hold_s"] = f"must be at most {MAX_HOLD_S:.0f}"
-    if override.threshold == 0:
-        wrong["threshold"] = "must be above 0"
-    if not wrong:
-        limits = limits_of(rule, override)
-        if (limits.clear > limits.threshold) if rule.rising else (limits.clear < limits.threshold):
-            side = "above" if rule.rising else "below"
-            wrong["clear"] = f"must not be {side} the threshold, which is {limits.threshold:g}"
-    if wrong:
-        raise Invalid(fields=wrong)
+            rounds.note(alarm, kind, actor.name, now.timestamp())
 
 
 def _rule_state(rule: Rule, override: Override | None, unknown: Any) -> RuleState:

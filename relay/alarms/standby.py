@@ -18,7 +18,7 @@ from typing import Final
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 
-from relay.alarms import bounds, delivery, evaluation, notice
+from relay.alarms import bounds, delivery, evaluation, notice, rounds
 from relay.alarms.machine import Change, Limits, Track, step
 from relay.alarms.models import Alarm, Delivery, Kind, Outcome, Receiver, State
 from relay.alarms.rules import BY_KEY, Override, Severity, limits_of
@@ -105,7 +105,7 @@ class Standby:
     def _remember(self) -> None:
         """What is needed when the database is away."""
         self._receivers = list(Receiver.objects.filter(enabled=True).order_by("pk"))
-        override = evaluation.overrides().get(RULE.key)
+        override = rounds.overrides().get(RULE.key)
         on = override is None or override.enabled
         self._limits = limits_of(RULE, override or Override()) if on else None
 
@@ -152,6 +152,7 @@ class Standby:
         self._track, self._told, self._untold = Track(), None, []
 
     def _adopt(self, track: Track, told: notice.Document) -> None:
+        rounds.held()
         fired = datetime.fromtimestamp(track.since, UTC)
         alarm, _ = Alarm.objects.get_or_create(
             rule=RULE.key,
@@ -163,7 +164,7 @@ class Standby:
             alarm.detail = self._detail
             alarm.track = track
             alarm.save()
-            evaluation.note(alarm, Kind.FIRED, "", track.since)
+            rounds.note(alarm, Kind.FIRED, "", track.since)
         untold = {each.pk for each in self._untold}
         ids = {each.pk for each in self._receivers}
         for receiver in Receiver.objects.filter(pk__in=ids, enabled=True):

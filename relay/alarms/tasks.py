@@ -1,4 +1,4 @@
-"""The Celery task of the alarms. What it does is in `evaluation`."""
+"""The Celery tasks of the alarms. What they do is in `evaluation` and `delivery`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from celery import shared_task
 from django.db import Error as DatabaseError
 
-from relay.alarms import evaluation
+from relay.alarms import delivery, evaluation
 
 logger = logging.getLogger(__name__)
 
@@ -20,3 +20,12 @@ def evaluate() -> None:
     except DatabaseError as error:
         # The operator site sees it too, and tells receivers without the database.
         logger.error("alarms are not evaluated: %s", error)
+
+
+@shared_task(name="alarms.deliver")  # type: ignore[untyped-decorator]
+def deliver() -> None:
+    """Begins to tell receivers what waits for them, after a command that does not itself."""
+    try:
+        delivery.start_due()
+    except DatabaseError as error:
+        logger.error("alarms are not delivered for now: %s", error)

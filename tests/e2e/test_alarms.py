@@ -6,9 +6,12 @@ processes, queues and connections is real, and what counts is what a webhook hea
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ from typing import Any
 import pytest
 
 from relay.alarms import signing
+from tests.relay.alarms import write_history
 from tests.support.identities import twins_csv
 from tests.support.partner import silence
 from tests.support.postgres_server import PostgresServer
@@ -173,6 +177,31 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
     finally:
         server.remove()
+
+
+def test_who_reads_the_history_on_misses_nothing(postgres: PostgresServer, tmp_path: Path) -> None:
+    """An event is not seen before one with a smaller id, though both are written at a time."""
+    settings = {
+        "database.url": postgres.make_database("history"),
+        "redis.url": "redis://127.0.0.1:1",
+        "data.dir": str(tmp_path),
+    }
+    assert run_command(tmp_path, "migrate", "-v", "0", settings=settings).returncode == 0
+    names = {f"RMB_{name.replace('.', '__').upper()}": value for name, value in settings.items()}
+    environment = {**os.environ, **names, "DJANGO_SETTINGS_MODULE": "rmbsite.settings"}
+    done = subprocess.run(
+        [sys.executable, "-m", write_history.__name__],
+        cwd=Path(__file__).parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    found = json.loads(done.stdout)
+    written = {(rule, kind) for _, rule, kind in found["there"]}
+    assert written == {("database_away", "fired"), ("redis_away", "fired")}
+    assert found["seen"] == [number for number, _, _ in found["there"]]
 
 
 async def test_when_celery_redis_and_the_database_are_away(

@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from relay.alarms import api, evaluation
+from relay.alarms import api, rounds
 from relay.alarms.models import Alarm, Kind, Receiver, RuleOverride, Silence, State
 from relay.alarms.rules import RULES
 from tests.relay.alarms.conftest import Evaluate, states
@@ -118,7 +118,7 @@ async def test_events_come_as_they_happen() -> None:
 
     def happen() -> None:
         alarm = Alarm(rule="disk", subject="/data", severity="critical", state=State.FIRING)
-        evaluation.note(alarm, Kind.FIRED, "", timezone.now().timestamp())
+        rounds.note(alarm, Kind.FIRED, "", timezone.now().timestamp())
 
     from asgiref.sync import sync_to_async
 

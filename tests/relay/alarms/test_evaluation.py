@@ -74,9 +74,11 @@ def test_a_silence_and_an_acknowledgement_show(evaluate: Evaluate, site_redis: R
     Silence.objects.all().delete()
     Alarm.objects.filter(subject="chain").update(acknowledged_at=timezone.now())
     evaluate()
+    kinds = Delivery.objects.filter(body__alarm__subject="chain").order_by("pk")
+    assert [each.body["type"] for each in kinds] == ["alarm.fired", "alarm.acknowledged"]
     found = states("background_down")
     assert found == {"federation": "firing", "chain": "acknowledged", "default": "firing"}
-    assert Delivery.objects.count() == 3  # none of them was told before
+    assert Delivery.objects.count() == 4  # none of them was told before
 
 
 def test_a_rule_that_is_switched_off_ends_its_alarms(

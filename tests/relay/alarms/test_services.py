@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from relay.access.actor import Actor, Face
 from relay.access.errors import Conflict, Denied, Invalid, NotFound
-from relay.alarms import receivers, services
-from relay.alarms.models import Alarm, AlarmEvent, Delivery, Outcome, Receiver, Silence
+from relay.alarms import bounds, evaluation, notice, receivers, services, tasks
+from relay.alarms.models import (
+    Alarm,
+    AlarmEvent,
+    Delivery,
+    Evaluation,
+    Outcome,
+    Receiver,
+    Silence,
+)
 from relay.audit.models import AuditEntry
-from tests.relay.alarms.conftest import Evaluate, configure, states
+from tests.relay.alarms.conftest import Evaluate, configure, states, webhook
+from tests.support.receivers import hook
 from tests.support.redis_servers import RedisServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -48,6 +61,90 @@ def test_acknowledging(evaluate: Evaluate, site_redis: RedisServer) -> None:
     assert alarm.state == "firing" and alarm.acknowledged_at is None
     with pytest.raises(Conflict):
         services.unacknowledge(alarm.pk, actor=ACTOR)
+
+
+def told(alarm: Alarm) -> list[tuple[str, str, str]]:
+    """What receivers are to hear of an alarm, in order: type, who, and what they said."""
+    about = {"body__alarm__rule": alarm.rule, "body__alarm__subject": alarm.subject}
+    found = Delivery.objects.filter(**about).order_by("pk").values_list("body", flat=True)
+    return [(each["type"], each["by"], each["note"]) for each in found]
+
+
+def test_receivers_hear_who_acknowledged_it(evaluate: Evaluate, site_redis: RedisServer) -> None:
+    webhook("http://127.0.0.1:1/")
+    alarm = firing(evaluate)
+    services.acknowledge(alarm.pk, actor=ACTOR, note="on it")
+    services.unacknowledge(alarm.pk, actor=ACTOR)
+    evaluate()
+    assert told(alarm) == [
+        ("alarm.fired", "", ""),
+        ("alarm.acknowledged", "olga", "on it"),
+        ("alarm.unacknowledged", "olga", ""),
+    ]
+    body = Delivery.objects.filter(body__type="alarm.acknowledged").get().body
+    assert body["sequence"] == 4  # three fired
+    assert "acknowledged critical: " in notice.subject_line(body)
+    assert "\nby          olga\nnote        on it\n" in notice.text(body)
+
+
+def test_of_what_is_silenced_receivers_hear_no_acknowledgement_either(
+    evaluate: Evaluate, site_redis: RedisServer
+) -> None:
+    webhook("http://127.0.0.1:1/")
+    until = timezone.now() + timedelta(hours=2)
+    made = services.silence("background_*", until=until, actor=ACTOR)
+    alarm = firing(evaluate)
+    services.acknowledge(alarm.pk, actor=ACTOR, note="on it")
+    assert told(alarm) == []
+    services.end_silence(made.pk, actor=ACTOR)
+    expected = [("alarm.fired", "", ""), ("alarm.acknowledged", "olga", "on it")]
+    assert told(alarm) == expected
+    evaluate()
+    assert told(alarm) == expected
+
+
+def test_a_changed_rule_counts_at_once(
+    evaluate: Evaluate, site_redis: RedisServer, settings: Any, tmp_path: Path
+) -> None:
+    configure(settings, "data", dir=str(tmp_path))
+    webhook("http://127.0.0.1:1/")
+    evaluate()
+    assert states("disk") == {}
+    services.set_rule("disk", threshold=0.1, hold_s=0, actor=ACTOR)
+    assert list(states("disk").values()) == ["firing"]
+    alarm = Alarm.objects.get(rule="disk")
+    assert "bytes" in alarm.detail
+    services.set_rule("disk", enabled=False, actor=ACTOR)
+    assert states("disk") == {}
+    assert [kind for kind, _, _ in told(alarm)] == ["alarm.fired", "alarm.resolved"]
+    services.set_rule("disk", threshold=0.1, hold_s=30, actor=ACTOR)
+    assert list(states("disk").values()) == ["pending"]
+    Evaluation.objects.update(done=F("done") - bounds.LATE_S)
+    services.set_rule("disk", threshold=0.1, hold_s=0, actor=ACTOR)
+    assert list(states("disk").values()) == ["pending"], "of readings that old nothing is said"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("face", [Face.REST, Face.CLI])
+def test_receivers_are_told_when_the_change_is_committed(
+    site_redis: RedisServer, settings: Any, face: Face
+) -> None:
+    """By this process; a command leaves it to the Celery workers."""
+    configure(settings, "alarms", allow_private=True)
+    with hook() as server:
+        webhook(server.url)
+        assert evaluation.evaluate("a test")
+        services.set_rule("background_down", hold_s=0, actor=replace(ACTOR, face=face))
+        if face is Face.CLI:
+            queued = site_redis.run("LRANGE", "relay:celery:default", "0", "-1")
+            assert b"alarms.deliver" in b"".join(queued)
+            tasks.deliver()
+        wait_until(lambda: len(server.documents) == 3, 5)
+        if face is Face.REST:
+            assert site_redis.run("EXISTS", "relay:celery:default") == 0
+        # The thread has ended: it must not meet the next test's tables.
+        wait_until(lambda: not Receiver.objects.exclude(busy_until=0).exists(), 5)
+    assert {each["alarm"]["rule"] for each in server.documents} == {"background_down"}
 
 
 def test_what_ended_is_not_acknowledged_the_next_time(

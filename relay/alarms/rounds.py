@@ -1,0 +1,244 @@
+"""One step of alarms, with what operators have said about them: thresholds, silences, notes.
+
+All of it happens in a transaction that holds the one row of `Evaluation` (`held`). So an event's id
+in the history says when it was committed too, and who reads on from the last id misses none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from django.conf import settings
+
+from relay.alarms import bounds, delivery, notice
+from relay.alarms.machine import Change, Limits, Phase, end, step
+from relay.alarms.models import (
+    Alarm,
+    AlarmEvent,
+    Evaluation,
+    Kind,
+    Receiver,
+    RuleOverride,
+    Silence,
+    State,
+)
+from relay.alarms.readings.look import Reading, Readings
+from relay.alarms.rules import BY_KEY, RULES, Override, Rule, Severity, limits_of
+from relay.alarms.silences import matching
+
+logger = logging.getLogger(__name__)
+
+
+def held() -> Evaluation:
+    """The one row, locked until the transaction ends. It comes before the rows of alarms."""
+    Evaluation.objects.get_or_create(pk=Evaluation.ONLY)
+    return Evaluation.objects.select_for_update().get(pk=Evaluation.ONLY)
+
+
+def overrides() -> dict[str, Override]:
+    """What operators changed, by rule."""
+    return {
+        row.rule: Override(row.threshold, row.clear, row.hold_s, row.enabled)
+        for row in RuleOverride.objects.all()
+    }
+
+
+class Round:
+    """The step of all alarms, inside the transaction."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self._overrides = overrides()
+        self._receivers = hearers()
+        self._silences = list(Silence.objects.filter(until__gt=unix(now)))
+        self._alarms: dict[tuple[str, str], Alarm] = {
+            (alarm.rule, alarm.subject): alarm
+            for alarm in Alarm.objects.select_for_update().exclude(phase=Phase.QUIET)
+        }
+
+    def run(self, readings: Readings) -> None:
+        """Steps every subject that has a reading or an alarm."""
+        for rule in RULES:
+            self.run_rule(rule, readings.get(rule.key))
+        self._retire()
+
+    def run_rule(self, rule: Rule, found: Mapping[str, Reading] | None) -> None:
+        """Steps the subjects of one rule; without any readings, they are unknown."""
+        override = self._overrides.get(rule.key)
+        limits = limits_of(rule, override)
+        of_rule = {
+            subject: alarm for (key, subject), alarm in self._alarms.items() if key == rule.key
+        }
+        if override is not None and not override.enabled:
+            for alarm in of_rule.values():
+                self._end(rule, alarm)
+            return
+        cut = found is not None and _is_cut(limits, found)
+        for subject, alarm in of_rule.items():
+            reading = Reading(None) if found is None else found.get(subject)
+            if reading is None and cut and alarm.active:
+                reading = Reading(None)
+            self._step(rule, limits, alarm, reading)
+        bad = [
+            (subject, reading)
+            for subject, reading in (found or {}).items()
+            if subject not in of_rule and reading.value is not None and limits.bad(reading.value)
+        ]
+        for subject, reading in bad[: max(0, bounds.MAX_SUBJECTS - len(of_rule))]:
+            self._begin(rule, limits, subject, reading)
+
+    def _begin(self, rule: Rule, limits: Limits, subject: str, reading: Reading) -> None:
+        alarm = Alarm.objects.filter(rule=rule.key, subject=subject).first() or Alarm(
+            rule=rule.key, subject=subject, state=State.RESOLVED, since=unix(self._now)
+        )
+        self._step(rule, limits, alarm, reading)
+
+    def _step(self, rule: Rule, limits: Limits, alarm: Alarm, reading: Reading | None) -> None:
+        """Steps one alarm; without a reading, what it is about is gone, and in order."""
+        silence = matching(self._silences, alarm.rule, alarm.subject)
+        value = _calm(limits) if reading is None else reading.value
+        track, changes = step(limits, alarm.track, value, self._now, silenced=silence is not None)
+        alarm.track = track
+        alarm.severity = rule.severity
+        alarm.value = None if reading is None else reading.value
+        if reading is not None and reading.detail:
+            alarm.detail = reading.detail[: bounds.MAX_DETAIL_CHARS]
+        self._changed(rule, limits, alarm, changes)
+        self._show(alarm, silence)
+        if track.phase is Phase.QUIET and not track.since:
+            if alarm.pk:
+                alarm.delete()  # it was about to fire, and never did
+            return
+        alarm.save()
+
+    def _end(self, rule: Rule, alarm: Alarm) -> None:
+        alarm.track, changes = end(alarm.track, self._now)
+        self._changed(rule, rule.limits, alarm, changes, by="the rule was switched off")
+        self._show(alarm, None)
+        alarm.save()
+
+    def _changed(
+        self, rule: Rule, limits: Limits, alarm: Alarm, changes: list[Change], by: str = ""
+    ) -> None:
+        for change in changes:
+            if change is Change.FIRED:
+                alarm.fired_at = unix(self._now)
+                note(alarm, Kind.FIRED, by, self._now)
+                level = logging.ERROR if rule.severity is Severity.CRITICAL else logging.WARNING
+                logger.log(level, "alarm %s: %s", alarm, alarm.detail or f"reading {alarm.value}")
+            elif change is Change.RESOLVED:
+                alarm.acknowledged_by = alarm.note = ""
+                alarm.acknowledged_at = None
+                note(alarm, Kind.RESOLVED, by, self._now)
+                logger.info("alarm ended: %s", alarm)
+            elif change is Change.TELL_FIRED:
+                tell(notice.FIRED, alarm, limits, self._now, self._receivers)
+                if alarm.acknowledged_at is not None:  # while nobody was to hear of it
+                    tell_acknowledged(alarm, limits, self._now, self._receivers)
+            else:
+                tell(notice.RESOLVED, alarm, limits, self._now, self._receivers)
+
+    def _show(self, alarm: Alarm, silence: Silence | None) -> None:
+        alarm.silenced_until = silence.until if silence and alarm.track.active else None
+        state = state_of(alarm)
+        if state != alarm.state or not alarm.pk:
+            alarm.state = state
+            alarm.since = unix(self._now)
+
+    def _retire(self) -> None:
+        """Ends what belongs to a rule this release does not have."""
+        for (key, _), alarm in self._alarms.items():
+            if key not in BY_KEY:
+                alarm.delete()
+
+
+def state_of(alarm: Alarm) -> State:
+    """What an alarm's other fields come to."""
+    phase = alarm.track.phase
+    if phase is Phase.PENDING:
+        return State.PENDING
+    if phase is Phase.QUIET:
+        return State.RESOLVED
+    if alarm.silenced_until:
+        return State.SILENCED
+    return State.ACKNOWLEDGED if alarm.acknowledged_at else State.FIRING
+
+
+def note(alarm: Alarm, kind: Kind, by: str, now: float) -> AlarmEvent:
+    """Writes what happened to an alarm into the history, in a transaction that has `held`."""
+    return AlarmEvent.objects.create(
+        at=unix(now),
+        kind=kind,
+        rule=alarm.rule,
+        subject=alarm.subject,
+        severity=alarm.severity,
+        value=alarm.value,
+        detail=alarm.detail,
+        by=by[: bounds.MAX_ACTOR_CHARS],
+    )
+
+
+def tell(
+    kind: str,
+    alarm: Alarm,
+    limits: Limits,
+    now: float,
+    receivers: list[Receiver],
+    by: str = "",
+    words: str = "",
+) -> None:
+    """Has receivers told of an alarm.
+
+    Args:
+        kind: of `notice`.
+        alarm: of a rule that this release has.
+        limits: in force.
+        now: unix time.
+        receivers: those who hear of alarms.
+        by: who did it.
+        words: what they said.
+    """
+    told = notice.document(
+        kind,
+        BY_KEY[alarm.rule],
+        at=now,
+        domains=settings.RMB.relay.domains,
+        subject=alarm.subject,
+        value=alarm.value,
+        threshold=limits.threshold,
+        since=alarm.fired_at.timestamp() if alarm.fired_at else now,
+        detail=alarm.detail,
+        by=by,
+        note=words,
+    )
+    delivery.enqueue(told, receivers)
+
+
+def tell_acknowledged(alarm: Alarm, limits: Limits, now: float, receivers: list[Receiver]) -> None:
+    """Has receivers told that somebody looks after an alarm."""
+    by, words = alarm.acknowledged_by, alarm.note
+    tell(notice.ACKNOWLEDGED, alarm, limits, now, receivers, by, words)
+
+
+def hearers() -> list[Receiver]:
+    """Receivers that are switched on, in the order in which they are told."""
+    return list(Receiver.objects.filter(enabled=True).order_by("pk"))
+
+
+def unix(unix_s: float) -> datetime:
+    """A time as the database has it."""
+    return datetime.fromtimestamp(unix_s, UTC)
+
+
+def _is_cut(limits: Limits, found: Mapping[str, Reading]) -> bool:
+    """Whether subjects that are not among these, the worst, may be in trouble as well."""
+    return len(found) >= bounds.MAX_SUBJECTS and not any(
+        each.value is not None and limits.good(each.value) for each in found.values()
+    )
+
+
+def _calm(limits: Limits) -> float:
+    """A reading that is good by any means."""
+    return float("-inf") if limits.rising else float("inf")
