@@ -63,6 +63,7 @@ INSTALLED_APPS = [
     "relay.ops",
     "relay.rest",
     "relay.alarms",
+    *([] if _RELAY_WORKER else ["relay.history"]),
 ]
 
 MIDDLEWARE = [

@@ -20,12 +20,13 @@ they like, and every name would be a series for ever."""
 OTHER: Final = "other"
 
 
-def read(client: Redis, now: float | None = None) -> dict[str, float]:
+def read(client: Redis, now: float | None = None, *, partners: bool = True) -> dict[str, float]:
     """Series and their values.
 
     Args:
         client: replies as bytes.
         now: unix seconds; the clock unless given.
+        partners: whether each other relay is asked about, for how long it is left alone.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -33,7 +34,7 @@ def read(client: Redis, now: float | None = None) -> dict[str, float]:
     with client.pipeline(transaction=False) as pipe:
         _ask(pipe)
         counted, members, dead, heads = pipe.execute()
-        domains = _domains(members)
+        domains = _domains(members) if partners else []
         _ask_partners(pipe, domains)
         retry_at = pipe.execute() if domains else []
     return _figures(counted, dead, heads, dict(zip(domains, retry_at, strict=True)), now)

@@ -70,23 +70,38 @@ class Rates:
     dropped: Mapping[str, float] = field(default_factory=dict)
 
 
-def look(client: Redis, now: float | None = None) -> Snapshot:
+def look(client: Redis, now: float | None = None, *, partners: bool = True) -> Snapshot:
     """Ask Redis for all of it.
+
+    Args:
+        client: replies as bytes.
+        now: by a clock that is not set; that of this process unless given.
+        partners: whether the state of each other relay is asked for too: with a thousand of them
+            that is most of the work.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    on_chain = settings.RMB.twins.source == "tfchain"
+    return Snapshot(
+        at=time.monotonic() if now is None else now,
+        workers=tuple(list_workers(client)),
+        federation=figures.read(client, partners=partners),
+        partners=tuple(look_at_partners(client)) if partners else (),
+        chain=chain_state.read(client) if on_chain else None,
+        redis_bytes=int(client.info("memory")["used_memory"]),
+    )
+
+
+def look_at_partners(client: Redis) -> list[PartnerState]:
+    """The state of every other relay.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
     """
     domains = sorted(text(member) for member in client.smembers(keys.PARTNERS))[:MAX_PARTNERS]
-    partners = live.read_partners(client, domains, settings.RMB.federation.ranker_period_s)
-    on_chain = settings.RMB.twins.source == "tfchain"
-    return Snapshot(
-        at=time.monotonic() if now is None else now,
-        workers=tuple(list_workers(client)),
-        federation=figures.read(client),
-        partners=tuple(partners.values()),
-        chain=chain_state.read(client) if on_chain else None,
-        redis_bytes=int(client.info("memory")["used_memory"]),
-    )
+    period_s = settings.RMB.federation.ranker_period_s
+    return list(live.read_partners(client, domains, period_s).values())
 
 
 def rates(before: Snapshot, after: Snapshot) -> dict[str, Rates]:
@@ -94,7 +109,7 @@ def rates(before: Snapshot, after: Snapshot) -> dict[str, Rates]:
     elapsed = after.at - before.at
     known = {worker.boot_id: worker.metrics for worker in before.workers}
     return {
-        worker.boot_id: _rates([_grown(known[worker.boot_id], worker.metrics)], elapsed)
+        worker.boot_id: _rates([grown(known[worker.boot_id], worker.metrics)], elapsed)
         for worker in after.workers
         if worker.boot_id in known and elapsed > 0
     }
@@ -104,23 +119,24 @@ def total(before: Snapshot, after: Snapshot) -> Rates:
     """What all workers did together."""
     elapsed = after.at - before.at
     known = {worker.boot_id: worker.metrics for worker in before.workers}
-    grown = [
-        _grown(known[worker.boot_id], worker.metrics)
+    increases = [
+        grown(known[worker.boot_id], worker.metrics)
         for worker in after.workers
         if worker.boot_id in known
     ]
-    return _rates(grown, elapsed) if elapsed > 0 else Rates()
+    return _rates(increases, elapsed) if elapsed > 0 else Rates()
 
 
-def _grown(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+def grown(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """How much each counter of one process has grown; one that is new began at 0."""
     return {name: max(0.0, value - before.get(name, 0.0)) for name, value in after.items()}
 
 
-def _rates(grown: Iterable[Mapping[str, float]], elapsed_s: float) -> Rates:
+def _rates(increases: Iterable[Mapping[str, float]], elapsed_s: float) -> Rates:
     counts: Counter[str] = Counter()
-    for each in grown:
+    for each in increases:
         counts.update(each)
-    buckets, dropped = _labelled(counts, _BUCKET), _labelled(counts, _DROPPED)
+    buckets, dropped = labelled(counts, _BUCKET), labelled(counts, _DROPPED)
     return Rates(
         messages_in=counts["relay_message_rx"] / elapsed_s,
         messages_out=counts["relay_message_tx"] / elapsed_s,
@@ -135,7 +151,7 @@ def _rates(grown: Iterable[Mapping[str, float]], elapsed_s: float) -> Rates:
     )
 
 
-def _labelled(counts: Mapping[str, float], name: str) -> dict[str, float]:
+def labelled(counts: Mapping[str, float], name: str) -> dict[str, float]:
     """The series of a metric with one label, by its value."""
     found = {}
     for each, count in counts.items():

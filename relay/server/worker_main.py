@@ -130,8 +130,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     if options.role == "admin":
         standby = importlib.import_module("relay.alarms.standby").Standby()
+        recorder = importlib.import_module("relay.history.recorder").Recorder()
         standby.start()
+        recorder.start()
         DrainingServer(admin_server(), on_ready).run(listeners)
+        recorder.stop()
         standby.stop()
         return 0
     limits = listener_limits(config)

@@ -1,0 +1,23 @@
+"""The minutes of a week and the hours of a year. Written by `relay.history.keeping` only."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Point(models.Model):
+    """What all series came to in one minute or hour."""
+
+    resolution_s = models.PositiveIntegerField(help_text="Its length: 60 or 3600.")
+    at = models.PositiveBigIntegerField(help_text="Unix time at which it began.")
+    figures = models.BinaryField(help_text="As `relay.history.packing` writes them.")
+
+    class Meta:
+        ordering = ("resolution_s", "at")
+        default_permissions = ()
+        constraints = (
+            models.UniqueConstraint(fields=("resolution_s", "at"), name="history_point_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.resolution_s} s from {self.at}"

@@ -1,0 +1,177 @@
+"""Keeps the history: two threads of the operator site's process.
+
+The first wakes once in each second of Redis' clock, looks at what the relay's workers and drainers
+publish, writes the values to Redis and tells open dashboards. Where several sites run, the first
+one writes; the others look at whether it does, and go on where it stops. A second that is late is
+left out: nothing is made up for, so nothing piles up.
+
+The second looks at what is slower, every few seconds: minutes and hours of the history, which are
+stored in the database, alarms and other relays. So a database that hangs costs no second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from channels.layers import get_channel_layer
+from django.db import Error as DatabaseError
+from django.db import connections
+from redis.exceptions import RedisError
+
+from relay.history import frames, keeping, seconds, surroundings
+from relay.history.frames import Surroundings
+from relay.history.packing import Values
+from relay.history.sampling import Sampler
+from relay.ops import load
+from relay.ops.redis_client import client
+
+logger = logging.getLogger(__name__)
+
+WRITING_AT_S: Final = 0.05
+"""Into the second: then the site that writes does so."""
+STANDING_BY_AT_S: Final = 0.35
+"""Then another looks at whether it did."""
+SLOW_S: Final = 5.0
+PRUNE_S: Final = 3600.0
+STOP_S: Final = 5.0
+PUBLISH_TIMEOUT_S: Final = 0.5
+
+
+class Recorder:
+    """The threads and what they remember."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._ended = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._sampler = Sampler()
+        self._writing = False
+        self._around = Surroundings()
+        self._ahead_s = 0.0  # Redis' clock before ours
+        self._minutes_from = self._hours_from = 0
+        self._pruned_at = 0.0
+        self._told: set[str] = set()  # what was logged and is not over
+
+    def start(self) -> None:
+        """Begin."""
+        for name, work in (("history", self._run_seconds), ("history upkeep", self._run_slow)):
+            thread = threading.Thread(target=work, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """End; waits for what is under way, but not for ever."""
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(STOP_S)
+
+    # --- seconds ------------------------------------------------------------------------------
+
+    def record(self) -> tuple[int, Values] | None:
+        """Looks, and writes the second, unless somebody else did.
+
+        Returns:
+            What was written.
+
+        Raises:
+            redis.exceptions.RedisError: Redis does not answer.
+        """
+        redis = client()
+        now, last = self._clock_of_redis(), seconds.newest(redis)
+        if last is not None and last >= now:
+            self._writing = False
+            if last >= now + seconds.AHEAD_S:
+                dropped = seconds.clock_was_set_back(redis, now)
+                logger.warning("history: the clock was set back, %d seconds dropped", dropped)
+            return None
+        values = self._sampler.sample(load.look(redis, partners=False))
+        self._writing = seconds.put(redis, now, values)
+        return (now, values) if self._writing else None
+
+    def _run_seconds(self) -> None:
+        with asyncio.Runner() as runner:
+            while not self._ended.wait(self._pause_s()):
+                try:
+                    written = self.record()
+                    if written is not None:
+                        runner.run(_publish(frames.encode(*written, self._around)))
+                    self._over("seconds")
+                except (RedisError, OSError) as error:
+                    self._tell("seconds", f"history: no seconds are kept: {error}")
+                except Exception:
+                    self._broken("seconds")
+
+    def _clock_of_redis(self) -> int:
+        whole, micro = client().time()
+        self._ahead_s = whole + micro / 1e6 - self._clock()
+        return int(whole)
+
+    def _pause_s(self) -> float:
+        """To the moment of the next second at which it is this site's turn."""
+        wanted = WRITING_AT_S if self._writing else STANDING_BY_AT_S
+        pause_s = (wanted - (self._clock() + self._ahead_s)) % 1.0
+        return pause_s or 1.0
+
+    # --- what is slower -----------------------------------------------------------------------
+
+    def keep(self) -> None:
+        """Stores minutes and hours that are over, and deletes old ones.
+
+        Raises:
+            redis.exceptions.RedisError, django.db.Error: a store does not answer.
+        """
+        now = self._clock()
+        redis = client()
+        first = self._minutes_from or int(now) - seconds.KEPT_S
+        self._minutes_from = keeping.roll_up_minutes(
+            lambda low, high: seconds.read(redis, low, high), first, now
+        )
+        first = self._hours_from or int(now) - keeping.WEEK_S
+        self._hours_from = keeping.roll_up_hours(first, now)
+        if now - self._pruned_at >= PRUNE_S:
+            keeping.prune(now)
+            self._pruned_at = now
+
+    def _run_slow(self) -> None:
+        while not self._ended.wait(SLOW_S):
+            for name, work in (("surroundings", self._look_around), ("minutes", self.keep)):
+                try:
+                    work()
+                    self._over(name)
+                except (RedisError, DatabaseError, OSError) as error:
+                    self._tell(name, f"history: {name} have to wait: {error}")
+                except Exception:
+                    self._broken(name)
+            connections.close_all()
+
+    def _look_around(self) -> None:
+        self._around = surroundings.look()
+
+    # --- the log ------------------------------------------------------------------------------
+
+    def _tell(self, what: str, text: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            logger.warning("%s", text)
+
+    def _broken(self, what: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            logger.exception("history: %s", what)
+
+    def _over(self, what: str) -> None:
+        if what in self._told:
+            self._told.discard(what)
+            logger.info("history: %s are kept again", what)
+
+
+async def _publish(text: str) -> None:
+    layer: Any = get_channel_layer()
+    if layer is not None:
+        async with asyncio.timeout(PUBLISH_TIMEOUT_S):
+            await layer.group_send(frames.GROUP, {"type": frames.MESSAGE, "text": text})

@@ -1,0 +1,162 @@
+"""From looks at the relay to the values of the series: pure.
+
+Workers publish their counters about once a second, and so do drainers, while we look once a second:
+in some seconds there are two of their reports and in some none. So a worker's rates are those
+between its last two heartbeats, by its own clock, and what drainers count is looked at over some
+seconds. Of a worker that is new, or was silent, nothing is known until its second heartbeat.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from relay.history.packing import rounded
+from relay.history.series import DROP_REASONS, drops
+from relay.ops import load
+from relay.ops.load import Snapshot
+from relay.ops.workers import LATE_S, WorkerState
+
+FEDERATION_LOOKS: Final = 5
+"""Looks over which the figures of federation grow."""
+
+_SUMS: Final = {
+    "messages_in": "relay_message_rx",
+    "messages_out": "relay_message_tx",
+    "bytes_in": "relay_message_rx_bytes",
+    "bytes_out": "relay_message_tx_bytes",
+    "queued": "relay_messages_queued_total",
+    "federation_out": "relay_messages_federated_total",
+    "federation_in": "federation_inbound_accepted_total",
+    "limit_hits": "relay_limit_hits_total",
+}
+"""Series that are the rate of one counter of all workers."""
+
+
+class _Beats(NamedTuple):
+    """The last two heartbeats of a worker, and when the later was first seen."""
+
+    before: WorkerState | None
+    last: WorkerState
+    seen: float
+
+
+class Sampler:
+    """What is remembered from look to look."""
+
+    def __init__(self) -> None:
+        self._beats: dict[str, _Beats] = {}
+        self._federation: deque[tuple[float, Mapping[str, float]]] = deque(
+            maxlen=FEDERATION_LOOKS + 1
+        )
+
+    def sample(self, found: Snapshot) -> dict[str, float]:
+        """The values at this look; a series of which nothing is known is not in it."""
+        self._note(found)
+        values = _gauges(found)
+        counts = self._counts(found.at)
+        dropped = self._of_federation(values)
+        if counts is not None:
+            for key, name in _SUMS.items():
+                values[key] = counts[name]
+            for reason, rate in load.labelled(counts, "relay_messages_total").items():
+                dropped[reason] = dropped.get(reason, 0.0) + rate
+            buckets = load.labelled(counts, "relay_commit_seconds_bucket")
+            _add_quantiles(values, "commit", buckets)
+        if counts is not None or dropped:
+            values["drops"] = sum(dropped.values())
+            values |= {drops(reason): dropped.get(reason, 0.0) for reason in DROP_REASONS}
+        return {key: rounded(value) for key, value in values.items()}
+
+    def _note(self, found: Snapshot) -> None:
+        beats = {}
+        for worker in found.workers:
+            known = self._beats.get(worker.boot_id)
+            if known is None or found.at - known.seen > LATE_S:
+                beats[worker.boot_id] = _Beats(None, worker, found.at)
+            elif worker.heartbeat > known.last.heartbeat:
+                beats[worker.boot_id] = _Beats(known.last, worker, found.at)
+            else:
+                beats[worker.boot_id] = known
+        self._beats = beats
+        if self._federation and found.at - self._federation[-1][0] > LATE_S:
+            self._federation.clear()
+        self._federation.append((found.at, found.federation))
+
+    def _counts(self, now: float) -> Mapping[str, float] | None:
+        """What all workers count each second; None while no worker has two heartbeats."""
+        counts: defaultdict[str, float] = defaultdict(float)
+        known = False
+        for beats in self._beats.values():
+            if beats.before is None or now - beats.seen > LATE_S:
+                continue
+            elapsed_s = beats.last.heartbeat - beats.before.heartbeat
+            for name, more in load.grown(beats.before.metrics, beats.last.metrics).items():
+                counts[name] += more / elapsed_s
+            known = True
+        return counts if known else None
+
+    def _of_federation(self, values: dict[str, float]) -> dict[str, float]:
+        """Adds what drainers did, and returns what they dropped, by reason."""
+        (before_at, before), (after_at, after) = self._federation[0], self._federation[-1]
+        if after_at <= before_at:
+            return {}
+        counts = load.grown(before, after)
+        succeeded = sum(load.labelled(counts, "federation_message_success").values())
+        failed = sum(load.labelled(counts, "federation_message_error").values())
+        if succeeded + failed:
+            values["federation_success"] = succeeded / (succeeded + failed)
+        buckets = load.labelled(counts, "federation_delivery_seconds_bucket")
+        _add_quantiles(values, "federation", buckets)
+        dropped = load.labelled(counts, "federation_message_dropped_total")
+        return {reason: count / (after_at - before_at) for reason, count in dropped.items()}
+
+
+def quantile(buckets: Mapping[str, float], part: float) -> float | None:
+    """The value below which this part of the events lies, as if they were spread evenly over the
+    bucket it falls into; above the last bound nothing is known but that bound.
+
+    Args:
+        buckets: cumulative counts by upper bound, `+Inf` among them.
+        part: from 0 to 1.
+
+    Returns:
+        None without events.
+    """
+    bounds = sorted((float(bound), count) for bound, count in buckets.items())
+    if not bounds or bounds[-1][1] <= 0:
+        return None
+    wanted = part * bounds[-1][1]
+    low, below = 0.0, 0.0
+    for bound, count in bounds:
+        if count >= wanted:
+            if math.isinf(bound) or count <= below:
+                return low
+            return low + (bound - low) * (wanted - below) / (count - below)
+        low, below = bound, count
+    return low
+
+
+def _gauges(found: Snapshot) -> dict[str, float]:
+    outbox = load.labelled(found.federation, "federation_outbox_messages")
+    values = {
+        "sessions": float(sum(worker.sessions for worker in found.workers)),
+        "workers": float(len(found.workers)),
+        "outbox": sum(outbox.values()),
+        "dead_letters": found.federation.get("federation_dead_letters", 0.0),
+        "redis_memory": float(found.redis_bytes),
+    }
+    if found.workers:
+        values["loop_lag"] = max(worker.loop_lag_ms for worker in found.workers) / 1000
+    if found.chain is not None:
+        values["chain_lag"] = float(found.chain.following.lag_blocks)
+    return values
+
+
+def _add_quantiles(values: dict[str, float], name: str, buckets: Mapping[str, float]) -> None:
+    for suffix, part in (("p50", 0.5), ("p99", 0.99)):
+        found = quantile(buckets, part)
+        if found is not None:
+            values[f"{name}_{suffix}"] = found

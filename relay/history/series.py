@@ -1,0 +1,162 @@
+"""The series that are kept: what each is called, how it is shown, and what becomes of it in time.
+
+A year of history costs a bounded amount because this list is bounded: nothing is made a series by
+what clients or other relays call themselves. Reasons are those of `proto.rmb.reasons`.
+
+A second has one value of each series, or none: no latency without a message. A minute is made of
+its seconds and an hour of its minutes, by the series' roll-up. So the p50 of an hour is the mean of
+those of its busy seconds, and the p99 the worst of them: a quantile of quantiles would look exact
+and be neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from proto.rmb.reasons import MESSAGES, MessageReason
+
+
+class Kind(StrEnum):
+    """How a value is written for a reader."""
+
+    RATE = "rate"
+    BYTES = "bytes"
+    NUMBER = "number"
+    DURATION = "duration"
+    RATIO = "ratio"
+
+
+class RollUp(StrEnum):
+    """What several values become when they are made one."""
+
+    MEAN = "mean"
+    MAX = "max"
+    LAST = "last"
+
+
+class Series(NamedTuple):
+    """One series.
+
+    Attributes:
+        number: by which it is stored; never given to another one, not even when it is gone.
+        key: by which pages and programs ask for it.
+        unit: of its values; durations are seconds, ratios are from 0 to 1.
+        help: what it says, in one sentence.
+    """
+
+    number: int
+    key: str
+    title: str
+    unit: str
+    kind: Kind
+    roll_up: RollUp
+    help: str
+
+
+_RATE, _BYTES, _NUMBER, _DURATION, _RATIO = Kind
+_MEAN, _MAX, _LAST = RollUp
+
+_FIRST_DROP: Final = 64
+DROP_REASONS: Final = (
+    MessageReason.UNPARSABLE,
+    MessageReason.EMPTY,
+    MessageReason.TEXT_FRAME,
+    MessageReason.TOO_LARGE,
+    MessageReason.WRONG_SOURCE,
+    MessageReason.MISSING_DESTINATION,
+    MessageReason.UNKNOWN_TWIN,
+    MessageReason.NO_RELAY,
+    MessageReason.OFFLINE_FAILFAST,
+    MessageReason.LIMIT_COUNT,
+    MessageReason.LIMIT_SIZE,
+    MessageReason.BANNED,
+    MessageReason.QUEUE_FULL,
+    MessageReason.SOURCE_SHARE,
+    MessageReason.STORAGE_FULL,
+    MessageReason.EXPIRED,
+    MessageReason.QUEUE_EXPIRED,
+    MessageReason.BAD_SIGNATURE,
+    MessageReason.NOT_HERE,
+    MessageReason.REMOTE_4XX,
+    MessageReason.REMOTE_5XX,
+    MessageReason.REMOTE_TIMEOUT,
+    MessageReason.OUTBOX_FULL,
+    MessageReason.PURGED,
+    MessageReason.LOOK_UP_FAILED,
+)
+"""Each has a series, numbered by its place here: new ones go to the end."""
+
+
+def drops(reason: str) -> str:
+    """The series of the messages that ended undelivered for a reason."""
+    return f"drops_{reason}"
+
+
+SERIES: Final[tuple[Series, ...]] = (
+    *(
+        Series(*line)
+        for line in (
+            (1, "messages_in", "Messages in", "msg/s", _RATE, _MEAN,
+             "Messages received from sessions."),
+            (2, "messages_out", "Messages out", "msg/s", _RATE, _MEAN,
+             "Messages written to sessions."),
+            (3, "bytes_in", "Bytes in", "B/s", _BYTES, _MEAN,
+             "Bytes of messages received from sessions."),
+            (4, "bytes_out", "Bytes out", "B/s", _BYTES, _MEAN,
+             "Bytes of messages written to sessions."),
+            (5, "sessions", "Sessions", "", _NUMBER, _MEAN, "Sessions held by all workers."),
+            (6, "queued", "Queued", "msg/s", _RATE, _MEAN,
+             "Messages committed to wait in a queue."),
+            (8, "commit_p50", "Commit latency, p50", "s", _DURATION, _MEAN,
+             "Time from a group commit to its answer: half of them took no longer."),
+            (9, "commit_p99", "Commit latency, p99", "s", _DURATION, _MAX,
+             "Time from a group commit to its answer: 99 of 100 took no longer."),
+            (12, "federation_out", "To other relays", "msg/s", _RATE, _MEAN,
+             "Messages of sessions handed to federation."),
+            (13, "federation_in", "From other relays", "msg/s", _RATE, _MEAN,
+             "Messages of other relays taken."),
+            (14, "federation_success", "Federation success", "", _RATIO, _MEAN,
+             "Part of the tries at other relays that succeeded."),
+            (15, "federation_p50", "Federation latency, p50", "s", _DURATION, _MEAN,
+             "Time from the outbox to the other relay: half of the messages took no longer."),
+            (16, "federation_p99", "Federation latency, p99", "s", _DURATION, _MAX,
+             "Time from the outbox to the other relay: 99 of 100 messages took no longer."),
+            (17, "outbox", "Outbox", "", _NUMBER, _MAX,
+             "Messages that wait for other relays."),
+            (18, "dead_letters", "Dead letters", "", _NUMBER, _LAST,
+             "Messages for other relays that failed for good and are still kept."),
+            (19, "limit_hits", "Limit hits", "1/s", _RATE, _MEAN,
+             "Windows in which a twin exceeded its limit."),
+            (20, "chain_lag", "Chain lag", "blocks", _NUMBER, _MAX,
+             "Blocks that are announced and not looked at yet."),
+            (21, "redis_memory", "Redis memory", "B", _BYTES, _LAST, "Memory that Redis uses."),
+            (22, "loop_lag", "Loop lag", "s", _DURATION, _MAX,
+             "Delay of the event loop of the worker that has the worst."),
+            (23, "workers", "Workers", "", _NUMBER, _LAST, "Relay workers with a heartbeat."),
+            (24, "drops", "Drops", "msg/s", _RATE, _MEAN,
+             "Messages that ended undelivered, whatever the reason."),
+        )
+    ),
+    *(
+        Series(_FIRST_DROP + place, drops(reason), f"Drops: {reason.replace('_', ' ')}", "msg/s",
+               _RATE, _MEAN, f"Messages that ended undelivered: {MESSAGES[reason]}.")
+        for place, reason in enumerate(DROP_REASONS)
+    ),
+)  # fmt: skip
+
+BY_KEY: Final = {each.key: each for each in SERIES}
+BY_NUMBER: Final = {each.number: each for each in SERIES}
+
+
+def roll_up(series: Series, values: Iterable[float]) -> float | None:
+    """One value for several that follow each other; None for none."""
+    found = list(values)
+    if not found:
+        return None
+    if series.roll_up is RollUp.MAX:
+        return max(found)
+    if series.roll_up is RollUp.LAST:
+        return found[-1]
+    return sum(found) / len(found)
