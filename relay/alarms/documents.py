@@ -95,6 +95,7 @@ def receiver(found: Receiver, waiting: int) -> Document:
         "target": receivers.shown_target(found),
         "min_severity": found.min_severity,
         "enabled": found.enabled,
+        "revision": receivers.revision_of(found),
         "waiting": waiting,
         "last_success": found.last_success,
         "last_error": found.last_error,

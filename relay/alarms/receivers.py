@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.utils import timezone
+from django.utils.crypto import salted_hmac
 
 from relay.access import matrix
 from relay.access.actor import Actor
@@ -191,6 +193,13 @@ def shown_target(receiver: Receiver) -> str:
     parts = urlsplit(receiver.target)
     hidden = parts.path.strip("/") or parts.query
     return f"{parts.scheme}://{parts.netloc}/{'…' if hidden else ''}"
+
+
+def revision_of(receiver: Receiver) -> str:
+    """Names the settings as they are, those that are not shown as well; tells nothing of them."""
+    settled = (receiver.name, receiver.kind, receiver.target, receiver.secret)
+    document = json.dumps([*settled, receiver.min_severity, receiver.enabled])
+    return salted_hmac("relay.alarms.receiver", document, algorithm="sha256").hexdigest()[:16]
 
 
 def waiting_by_receiver(receivers: Sequence[Receiver]) -> dict[int, int]:

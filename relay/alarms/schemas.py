@@ -17,7 +17,7 @@ from relay.alarms.models import (
     Outcome,
     State,
 )
-from relay.rest.schema import Body, Flag, PageQuery, RowId, Stamp
+from relay.rest.schema import Body, Flag, Live, PageQuery, RowId, Stamp
 
 SeverityName = Literal["warning", "critical"]
 RuleKey = Annotated[str, Field(max_length=MAX_KEY_CHARS)]
@@ -75,8 +75,8 @@ class RuleOut(Schema):
     clear_hold_s: float = Field(description="Seconds it is good before it ends.")
     enabled: bool
     changed: bool = Field(description="Whether anything is not as delivered.")
-    unknown_since: datetime | None = Field(description="Since when it cannot be measured.")
-    error: str = Field(description="Why it cannot.")
+    unknown_since: Live[datetime | None] = Field(description="Since when it cannot be measured.")
+    error: Live[str] = Field(description="Why it cannot.")
     runbook: str
 
 
@@ -101,9 +101,10 @@ class ReceiverOut(Schema):
     target: str = Field(description="An address, or the beginning of a URL.")
     min_severity: str
     enabled: bool
-    waiting: int = Field(description="Notices it has not taken yet.")
-    last_success: datetime | None
-    last_error: str
+    revision: str = Field(description="Another one after each change, also of what is not shown.")
+    waiting: Live[int] = Field(description="Notices it has not taken yet.")
+    last_success: Live[datetime | None]
+    last_error: Live[str]
 
 
 class ReceiverAdded(ReceiverOut):

@@ -134,7 +134,7 @@ def _complete(described: dict[str, Any], facts: Declared, operation: Any) -> Non
         statuses.add(409)
     if facts.method == "POST":
         parameters.append(_KEY)
-    if facts.tagged:
+    if facts.tagged and not (facts.method == "GET" and facts.live):
         name = "If-None-Match" if facts.method == "GET" else "If-Match"
         parameters.append(
             {
@@ -145,8 +145,8 @@ def _complete(described: dict[str, Any], facts: Declared, operation: Any) -> Non
                 "schema": {"type": "string", "maxLength": etag.MAX_CHARS},
             }
         )
-        if facts.method != "GET":
-            statuses.add(412)
+    if facts.tagged and facts.method != "GET":
+        statuses.add(412)
     if facts.body:
         described["requestBody"] = {
             "required": True,
@@ -161,7 +161,8 @@ def _complete(described: dict[str, Any], facts: Declared, operation: Any) -> Non
     if facts.tagged and facts.method == "GET":
         responses["200"] = responses.pop(200)
         responses["200"]["headers"] = {"ETag": {"schema": {"type": "string"}}}
-        responses["304"] = {"description": "Not Modified"}
+        if not facts.live:
+            responses["304"] = {"description": "Not Modified"}
     for status in sorted(statuses):
         responses[str(status)] = {"$ref": f"#/components/responses/{_name(status)}"}
     described["responses"] = {str(status): answer for status, answer in responses.items()}

@@ -62,6 +62,7 @@ class Declared:
         missing: it answers 404 where the resource does not exist.
         conflicts: it answers 409 where the state of things forbids it.
         content: media type of an answer that is not JSON.
+        live: fields of the answer that its ETag does not cover.
     """
 
     action: str | None
@@ -75,6 +76,7 @@ class Declared:
     missing: bool = False
     conflicts: bool = False
     content: str = ""
+    live: frozenset[str] = frozenset()
 
 
 def declared(operation: Operation) -> Declared:
@@ -115,6 +117,7 @@ def operation(
         missing=missing or "{" in path,
         conflicts=conflicts or method == "POST",
         content=EVENT_STREAM if events else content,
+        live=etag.live_fields(answer),
     )
 
     def declare(function: Function) -> Function:
@@ -233,6 +236,6 @@ def _too_large(facts: Declared) -> Refusal:
 
 def _leave(request: HttpRequest, facts: Declared, answer: HttpResponseBase) -> HttpResponseBase:
     if facts.method == "GET" and facts.tagged and answer.status_code == 200:
-        answer = etag.tagged(request, cast(HttpResponse, answer))
+        answer = etag.tagged(request, cast(HttpResponse, answer), facts.live)
     answer.headers.setdefault("Cache-Control", "no-store")
     return answer

@@ -7,7 +7,7 @@ which PostgreSQL refuses, and nothing that is no Unicode.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 from ninja import Field, Schema
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, StrictBool
@@ -53,6 +53,11 @@ Stamp = Annotated[
     Field(description="A point in time with its offset, such as 2026-01-31T12:00:00Z."),
     AfterValidator(_within_reach),
 ]
+
+
+LIVE: Final = "live"
+Live = Annotated[Item, LIVE]
+"""A field of an answer that changes by itself: no setting, and no part of the ETag."""
 
 
 class Body(Schema):

@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from relay.alarms import api, rounds
-from relay.alarms.models import Alarm, Kind, Receiver, RuleOverride, Silence, State
+from relay.alarms.models import Alarm, Evaluation, Kind, Receiver, RuleOverride, Silence, State
 from relay.alarms.rules import RULES
 from tests.relay.alarms.conftest import Evaluate, states
 from tests.relay.rest.conftest import account, bearer, token_of
@@ -80,6 +80,38 @@ def test_rules_over_rest(owner: Client) -> None:
     assert send(owner, "PUT", "/rules/disk", {}).json()["changed"] is False
     assert not RuleOverride.objects.exists()
     assert send(owner, "PUT", "/rules/none", {}).status_code == 404
+
+
+def test_what_changes_by_itself_is_no_other_state(owner: Client) -> None:
+    body = {"name": "pager", "kind": "webhook", "target": "https://hooks.example/secret/path"}
+    number = send(owner, "POST", "/receivers", body).json()["id"]
+    path = f"/receivers/{number}"
+    before = owner.get(f"{BASE}{path}")
+    now = timezone.now()
+    Receiver.objects.filter(pk=number).update(last_error="boom", failures=2, last_success=now)
+    after = owner.get(f"{BASE}{path}", headers={"If-None-Match": before["ETag"]})
+    assert (after.status_code, after.json()["last_error"]) == (200, "boom"), "no 304: it has news"
+    assert after["ETag"] == before["ETag"]
+    patch = {"enabled": False}
+    changed = send(owner, "PATCH", path, patch, **{"If-Match": before["ETag"]})
+    assert changed.status_code == 200
+    assert send(owner, "DELETE", path, **{"If-Match": before["ETag"]}).status_code == 412
+
+    tag = owner.get(f"{BASE}{path}")["ETag"]
+    for unseen in ({"secret": "TEST SECRET, ANOTHER"}, {"target": "https://hooks.example/other"}):
+        assert send(owner, "PATCH", path, unseen, **{"If-Match": tag}).status_code == 200
+        assert send(owner, "PATCH", path, unseen, **{"If-Match": tag}).status_code == 412
+        tag = owner.get(f"{BASE}{path}")["ETag"]
+
+    tag = owner.get(f"{BASE}/rules/disk")["ETag"]
+    gone = {"since": 5.0, "error": "no such disk", "rules": ["disk"], "redis_away": False}
+    Evaluation.objects.update_or_create(pk=Evaluation.ONLY, defaults={"unknown": {"disk": gone}})
+    unknown = owner.get(f"{BASE}/rules/disk")
+    assert (unknown.json()["error"], unknown["ETag"]) == ("no such disk", tag)
+    threshold = {"threshold": 60}
+    for status in (200, 412):
+        answer = send(owner, "PUT", "/rules/disk", threshold, **{"If-Match": tag})
+        assert answer.status_code == status
 
 
 def test_receivers_over_rest(owner: Client, viewer: Client) -> None:
