@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
-from django.http import HttpRequest
 from django.templatetags.static import static
-from django.urls import reverse_lazy
 
-from rmbsite import config, database
+from rmbsite import config, database, menu
 from rmbsite import logging as site_logging
 
 _RESOLVED = config.resolve()
@@ -50,6 +47,7 @@ INSTALLED_APPS = [
     # Their templates come before those of the theme and of the sign-in.
     "rmbsite",
     "relay.access",
+    *([] if _RELAY_WORKER else ["relay.dashboard"]),
     *([] if _RELAY_WORKER else _SITE_ONLY),
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -68,6 +66,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "relay.dashboard.security.browser_bounds",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -189,32 +188,6 @@ DEFAULT_FROM_EMAIL = RMB.email.sender or "relay@localhost"
 
 LOGGING = site_logging.settings_of(RMB.log.level, RMB.log.format)
 
-
-def _item(title: str, icon: str, app: str, model: str, page: str = "changelist") -> dict[str, Any]:
-    """An entry of the menu; whoever may not see the page does not see the entry."""
-    name = f"{app}_{model}"
-    return {
-        "title": title,
-        "icon": icon,
-        "link": reverse_lazy(f"admin:{name}_{page}"),
-        "active": lambda request: _shown(request, name, page),
-        "permission": lambda request: request.user.has_perm(f"{app}.view_{model}"),
-    }
-
-
-# Pages beside a model's list that have an entry of their own.
-_OWN_ENTRIES = ("live", "pending")
-
-
-def _shown(request: HttpRequest, name: str, page: str) -> bool:
-    """Whether the request is for the page of this entry; forms belong to their model's list."""
-    shown = request.resolver_match.url_name if request.resolver_match else None
-    if not shown or not shown.startswith(f"{name}_"):
-        return False
-    own = shown.removeprefix(f"{name}_")
-    return page == (own if own in _OWN_ENTRIES else "changelist")
-
-
 UNFOLD = {
     "SITE_TITLE": "RMB relay",
     "SITE_HEADER": "RMB relay",
@@ -228,57 +201,15 @@ UNFOLD = {
             "href": lambda request: static("relay_ops/icon.svg"),
         }
     ],
-    "STYLES": [lambda request: static("relay_ops/admin.css")],
+    "STYLES": [
+        lambda request: static("relay_ops/admin.css"),
+        lambda request: static("relay_dashboard/console.css"),
+    ],
+    "SCRIPTS": [lambda request: static("relay_dashboard/theme.js")],
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
     "SIDEBAR": {
         "show_all_applications": False,
-        "navigation": [
-            {
-                "title": "Relay",
-                "items": [
-                    _item("Live sessions", "sensors", "relay_sessions", "session", "live"),
-                    _item("Session history", "history", "relay_sessions", "session"),
-                    _item("Queues", "inbox", "relay_ops", "queue"),
-                    _item("Workers", "memory", "relay_ops", "worker"),
-                    _item("Traces", "troubleshoot", "relay_trace", "traceorder"),
-                ],
-            },
-            {
-                "title": "Twins",
-                "items": [
-                    _item("Twins", "group", "relay_twins", "twin"),
-                    _item("Limits and bans", "speed", "relay_limits", "twinlimit"),
-                ],
-            },
-            {
-                "title": "Federation",
-                "items": [
-                    _item("Relays", "lan", "relay_federation", "relaynode"),
-                    _item("Outbox", "outbox", "relay_federation", "deadletter", "pending"),
-                    _item("Dead letters", "unsubscribe", "relay_federation", "deadletter"),
-                ],
-            },
-            {
-                "title": "Alarms",
-                "items": [
-                    _item("Alarms", "notifications_active", "relay_alarms", "alarm"),
-                    _item("Alarm history", "manage_history", "relay_alarms", "alarmevent"),
-                    _item("Silences", "notifications_off", "relay_alarms", "silence"),
-                    _item("Rules", "rule", "relay_alarms", "ruleoverride"),
-                    _item("Receivers", "outgoing_mail", "relay_alarms", "receiver"),
-                    _item("Notices", "mark_email_read", "relay_alarms", "delivery"),
-                ],
-            },
-            {
-                "title": "Operators",
-                "items": [
-                    _item("Accounts", "person", "auth", "user"),
-                    _item("Groups", "shield_person", "auth", "group"),
-                    _item("API tokens", "key", "relay_access", "apitoken"),
-                    _item("Audit log", "receipt_long", "relay_audit", "auditentry"),
-                ],
-            },
-        ],
+        "navigation": menu.NAVIGATION,
     },
 }

@@ -13,7 +13,8 @@ from relay.rest.api import api
 admin.autodiscover()
 
 urlpatterns = [
-    path("", RedirectView.as_view(pattern_name="admin:index")),
+    path("", RedirectView.as_view(pattern_name="console:overview")),
+    path("console/", include("relay.dashboard.urls")),
     path("admin/", include("relay.access.sign_in.urls")),
     path("admin/", admin.site.urls),
     path("live", views.live),

@@ -19,7 +19,7 @@ from django.utils.decorators import sync_only_middleware
 from relay.access.matrix import Role
 
 OPEN: Final = ("/admin/account/", "/admin/login/", "/admin/logout/", "/admin/jsi18n/")
-GUARDED: Final = ("/admin/", "/api/")
+GUARDED: Final = ("/admin/", "/console/", "/api/")
 
 
 @sync_only_middleware

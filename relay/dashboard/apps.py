@@ -1,0 +1,13 @@
+"""The Django application of the console."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class DashboardConfig(AppConfig):
+    """Pages only: what they show and change belongs to the other applications."""
+
+    name = "relay.dashboard"
+    label = "relay_dashboard"
+    verbose_name = "console"

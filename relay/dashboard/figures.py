@@ -1,0 +1,158 @@
+"""How the console writes numbers, sizes and times: one rounding for all pages.
+
+A figure is short and as wide as its kind needs; the exact value is in its title. What the page's
+script writes in place of it (`static/relay_dashboard/figures.js`) follows the same rules, and a
+test holds the two together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+NONE: Final = "-"
+"""Stands where there is no value; not zero."""
+
+_DECIMAL: Final = ("", " k", " M", " G", " T")
+_BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class Kind(StrEnum):
+    """What a value measures."""
+
+    NUMBER = "number"
+    RATE = "rate"
+    BYTES = "bytes"
+    BYTE_RATE = "byte_rate"
+    DURATION = "duration"
+    SHARE = "share"
+
+
+def write(value: float | None, kind: Kind) -> str:
+    """A value as text.
+
+    Args:
+        value: a count, a count or bytes each second, bytes, seconds, or a part of 1.
+        kind: which of them.
+    """
+    if value is None or math.isnan(value):
+        return NONE
+    if math.isinf(value):
+        return "∞"
+    return _WRITERS[kind](value)
+
+
+def figure(value: float | None, kind: Kind) -> SafeString:
+    """The same for a page: what a script can read and replace, with the exact value on hover."""
+    if value is None:
+        return format_html('<span class="c-none">{}</span>', NONE)
+    return format_html(
+        '<data class="c-figure" value="{}" title="{}">{}</data>',
+        f"{value:.12g}",
+        exact(value, kind),
+        write(value, kind),
+    )
+
+
+def exact(value: float, kind: Kind) -> str:
+    """All there is to say of a value."""
+    digits = f"{value:,.6f}".rstrip("0").rstrip(".")
+    unit = {
+        Kind.RATE: " each second",
+        Kind.BYTES: " bytes",
+        Kind.BYTE_RATE: " bytes each second",
+        Kind.DURATION: " seconds",
+    }.get(kind, "")
+    return f"{value:.4%}" if kind is Kind.SHARE else f"{digits}{unit}"
+
+
+def moment(value: datetime | float | None, now: datetime | None = None) -> SafeString:
+    """A time as its distance from now, with the exact one on hover.
+
+    Args:
+        value: a time, or unix seconds; 0 and None are no time.
+        now: what it is told from.
+    """
+    if not value:
+        return format_html('<span class="c-none">{}</span>', NONE)
+    at = value if isinstance(value, datetime) else datetime.fromtimestamp(value, UTC)
+    distance = ((now or datetime.now(UTC)) - at).total_seconds()
+    text = f"{duration(distance)} ago" if distance >= 0 else f"in {duration(-distance)}"
+    return format_html(
+        '<time class="c-moment" datetime="{}" title="{}">{}</time>',
+        at.isoformat(timespec="milliseconds"),
+        f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
+        text,
+    )
+
+
+def duration(seconds: float) -> str:
+    """A length of time in at most two units: `3 d 4 h`, `12 min`, `8 s`, `1.5 ms`."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if 0 < seconds < 1:
+        milliseconds = seconds * 1000
+        return f"{_three(milliseconds)} ms" if milliseconds >= 0.1 else "< 0.1 ms"
+    whole = int(seconds)
+    days, hours, minutes = whole // 86_400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h" if hours and days < 10 else f"{days} d"
+    if hours:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{minutes} min" if minutes else f"{whole} s"
+
+
+def _number(value: float) -> str:
+    """`0`, `0.4`, `12`, `9,999`, `12.3 k`, `4.56 M`."""
+    if value < 0:
+        return f"-{_number(-value)}"
+    if value < 10_000:
+        return f"{value:,.0f}" if value >= 99.95 or value == int(value) else _three(value)
+    step = 0
+    while value >= 999.5 and step < len(_DECIMAL) - 1:
+        value, step = value / 1000, step + 1
+    return f"{_three(value)}{_DECIMAL[step]}"
+
+
+def _bytes(value: float) -> str:
+    """`512 B`, `1.5 KiB`, `12.3 GiB`."""
+    if value < 0:
+        return f"-{_bytes(-value)}"
+    step = 0
+    while value >= 1023.5 and step < len(_BINARY) - 1:
+        value, step = value / 1024, step + 1
+    return f"{value:.0f} B" if step == 0 else f"{_three(value)} {_BINARY[step]}"
+
+
+def _share(value: float) -> str:
+    """`100 %` and `0 %` only for all and nothing: 0.9999 is `99.99 %`."""
+    percent = value * 100
+    for digits in (0, 1, 2):
+        text = f"{percent:.{digits}f}"
+        if percent in (0, 100) or (text not in ("0", "100", "0.0", "100.0") and digits):
+            return f"{float(text):g} %"
+    return "< 0.01 %" if percent < 50 else "> 99.99 %"
+
+
+def _three(value: float) -> str:
+    """Three significant digits, without zeros behind the point."""
+    if value >= 99.95:
+        return f"{value:.0f}"
+    text = f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+    return text.rstrip("0").rstrip(".")
+
+
+_WRITERS: Final[dict[Kind, Callable[[float], str]]] = {
+    Kind.NUMBER: _number,
+    Kind.RATE: lambda value: f"{_number(value)}/s",
+    Kind.BYTES: _bytes,
+    Kind.BYTE_RATE: lambda value: f"{_bytes(value)}/s",
+    Kind.DURATION: duration,
+    Kind.SHARE: _share,
+}

@@ -1,0 +1,46 @@
+// Parts of a page that ask for themselves again: <section id="..." data-refresh="address">.
+//
+// Not while nobody looks, while the operator is busy in it, or while an answer is under way.
+
+const EVERY_MS = 2000;
+const asked = new Map();
+
+function busy(part) {
+    const selection = document.getSelection();
+    return (
+        part.contains(document.activeElement) ||
+        part.querySelector("details[open]") !== null ||
+        (selection && !selection.isCollapsed && part.contains(selection.anchorNode))
+    );
+}
+
+async function refresh(part) {
+    const id = part.id;
+    if (asked.get(id) > Date.now() - EVERY_MS || busy(part)) {
+        return;
+    }
+    asked.set(id, Infinity);
+    try {
+        const answer = await fetch(part.dataset.refresh, { headers: { "HX-Target": id } });
+        if (answer.redirected || !answer.ok) {
+            throw new Error(`answered ${answer.status}`);
+        }
+        const text = await answer.text();
+        const now = document.getElementById(id);
+        if (now && !busy(now)) {
+            const fresh = new DOMParser().parseFromString(text, "text/html").getElementById(id);
+            now.replaceWith(fresh);
+            document.dispatchEvent(new CustomEvent("console:refreshed", { detail: fresh }));
+        }
+    } catch {
+        document.getElementById(id)?.setAttribute("data-old", "");
+    } finally {
+        asked.set(id, Date.now());
+    }
+}
+
+document.addEventListener("console:tick", () => {
+    if (document.visibilityState === "visible") {
+        document.querySelectorAll("[data-refresh]").forEach(refresh);
+    }
+});

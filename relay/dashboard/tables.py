@@ -1,0 +1,368 @@
+"""Tables of the console: what can be ordered, filtered, chosen, paged through and exported.
+
+A page declares columns and filters and gives a function that fetches a page of rows:
+
+    def fetch(ask: Ask) -> Page[Row]: ...
+    table = Table(request, "queues", COLUMNS, fetch, order="-messages", filters=FILTERS)
+    return respond(request, table, "relay_dashboard/queues.html", "Queues")
+
+Everything the operator chose stands in the address, so that a link shows the same to somebody else.
+A live table asks for itself again (`HX-Target` names it) and gets the table alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from relay.access.errors import Away, Invalid, ServiceError
+from relay.dashboard import figures, pages, states
+from relay.dashboard.figures import Kind
+from relay.ops import csv_text
+from relay.ops.paging import Page
+
+LIMITS: Final = (25, 50, 100, 250)
+DEFAULT_LIMIT: Final = 50
+EXPORT_STEP: Final = 1000
+MAX_EXPORT: Final = 100_000
+"""Rows of one export; whoever needs more takes the REST interface or the commands."""
+FORMS: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
+
+
+class Cell(StrEnum):
+    """What a column holds beside figures."""
+
+    TEXT = "text"
+    CODE = "code"
+    """An id or a key: cut where it is too long, whole on hover."""
+    STATE = "state"
+    MOMENT = "moment"
+    """A time: a datetime, or unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column.
+
+    Attributes:
+        key: its value in `Row.values`, and its name in exports and addresses.
+        order: what `Ask.order` says for it; empty where nothing can be ordered by it.
+        optional: shown only when it is chosen.
+        hint: what it means, on hover.
+    """
+
+    key: str
+    title: str
+    kind: Cell | Kind = Cell.TEXT
+    order: str = ""
+    optional: bool = False
+    hint: str = ""
+
+    @property
+    def is_figure(self) -> bool:
+        return isinstance(self.kind, Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A button of a row; it leads to a page that asks (see `relay.dashboard.acts`)."""
+
+    label: str
+    url: str
+    danger: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row.
+
+    Attributes:
+        values: by the columns' keys; plain values, as an export writes them.
+        links: where the cells lead, by the columns' keys.
+    """
+
+    values: Mapping[str, Any]
+    links: Mapping[str, str] = field(default_factory=dict)
+    actions: Sequence[Action] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Something to filter by.
+
+    Attributes:
+        choices: (value, label); a text field without them.
+    """
+
+    name: str
+    label: str
+    choices: Sequence[tuple[str, str]] = ()
+    hint: str = ""
+    value: str = ""
+
+
+class Ask(NamedTuple):
+    """Which rows are wanted.
+
+    Attributes:
+        filters: the values given, by name; empty where none is.
+        order: a column's, perhaps with a minus.
+    """
+
+    filters: Mapping[str, str]
+    order: str
+    limit: int
+    cursor: str
+
+
+Fetch = Callable[[Ask], Page[Row]]
+
+
+class Head(NamedTuple):
+    """A column's head: where a click on it leads, and how the table is ordered by it now."""
+
+    column: Column
+    href: str
+    sorted: str
+
+
+class Table:
+    """One table of a page, as a request asks for it."""
+
+    def __init__(
+        self,
+        request: HttpRequest,
+        name: str,
+        columns: Sequence[Column],
+        fetch: Fetch,
+        *,
+        order: str = "",
+        filters: Sequence[Filter] = (),
+        empty: str = "Nothing here",
+        live: bool = False,
+        prefix: str = "",
+    ) -> None:
+        """Read what the request chooses.
+
+        Args:
+            name: of the table: its id on the page, and of exported files.
+            order: what it is ordered by when nothing is chosen.
+            empty: said in place of rows.
+            live: it refreshes itself while it is looked at.
+            prefix: of its parameters, where a page has two tables.
+        """
+        self.request, self.name, self.columns, self.fetch = request, name, columns, fetch
+        self.empty, self.live, self.prefix = empty, live, prefix
+        chosen = request.GET
+        self.filters = [
+            Filter(each.name, each.label, each.choices, each.hint, self._given(each.name))
+            for each in filters
+        ]
+        self.filtered = any(each.value for each in self.filters)
+        self.order = self._given("order") or order
+        self.limit = _limit(self._given("limit"))
+        self.cursor = self._given("cursor")
+        keys = set(chosen.getlist(f"{prefix}column"))
+        self.shown = [
+            each for each in columns if (each.key in keys if keys else not each.optional)
+        ] or [each for each in columns if not each.optional]
+        self.rows: list[Row] = []
+        self.next = ""
+        self.error = ""
+        self.status = 200
+
+    @property
+    def id(self) -> str:
+        return f"table-{self.name}"
+
+    @property
+    def heads(self) -> list[Head]:
+        return [self._head(each) for each in self.shown]
+
+    @property
+    def choices(self) -> list[tuple[Column, bool]]:
+        """All columns, and whether each is shown."""
+        return [(each, each in self.shown) for each in self.columns]
+
+    @property
+    def has_actions(self) -> bool:
+        return any(row.actions for row in self.rows)
+
+    @property
+    def kept(self) -> list[tuple[str, str]]:
+        """Parameters that a form of the table must carry on, beside its own."""
+        own = {f"{self.prefix}{each.name}" for each in self.filters} | {f"{self.prefix}cursor"}
+        return [
+            (name, value)
+            for name, values in self.request.GET.lists()
+            if name not in own
+            for value in values
+        ]
+
+    @property
+    def next_href(self) -> str:
+        return href(self.request, **{f"{self.prefix}cursor": self.next}) if self.next else ""
+
+    @property
+    def first_href(self) -> str:
+        return href(self.request, **{f"{self.prefix}cursor": ""}) if self.cursor else ""
+
+    @property
+    def unfiltered_href(self) -> str:
+        return href(self.request, **{f"{self.prefix}{each.name}": "" for each in self.filters})
+
+    @property
+    def exports(self) -> list[tuple[str, str]]:
+        """(form, address) of each export."""
+        return [(form, href(self.request, **{f"{self.prefix}export": form})) for form in FORMS]
+
+    @property
+    def limits(self) -> list[tuple[int, str, bool]]:
+        """(rows of a page, address, whether it is so now)."""
+        return [
+            (each, href(self.request, **{f"{self.prefix}limit": str(each)}), each == self.limit)
+            for each in LIMITS
+        ]
+
+    def load(self) -> None:
+        """Fetch the rows; what was refused becomes `error` and `status`."""
+        try:
+            self.rows, self.next = self.fetch(self._ask(self.limit, self.cursor))
+        except Away as error:
+            self.error, self.status = error.detail, 503
+        except Invalid as error:
+            self.error, self.status = error.detail, 422
+
+    def export(self) -> HttpResponseBase | None:
+        """The file that was asked for: all rows of all pages, every column; None without a wish."""
+        form = self._given("export")
+        if form not in FORMS:
+            return None
+        try:
+            first = self.fetch(self._ask(EXPORT_STEP, ""))
+        except ServiceError as error:
+            status = 503 if isinstance(error, Away) else 422
+            return HttpResponse(error.detail, content_type="text/plain", status=status)
+        lines = _csv(self.columns, self._all(first))
+        if form == "json":
+            lines = _json(self.columns, self._all(first))
+        answer = StreamingHttpResponse(lines, content_type=FORMS[form])
+        answer["Content-Disposition"] = f'attachment; filename="{self.name}.{form}"'
+        return answer
+
+    def _all(self, page: Page[Row]) -> Iterator[Row]:
+        seen = 0
+        while True:
+            yield from page.items[: MAX_EXPORT - seen]
+            seen += len(page.items)
+            if not page.next or seen >= MAX_EXPORT:
+                return
+            page = self.fetch(self._ask(EXPORT_STEP, page.next))
+
+    def _ask(self, limit: int, cursor: str) -> Ask:
+        return Ask({each.name: each.value for each in self.filters}, self.order, limit, cursor)
+
+    def _given(self, name: str) -> str:
+        return self.request.GET.get(f"{self.prefix}{name}", "").strip()
+
+    def _head(self, column: Column) -> Head:
+        if not column.order:
+            return Head(column, "", "")
+        now = {column.order: "ascending", f"-{column.order}": "descending"}.get(self.order, "")
+        # Numbers and times are wanted with the largest first, words with the first.
+        first = f"-{column.order}" if column.is_figure else column.order
+        other = column.order if first.startswith("-") else f"-{column.order}"
+        wanted = other if self.order == first else first
+        return Head(column, href(self.request, **{f"{self.prefix}order": wanted}), now)
+
+
+def respond(
+    request: HttpRequest,
+    table: Table,
+    template: str,
+    title: str,
+    context: Mapping[str, Any] | None = None,
+) -> HttpResponseBase:
+    """The page with this table; or the table alone, or its export, as the request wants."""
+    exported = table.export()
+    if exported is not None:
+        return exported
+    table.load()
+    shown = {**(context or {}), "table": table}
+    if request.headers.get("HX-Target") == table.id:
+        return TemplateResponse(request, "relay_dashboard/table.html", shown, status=table.status)
+    return pages.render(request, template, title, shown, status=table.status)
+
+
+def href(request: HttpRequest, **changes: str) -> str:
+    """The address of this page with other parameters; empty ones go away.
+
+    A cursor belongs to one order and filter: every change but of the columns begins anew.
+    """
+    query: QueryDict = request.GET.copy()
+    for name in [each for each in query if each.endswith(("cursor", "export"))]:
+        del query[name]
+    for name, value in changes.items():
+        query.pop(name, None)
+        if value:
+            query[name] = value
+    return f"{request.path}?{query.urlencode()}" if query else request.path
+
+
+def cell(column: Column, row: Row) -> SafeString:
+    """What is shown of a row in a column."""
+    shown = _shown(column, row.values.get(column.key))
+    link = row.links.get(column.key)
+    return format_html('<a class="c-link" href="{}">{}</a>', link, shown) if link else shown
+
+
+def _shown(column: Column, value: Any) -> SafeString:
+    if isinstance(column.kind, Kind):
+        return figures.figure(value, column.kind)
+    if column.kind is Cell.MOMENT:
+        return figures.moment(value)
+    if value is None or value == "":
+        return format_html('<span class="c-none">{}</span>', figures.NONE)
+    if column.kind is Cell.STATE:
+        return states.badge(value)
+    if column.kind is Cell.CODE:
+        return format_html('<code class="c-cut" title="{}">{}</code>', value, value)
+    return format_html("{}", value)
+
+
+def _limit(text: str) -> int:
+    return int(text) if text.isdecimal() and int(text) in LIMITS else DEFAULT_LIMIT
+
+
+def _csv(columns: Sequence[Column], rows: Iterator[Row]) -> Iterator[str]:
+    yield csv_text.line(each.key for each in columns)
+    for row in rows:
+        yield csv_text.line(_plain(row.values.get(each.key)) for each in columns)
+
+
+def _json(columns: Sequence[Column], rows: Iterator[Row]) -> Iterator[str]:
+    between = "[\n"
+    for row in rows:
+        values = {each.key: _plain(row.values.get(each.key)) for each in columns}
+        yield between + json.dumps(values, ensure_ascii=False)
+        between = ",\n"
+    yield "[]\n" if between.startswith("[") else "\n]\n"
+
+
+def _plain(value: Any) -> Any:
+    """A value as a file holds it."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)

@@ -1,0 +1,43 @@
+"""Filters and tags of the console's templates."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.utils.safestring import SafeString
+
+from relay.dashboard import figures, states, tables
+
+register = template.Library()
+
+
+@register.filter
+def figure(value: float | None, kind: str) -> SafeString:
+    """`{{ size_bytes|figure:"bytes" }}`; the kinds are those of `relay.dashboard.figures`."""
+    return figures.figure(value, figures.Kind(kind))
+
+
+@register.filter
+def moment(value: datetime | float | None) -> SafeString:
+    """`{{ opened_at|moment }}`: how long ago, with the exact time on hover."""
+    return figures.moment(value)
+
+
+@register.filter
+def state(value: states.State) -> SafeString:
+    """`{{ worker_state|state }}`: a word with a sign and a colour."""
+    return states.badge(value)
+
+
+@register.simple_tag
+def cell(column: tables.Column, row: tables.Row) -> SafeString:
+    """What a table shows of a row in a column."""
+    return tables.cell(column, row)
+
+
+@register.simple_tag(takes_context=True)
+def href(context: Any, **changes: Any) -> str:
+    """This page's address with parameters changed; empty ones go away, and so does the cursor."""
+    return tables.href(context["request"], **changes)

@@ -1,0 +1,111 @@
+"""The menu of the operator site: the console's pages and the admin's lists of records."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.http import HttpRequest
+from django.urls import reverse_lazy
+
+from relay.access import matrix
+
+
+def _page(title: str, icon: str, name: str, action: str) -> dict[str, Any]:
+    """A page of the console; whoever may not do the action does not see the entry."""
+    permission = matrix.permission_of(action)
+
+    def active(request: HttpRequest) -> bool:
+        match = request.resolver_match
+        return bool(match and match.namespace == "console" and _section(match.url_name) == name)
+
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(f"console:{name}"),
+        "active": active,
+        "permission": lambda request: request.user.has_perm(permission),
+    }
+
+
+def _section(url_name: str | None) -> str:
+    """The menu's page that a page belongs to: `queue_purge` belongs to `queues`."""
+    name = url_name or ""
+    return _BELONGS.get(name.partition("_")[0], name)
+
+
+_BELONGS: Final = {"queue": "queues"}
+
+
+def _item(title: str, icon: str, app: str, model: str, page: str = "changelist") -> dict[str, Any]:
+    """A list of the admin; whoever may not see it does not see the entry."""
+    name = f"{app}_{model}"
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(f"admin:{name}_{page}"),
+        "active": lambda request: _shown(request, name, page),
+        "permission": lambda request: request.user.has_perm(f"{app}.view_{model}"),
+    }
+
+
+# Pages beside a model's list that have an entry of their own.
+_OWN_ENTRIES = ("live", "pending")
+
+
+def _shown(request: HttpRequest, name: str, page: str) -> bool:
+    """Whether the request is for the page of this entry; forms belong to their model's list."""
+    shown = request.resolver_match.url_name if request.resolver_match else None
+    if not shown or not shown.startswith(f"{name}_"):
+        return False
+    own = shown.removeprefix(f"{name}_")
+    return page == (own if own in _OWN_ENTRIES else "changelist")
+
+
+NAVIGATION: Final = [
+    {
+        "title": "Relay",
+        "items": [
+            _page("Overview", "monitoring", "overview", "worker.view"),
+            _item("Live sessions", "sensors", "relay_sessions", "session", "live"),
+            _item("Session history", "history", "relay_sessions", "session"),
+            _page("Queues", "inbox", "queues", "queue.view"),
+            _item("Workers", "memory", "relay_ops", "worker"),
+            _item("Traces", "troubleshoot", "relay_trace", "traceorder"),
+        ],
+    },
+    {
+        "title": "Twins",
+        "items": [
+            _item("Twins", "group", "relay_twins", "twin"),
+            _item("Limits and bans", "speed", "relay_limits", "twinlimit"),
+        ],
+    },
+    {
+        "title": "Federation",
+        "items": [
+            _item("Relays", "lan", "relay_federation", "relaynode"),
+            _item("Outbox", "outbox", "relay_federation", "deadletter", "pending"),
+            _item("Dead letters", "unsubscribe", "relay_federation", "deadletter"),
+        ],
+    },
+    {
+        "title": "Alarms",
+        "items": [
+            _item("Alarms", "notifications_active", "relay_alarms", "alarm"),
+            _item("Alarm history", "manage_history", "relay_alarms", "alarmevent"),
+            _item("Silences", "notifications_off", "relay_alarms", "silence"),
+            _item("Rules", "rule", "relay_alarms", "ruleoverride"),
+            _item("Receivers", "outgoing_mail", "relay_alarms", "receiver"),
+            _item("Notices", "mark_email_read", "relay_alarms", "delivery"),
+        ],
+    },
+    {
+        "title": "Operators",
+        "items": [
+            _item("Accounts", "person", "auth", "user"),
+            _item("Groups", "shield_person", "auth", "group"),
+            _item("API tokens", "key", "relay_access", "apitoken"),
+            _item("Audit log", "receipt_long", "relay_audit", "auditentry"),
+        ],
+    },
+]
