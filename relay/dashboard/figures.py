@@ -132,12 +132,12 @@ def _bytes(value: float) -> str:
 
 def _share(value: float) -> str:
     """`100 %` and `0 %` only for all and nothing: 0.9999 is `99.99 %`."""
-    percent = value * 100
-    for digits in (0, 1, 2):
-        text = f"{percent:.{digits}f}"
-        if percent in (0, 100) or (text not in ("0", "100", "0.0", "100.0") and digits):
-            return f"{float(text):g} %"
-    return "< 0.01 %" if percent < 50 else "> 99.99 %"
+    if 0 < value < 0.0001:
+        return "< 0.01 %"
+    if 0.9999 < value < 1:
+        return "> 99.99 %"
+    close = value < 0.01 or value > 0.99
+    return f"{round(value * 100, 2 if close else 1):g} %"
 
 
 def _three(value: float) -> str:

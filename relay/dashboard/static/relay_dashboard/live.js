@@ -21,7 +21,6 @@ function tell(text) {
     if (note && text !== told) {
         told = text;
         note.textContent = text;
-        note.hidden = !text;
     }
 }
 
