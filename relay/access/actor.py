@@ -17,7 +17,9 @@ from django.http import HttpRequest
 from relay.access.errors import Denied
 
 MAX_NAME_CHARS: Final = 150
-"""As long as Django's user names."""
+"""As long as Django's user names; an actor's is stored in places that take no longer one."""
+TOKEN_CHARS: Final = 20
+"""The name of an API token: `rmb_` and 16 digits."""
 MAX_ADDRESS_CHARS: Final = 64
 
 
@@ -39,12 +41,16 @@ class Actor:
         face: how it came.
         address: from where; empty where there is none.
         permissions: Django permission names such as `relay_sessions.kick_session`; None is all.
+        account: user name of the account it is or acts for, in full; empty where it has none.
+        token: name of the API token by which it acts; empty where it came otherwise.
     """
 
     name: str
     face: Face
     address: str
     permissions: frozenset[str] | None
+    account: str = ""
+    token: str = ""
 
     def may(self, permission: str) -> bool:
         """Whether it has a permission."""
@@ -72,8 +78,19 @@ def of_request(request: HttpRequest, face: Face) -> Actor:
         permissions = None
     elif user.is_active and user.is_authenticated:
         permissions = frozenset(user.get_all_permissions())
-    name = user.get_username()[:MAX_NAME_CHARS]
-    return Actor(name, face, address_of(request), permissions)
+    account = user.get_username()
+    return Actor(account[:MAX_NAME_CHARS], face, address_of(request), permissions, account)
+
+
+def name_of_token(account: str, token: str) -> str:
+    """The name of an actor that acts for an account by a token, within `MAX_NAME_CHARS`.
+
+    The name of the token stays whole: it alone says which one it was. With an empty one, the result
+    is what the names of all actors begin with that act for this account.
+    """
+    room = MAX_NAME_CHARS - TOKEN_CHARS - 1
+    kept = account if len(account) <= room else f"{account[: room - 1]}…"
+    return f"{kept}/{token}"
 
 
 def of_command() -> Actor:

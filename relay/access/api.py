@@ -178,7 +178,7 @@ def create_token(request: Request, body: TokenIn) -> Any:
     Its text is in this answer and nowhere else: a repeat with the same `Idempotency-Key` gets 409.
     """
     made = services.create_token(
-        request.actor.name.partition("/")[0],
+        request.actor.account,
         body.label,
         role=body.role or "",
         permissions=body.permissions,

@@ -101,10 +101,9 @@ def check_token(
     """
     wrong: dict[str, str] = {}
     owner = User.objects.filter(username=account, is_active=True).first()
-    own = actor.name.partition("/")[0]
     if owner is None:
         wrong["account"] = "there is no such active account"
-    elif actor.face is not Face.CLI and account != own:
+    elif actor.face is not Face.CLI and account != actor.account:
         wrong["account"] = "tokens are made for one's own account"
     if not label.strip() or len(label) > MAX_LABEL_CHARS or not label.isprintable():
         wrong["label"] = f"must be 1 to {MAX_LABEL_CHARS} printable characters"
@@ -184,7 +183,7 @@ def state_of(token: ApiToken) -> str:
 
 def _expires(days: int, actor: Actor) -> datetime:
     """Nobody makes a short token a long one."""
-    maker = ApiToken.objects.filter(public_id=actor.name.partition(f"/{tokens.PREFIX}")[2])
+    maker = ApiToken.objects.filter(public_id=actor.token.removeprefix(tokens.PREFIX))
     wanted = timezone.now() + timedelta(days=days)
     return min([wanted, *maker.values_list("expires", flat=True)])
 

@@ -25,7 +25,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from relay.access import matrix
-from relay.access.actor import MAX_ADDRESS_CHARS, Actor, Face
+from relay.access.actor import MAX_ADDRESS_CHARS, Actor, Face, name_of_token
 from relay.access.models import PUBLIC_ID_CHARS, ApiToken
 
 PREFIX: Final = "rmb_"
@@ -76,8 +76,15 @@ def authenticate(text: str, address: str) -> Actor | None:
     if token.revoked or token.expires <= now or not token.account.is_active:
         return None
     _note_use(token, address, now)
-    name = f"{token.account.get_username()}/{token}"
-    return Actor(name, Face.REST, address[:MAX_ADDRESS_CHARS], permissions_of(token))
+    account = token.account.get_username()
+    return Actor(
+        name=name_of_token(account, str(token)),
+        face=Face.REST,
+        address=address[:MAX_ADDRESS_CHARS],
+        permissions=permissions_of(token),
+        account=account,
+        token=str(token),
+    )
 
 
 def permissions_of(token: ApiToken) -> frozenset[str]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from django.db.models import QuerySet
 
+from relay.access.actor import name_of_token
 from relay.audit.models import AuditEntry
 from relay.ops import csv_text
 
@@ -41,7 +42,8 @@ def search(
     """
     found = AuditEntry.objects.all()
     if actor:
-        found = found.filter(actor=actor) | found.filter(actor__startswith=f"{actor}/")
+        by_token = found.filter(actor__startswith=name_of_token(actor, ""))
+        found = found.filter(actor=actor) | by_token
     if action:
         found = found.filter(action=action) | found.filter(action__startswith=f"{action}.")
     if target:

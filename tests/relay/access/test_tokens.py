@@ -17,9 +17,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from relay.access import matrix, services, tokens
-from relay.access.actor import Actor, Face
+from relay.access.actor import MAX_NAME_CHARS, Actor, Face
 from relay.access.errors import Conflict, Denied, Invalid, NotFound
 from relay.access.models import ApiToken
+from relay.audit import listing
 from relay.audit.models import AuditEntry
 
 pytestmark = pytest.mark.django_db
@@ -47,6 +48,25 @@ def test_a_token_is_recognised(olga: User) -> None:
     assert actor is not None
     assert (actor.name, actor.face, actor.address) == (f"olga/{made.token}", "rest", "192.0.2.1")
     assert actor.permissions == matrix.permissions_of(matrix.Role.OPERATOR)
+
+
+def test_the_longest_user_name() -> None:
+    """Its tokens act under a name that fits wherever one is kept, and are found by the account."""
+    long, other = "o" * 150, "o" * 149 + "a"
+    for name in (long, other):
+        User.objects.create_superuser(name)
+    made = services.create_token(long, "a label", role="owner", days=7, actor=CLI)
+    actor = tokens.authenticate(made.text, "")
+    assert actor is not None and actor.account == long
+    assert len(actor.name) == MAX_NAME_CHARS and actor.name.endswith(f"…/{made.token}")
+    again = services.create_token(long, "by it", role="owner", days=90, actor=actor)
+    again.token.full_clean()
+    assert again.token.created_by == actor.name
+    assert again.token.expires == made.token.expires, "never after the one that made it"
+    with pytest.raises(Invalid, match="one's own account"):
+        services.create_token(other, "not mine", role="owner", actor=actor)
+    entry = AuditEntry.objects.latest("number")
+    assert entry.actor == actor.name and list(listing.search(actor=long)) == [entry]
 
 
 def test_the_secret_is_stored_nowhere(olga: User) -> None:
@@ -159,7 +179,7 @@ def test_labels(olga: User, label: str) -> None:
 def test_nobody_gives_more_than_he_has(olga: User) -> None:
     User.objects.filter(pk=olga.pk).update(is_superuser=True)
     given = frozenset({"relay_access.add_apitoken", "relay_sessions.view_session"})
-    actor = Actor("olga/rmb_1", Face.REST, "", given)
+    actor = Actor("olga/rmb_1", Face.REST, "", given, "olga")
     with pytest.raises(Invalid, match="more than"):
         make(actor=actor, role="viewer")
     made = make(actor=actor, role="", permissions=["relay_sessions.view_session"])
