@@ -6,6 +6,7 @@ that what it changes reaches that relay.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -14,6 +15,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rmbsite.config import Resolved
 
+GC_THRESHOLD = 20_000
+"""Objects made between two collections: with Python's own 700 a tenth of most commands' time goes
+into looking through what was imported."""
+
 
 def main() -> int:
     """Run one management command.
@@ -21,6 +26,7 @@ def main() -> int:
     A bad setting is one line on standard error and exit code 2, a database that cannot be used one
     line and exit code 1.
     """
+    gc.set_threshold(GC_THRESHOLD)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
     if sys.argv[1:2] == ["runrelay"]:
         # Its options are settings, such as the data folder: read before Django loads them.

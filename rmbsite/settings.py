@@ -39,7 +39,8 @@ _SITE_ONLY = [
     "allauth.account",
     "allauth.mfa",
     "allauth.socialaccount",
-    "allauth.socialaccount.providers.openid_connect",
+    # It brings an HTTP client, which takes a tenth of a start.
+    *(["allauth.socialaccount.providers.openid_connect"] if RMB.oidc.issuer else []),
 ]
 
 INSTALLED_APPS = [

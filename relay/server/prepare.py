@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import json
 import sys
 from collections.abc import Sequence
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--embedded", action="store_true")
     options = parser.parse_args(arguments)
+    gc.disable()  # what is imported stays, and this process does not
     try:
         django.setup()
         prepared = prepare(embedded=options.embedded)

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from cryptography import x509
 from django.db.models import Min
 from redis.exceptions import RedisError
 
@@ -49,6 +48,8 @@ def certificate(look: Look) -> Readings:
     path = look.config.relay.tls_cert
     if not path:
         return {}
+    from cryptography import x509  # a tenth of a worker's start, and most have no certificate
+
     with Path(path).open("rb") as file:
         content = file.read(MAX_FILE_BYTES)
     try:

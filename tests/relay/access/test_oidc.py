@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from allauth.socialaccount.models import SocialAccount
+from allauth.socialaccount.providers import registry
+from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import clear_url_caches
@@ -64,9 +66,12 @@ def provider(running: OidcProvider, settings: Any) -> Iterator[OidcProvider]:
     settings.SOCIALACCOUNT_PROVIDERS = {
         "openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": [app]}
     }
+    # As its application does, which the settings install where a provider is set up.
+    registry.register(OpenIDConnectProvider)
     _reload_urls()
     yield running
     settings.RMB = dataclasses.replace(settings.RMB, oidc=sections.OidcConfig())
+    del registry.provider_map[OpenIDConnectProvider.id]
     _reload_urls()
 
 
@@ -132,9 +137,15 @@ def test_an_account_that_is_there_is_not_joined_with_a_subject(
     assert not SocialAccount.objects.filter(user=boss).exists()
 
 
-def test_the_cookie_comes_back_from_the_provider() -> None:
-    """Browsers keep a strict one from requests that another site sent them on."""
-    program = "from django.conf import settings; print(settings.SESSION_COOKIE_SAMESITE)"
+def test_settings_with_a_provider() -> None:
+    """Its application, and a cookie that comes back from it.
+
+    Browsers keep a strict one from requests that another site sent them on.
+    """
+    program = (
+        "from django.conf import settings; print(settings.SESSION_COOKIE_SAMESITE,"
+        " 'allauth.socialaccount.providers.openid_connect' in settings.INSTALLED_APPS)"
+    )
     oidc = {
         "ISSUER": "https://id.example",
         "CLIENT_ID": "relay",
@@ -142,7 +153,7 @@ def test_the_cookie_comes_back_from_the_provider() -> None:
         "OWNER_GROUPS": "x",
     }
     named = {f"RMB_OIDC__{name}": value for name, value in oidc.items()}
-    for given, expected in ((named, "Lax"), ({}, "Strict")):
+    for given, expected in ((named, "Lax True"), ({}, "Strict False")):
         done = subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, "DJANGO_SETTINGS_MODULE": "rmbsite.settings", **given},
