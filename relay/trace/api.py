@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
@@ -11,13 +11,12 @@ from asgiref.sync import sync_to_async
 from ninja import Field, Query, Router, Schema
 from pydantic import StringConstraints
 
-from relay.access.errors import Away, NotFound
 from relay.rest import events
 from relay.rest.caller import Request
 from relay.rest.operation import get, post
 from relay.rest.paging import page
 from relay.rest.schema import Body, Page, PageQuery, Whole
-from relay.trace import bounds, services, texts
+from relay.trace import bounds, live, services, texts
 from relay.trace.events import Stage
 from relay.trace.models import ID_CHARS, TraceOrder
 from relay.trace.orders import Kind
@@ -26,9 +25,6 @@ from relay.trace.services import Noted, Trace
 router = Router(tags=["traces"])
 
 ORDERS: Final = {"started": "started", "until": "until"}
-LIVE_LOOK_S: Final = 0.3
-"""From one look for new events of a stream to the next."""
-
 TraceId = Annotated[str, Field(min_length=1, max_length=ID_CHARS, description="Id of a trace.")]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=bounds.MAX_TEXT_CHARS)]
 
@@ -199,20 +195,16 @@ async def stream_trace_events(request: Request, trace: TraceId) -> Any:
     """Events of a trace as they come, from its first one on.
 
     After the last event of a trace that is over comes one named `end`, with the trace."""
-    await sync_to_async(services.find)(trace)
+    row = await sync_to_async(services.find)(trace)
 
     async def source(last_id: str) -> AsyncIterator[events.Event]:
         cursor = last_id or services.START
-        while True:
-            over = await sync_to_async(_over)(trace)
-            while noted := await sync_to_async(services.events)(trace, cursor):
-                cursor = noted[-1].cursor
+        async with contextlib.aclosing(live.follow(trace, row.until, cursor)) as pages:
+            async for noted in pages:
                 for each in noted:
-                    yield events.Event(each.cursor, "event", _noted(each))
-            if over is not None:
-                yield events.Event(cursor, "end", over)
-                return
-            await asyncio.sleep(LIVE_LOOK_S)
+                    cursor = each.cursor
+                    yield events.Event(cursor, "event", _noted(each))
+        yield events.Event(cursor, "end", await sync_to_async(_ended)(trace))
 
     return await events.stream(request, "trace.view", source, ids=services.CURSOR)
 
@@ -236,10 +228,5 @@ def _noted(noted: Noted) -> dict[str, Any]:
     return {"cursor": noted.cursor, **noted.event._asdict()}
 
 
-def _over(order_id: str) -> dict[str, Any] | None:
-    """A trace that is over; None while it runs, or nobody can tell."""
-    try:
-        found = _one(services.find(order_id))
-    except (Away, NotFound):
-        return None
-    return None if found["state"] == services.State.RUNNING else found
+def _ended(order_id: str) -> dict[str, Any]:
+    return _one(services.find(order_id))

@@ -130,7 +130,7 @@ def start(
         until=now + timedelta(seconds=lifetime_s),
         started_by=actor.name,
     )
-    with audit.change(actor, "trace.start", target=row) as change, _told():
+    with audit.change(actor, "trace.start", target=row) as change, told():
         try:
             row.full_clean()
         except ValidationError as error:
@@ -157,7 +157,7 @@ def stop(order_id: str, *, actor: Actor) -> TraceOrder:
         Away: Redis or the database does not answer.
     """
     row = find(order_id)
-    with audit.change(actor, "trace.stop", target=row) as change, _told():
+    with audit.change(actor, "trace.stop", target=row) as change, told():
         change.before = {"id": row.id, "until": row.until}
         change.happened = row.in_force()
         if change.happened:
@@ -174,7 +174,7 @@ def tidy() -> None:
         Away: Redis does not answer.
     """
     now = timezone.now()
-    with _told():
+    with told():
         present = {text(name) for name in client().hkeys(keys.CONTROL)}
         over = [name for name in _over(now) if name in present]
         if over:
@@ -206,7 +206,7 @@ def look(rows: Iterable[TraceOrder]) -> list[Trace]:
         Away: Redis does not answer.
     """
     found, now = list(rows), timezone.now()
-    with _told(), client().pipeline(transaction=False) as pipe:
+    with told(), client().pipeline(transaction=False) as pipe:
         for row in found:
             pipe.hexists(keys.CONTROL, _field(row))
             pipe.hgetall(keys.trace_figures(row.id))
@@ -226,9 +226,9 @@ def events(order_id: str, after: str = START, limit: int = MAX_PAGE) -> list[Not
         Away: Redis does not answer.
     """
     name = keys.trace(find(order_id).id)
-    with _told():
+    with told():
         entries: Any = client().xrange(name, f"({_cursor(after)}", "+", min(limit, MAX_PAGE))
-    return list(_read(order_id, entries))
+    return list(read(order_id, entries))
 
 
 def latest(order_id: str, limit: int) -> list[Noted]:
@@ -237,9 +237,9 @@ def latest(order_id: str, limit: int) -> list[Noted]:
     Raises:
         Away: Redis does not answer.
     """
-    with _told():
+    with told():
         entries: Any = client().xrevrange(keys.trace(order_id), count=min(limit, MAX_PAGE))
-    return list(_read(order_id, reversed(entries)))
+    return list(read(order_id, reversed(entries)))
 
 
 def newer(order_id: str, after: str, wait_s: float = BLOCK_S) -> list[Noted]:
@@ -250,10 +250,10 @@ def newer(order_id: str, after: str, wait_s: float = BLOCK_S) -> list[Noted]:
         Away: Redis does not answer.
     """
     name = keys.trace(order_id)
-    with _told():
+    with told():
         block_ms = max(1, int(min(wait_s, BLOCK_S) * 1000))
         reply: Any = client().xread({name: _cursor(after)}, count=MAX_PAGE, block=block_ms)
-    return list(_read(order_id, reply[0][1])) if reply else []
+    return list(read(order_id, reply[0][1])) if reply else []
 
 
 def follow(order_id: str, after: str = START) -> Iterator[list[Noted]]:
@@ -303,13 +303,13 @@ def timeline(uid: str, order_id: str = "", more: Sequence[Event] = ()) -> Timeli
     for each in ids:
         after = START
         while True:
-            with _told():
+            with told():
                 entries = connection.xrange(keys.trace(each), f"({after}", "+", MAX_PAGE)
             if not entries:
                 break
             after = text(entries[-1][0])
             mine = [entry for entry in entries if needle in entry[1].get(FIELD.encode(), b"")]
-            found += [noted.event for noted in _read(each, mine)]
+            found += [noted.event for noted in read(each, mine)]
     made = timelines.timeline(uid, found)
     if not made.legs:
         raise NotFound(f"no trace of the last hour has a message {uid[:MAX_TEXT_CHARS]}")
@@ -355,7 +355,7 @@ def _cursor(value: str) -> str:
     return value
 
 
-def _read(order_id: str, entries: Iterable[Any]) -> Iterator[Noted]:
+def read(order_id: str, entries: Iterable[Any]) -> Iterator[Noted]:
     for entry_id, fields in entries:
         try:
             yield Noted(text(entry_id), decode(fields.get(FIELD.encode(), b""), order_id))
@@ -364,7 +364,7 @@ def _read(order_id: str, entries: Iterable[Any]) -> Iterator[Noted]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def told() -> Iterator[None]:
     try:
         yield
     except redis.exceptions.RedisError as error:

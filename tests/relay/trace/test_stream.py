@@ -11,12 +11,13 @@ from asgiref.sync import sync_to_async
 from django.test import AsyncClient
 
 from relay.access.actor import SYSTEM
-from relay.trace import services
+from relay.queues import keys
+from relay.trace import live, services
 from relay.trace.events import Stage
-from tests.relay.conftest import use_redis
 from tests.relay.rest.conftest import account, token_of
 from tests.relay.trace.test_services import note
 from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import eventually
 
 # The stream looks at the database from a thread of its own.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -64,6 +65,46 @@ async def test_from_the_first_event_to_the_end(site_redis: RedisServer) -> None:
     assert missing.status_code == 404
 
 
+async def test_the_database_rests_while_events_come(
+    site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looks at the record: one at the beginning, and when the order is gone from Redis."""
+
+    def prepare() -> tuple[str, str]:
+        row = services.start("twin", "7", actor=SYSTEM)
+        note(site_redis, row.id, Stage.ACCEPTED)
+        return row.id, token_of(account("viewer", "viewer"), role="viewer")
+
+    looks: list[str] = []
+    find = services.find
+
+    def counted(order_id: str) -> Any:
+        looks.append(order_id)
+        return find(order_id)
+
+    trace, token = await sync_to_async(prepare)()
+    monkeypatch.setattr(services, "find", counted)
+    monkeypatch.setattr(live, "BLOCK_MS", 10)
+    answer = await AsyncClient().get(
+        f"/api/v1/traces/{trace}/live", headers={"authorization": f"Bearer {token}"}
+    )
+    body = aiter(answer)
+    assert (await read(body))["event"] == "event"
+    following = asyncio.ensure_future(read(body))
+
+    def asked() -> int:
+        return int(site_redis.run("INFO", "commandstats")["cmdstat_hexists"]["calls"])
+
+    waits = asked()
+    await eventually(lambda: asked() > waits + 10, 10, "waits that end without an event")
+    note(site_redis, trace, Stage.DELIVERED)
+    assert json.loads((await following)["data"])["stage"] == "delivered"
+    assert looks == [trace]
+    await sync_to_async(site_redis.run)("HDEL", keys.CONTROL, f"trace:{trace}")
+    assert json.loads((await read(body))["data"])["state"] == "off"
+    assert len(looks) > 1
+
+
 @pytest.mark.parametrize("last", ["x", "1-", "-1", "18446744073709551616-0", "1-2-3"])
 async def test_what_is_no_cursor_is_refused_before_the_stream(
     site_redis: RedisServer, last: str
@@ -80,9 +121,7 @@ async def test_what_is_no_cursor_is_refused_before_the_stream(
         assert answer.json()["errors"][0]["field"] == "header.Last-Event-ID"
 
 
-async def test_a_stream_ends_when_its_source_is_away(
-    site_redis: RedisServer, settings: Any
-) -> None:
+async def test_a_stream_ends_when_its_source_is_away(site_redis: RedisServer) -> None:
     def prepare() -> tuple[str, str]:
         row = services.start("twin", "7", actor=SYSTEM)
         note(site_redis, row.id, Stage.ACCEPTED)
@@ -94,6 +133,9 @@ async def test_a_stream_ends_when_its_source_is_away(
     )
     body = aiter(answer)
     assert (await read(body))["event"] == "event"
-    use_redis(settings, "redis://127.0.0.1:1")
-    async with asyncio.timeout(20):
-        assert [chunk async for chunk in body] == []
+    await asyncio.to_thread(site_redis.stop)
+    try:
+        async with asyncio.timeout(20):
+            assert [chunk async for chunk in body] == []
+    finally:
+        await asyncio.to_thread(site_redis.start)
