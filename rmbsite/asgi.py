@@ -38,14 +38,29 @@ warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronou
 telemetry.set_up(settings.RMB.otel, "site")
 
 _site = get_asgi_application()
+
+
+async def _console(scope: Any, receive: Any, send: Any) -> None:
+    """The console's live numbers, imported at the first socket."""
+    from relay.dashboard.live import application
+
+    await application(scope, receive, send)
+
+
 # The audit log and the throttle of sign-ins need the address of the client, not of the proxy.
-admin = name_clients(_site, settings.RMB.relay.trusted_proxies)
+admin = name_clients(
+    ProtocolTypeRouter({"http": _site, "websocket": _console}), settings.RMB.relay.trusted_proxies
+)
 
 
 async def _relay(scope: Any, receive: Any, send: Any) -> None:
     """The relay's routes, imported at the first socket: the operator site does without them."""
+    from relay.dashboard.live import PATH
     from relay.sessions.routing import websocket_urlpatterns
 
+    if scope["path"] == PATH:
+        await admin(scope, receive, send)
+        return
     await URLRouter(websocket_urlpatterns)(scope, receive, send)
 
 

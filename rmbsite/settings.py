@@ -102,14 +102,23 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The core layer reads with a block time of 5 s, which is also redis-py's default time-out: without
 # None an idle reader dies.
+_CHANNEL_HOSTS = [{"address": RMB.redis.url, "socket_timeout": None}]
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.core.RedisChannelLayer",
+        "CONFIG": {"hosts": _CHANNEL_HOSTS, "prefix": "relay:channels"},
+    },
+    # Of live numbers only the newest count, and a process that is gone must not be sent any.
+    "console": {
+        "BACKEND": "channels_redis.core.RedisChannelLayer",
         "CONFIG": {
-            "hosts": [{"address": RMB.redis.url, "socket_timeout": None}],
-            "prefix": "relay:channels",
+            "hosts": _CHANNEL_HOSTS,
+            "prefix": "relay:console",
+            "expiry": 5,
+            "capacity": 3,
+            "group_expiry": 60,
         },
-    }
+    },
 }
 
 AUTH_PASSWORD_VALIDATORS = [

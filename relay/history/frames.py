@@ -17,6 +17,8 @@ from typing import Final
 from relay.history.packing import Values
 from relay.history.series import SERIES
 
+LAYER: Final = "console"
+"""The channel layer: one that forgets soon who went, and what nobody took."""
 GROUP: Final = "console.live"
 MESSAGE: Final = "console.frame"
 """Type of the group's messages; `text` is the frame."""

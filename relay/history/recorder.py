@@ -138,7 +138,7 @@ class Recorder:
             self._pruned_at = now
 
     def _run_slow(self) -> None:
-        while not self._ended.wait(SLOW_S):
+        while True:
             for name, work in (("surroundings", self._look_around), ("minutes", self.keep)):
                 try:
                     work()
@@ -148,6 +148,8 @@ class Recorder:
                 except Exception:
                     self._broken(name)
             connections.close_all()
+            if self._ended.wait(SLOW_S):
+                return
 
     def _look_around(self) -> None:
         self._around = surroundings.look()
@@ -171,7 +173,6 @@ class Recorder:
 
 
 async def _publish(text: str) -> None:
-    layer: Any = get_channel_layer()
-    if layer is not None:
-        async with asyncio.timeout(PUBLISH_TIMEOUT_S):
-            await layer.group_send(frames.GROUP, {"type": frames.MESSAGE, "text": text})
+    layer: Any = get_channel_layer(frames.LAYER)
+    async with asyncio.timeout(PUBLISH_TIMEOUT_S):
+        await layer.group_send(frames.GROUP, {"type": frames.MESSAGE, "text": text})

@@ -47,6 +47,9 @@ CUT_GRACE_S: Final = 2
 """From the end of the drain to the end of the last connection's task."""
 
 
+MAX_WORD_BYTES: Final = 1024
+"""Of a message to the operator site's websocket, which wants none."""
+
 KEEP_ALIVE_S: Final = 75
 """Between two requests of one connection. Relays keep theirs for 15 s (ours) or 90 s (the
 reference), and what they send while it is being closed here costs them another try."""
@@ -196,7 +199,10 @@ def admin_server() -> uvicorn.Config:
     return uvicorn.Config(
         "rmbsite.asgi:admin",
         interface="asgi3",
-        ws="none",
+        # The console's live numbers: clients only listen.
+        ws="websockets-sansio",
+        ws_max_size=MAX_WORD_BYTES,
+        ws_per_message_deflate=False,
         loop=_loop(),
         lifespan="off",
         log_config=None,

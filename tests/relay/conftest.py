@@ -23,9 +23,10 @@ def use_redis(settings: Any, url: str) -> None:
     settings.RMB = dataclasses.replace(
         settings.RMB, redis=dataclasses.replace(settings.RMB.redis, url=url)
     )
-    layer = json.loads(json.dumps(settings.CHANNEL_LAYERS))
-    layer["default"]["CONFIG"]["hosts"] = [{"address": url, "socket_timeout": None}]
-    settings.CHANNEL_LAYERS = layer
+    layers = json.loads(json.dumps(settings.CHANNEL_LAYERS))
+    for layer in layers.values():
+        layer["CONFIG"]["hosts"] = [{"address": url, "socket_timeout": None}]
+    settings.CHANNEL_LAYERS = layers
 
 
 @pytest.fixture

@@ -47,12 +47,17 @@ def roles_of(user: Any) -> frozenset[Role]:
 def _lacks_it(request: HttpRequest) -> bool:
     if request.path.startswith(OPEN) or not request.path.startswith(GUARDED):
         return False
-    user = request.user
-    if not user.is_authenticated:
+    if not request.user.is_authenticated:
         return False
     # The API then goes by the token alone; pages know no such header, anybody could send it.
     if request.path.startswith("/api/") and "Authorization" in request.headers:
         return False
+    return lacks_second_factor(request)
+
+
+def lacks_second_factor(request: HttpRequest) -> bool:
+    """Whether somebody who has signed in must set one up before anything else."""
+    user = request.user
     if not roles_of(user).intersection(settings.RMB.access.require_totp):
         return False
     records = get_authentication_records(request, user)

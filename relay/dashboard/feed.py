@@ -1,0 +1,111 @@
+"""The frames that come to this process, for all of its open sockets: one subscription.
+
+Frames are made once, as text, by whoever writes the history (`relay.history.recorder`), and sent to
+a group of the channel layer. While there is a socket this process is a member. Nothing is kept but
+the newest frame: who is late misses some, and has the present when it is ready for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from channels.layers import get_channel_layer
+from redis.exceptions import RedisError
+
+from relay.history.frames import GROUP, LAYER
+
+logger = logging.getLogger(__name__)
+
+RENEW_S: Final = 15.0
+"""The group forgets who has not said for a minute that it is still there."""
+RETRY_S: Final = 1.0
+LEAVE_S: Final = 1.0
+FRESH_S: Final = 2.0
+"""A frame no older than this is what a new socket begins with."""
+
+
+class News(NamedTuple):
+    """A frame, and its number in this process."""
+
+    number: int
+    text: str
+
+
+class Feed:
+    """The newest frame, and whoever waits for the next."""
+
+    def __init__(self) -> None:
+        self._newest = News(0, "")
+        self._at = float("-inf")  # loop time of the newest
+        self._news = asyncio.Event()
+        self._listeners = 0
+        self._task: asyncio.Task[None] | None = None
+        self._told = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[int]:
+        """A socket is open; gives the number of the frame after which it wants the next."""
+        loop = asyncio.get_running_loop()
+        self._listeners += 1
+        if self._task is None or self._task.done():
+            self._news = asyncio.Event()
+            self._task = loop.create_task(self._subscribe())
+        try:
+            fresh = self._newest.number and loop.time() - self._at <= FRESH_S
+            yield self._newest.number - 1 if fresh else self._newest.number
+        finally:
+            self._listeners -= 1
+            if not self._listeners:
+                self._task.cancel()
+                self._task = None
+
+    async def next(self, after: int) -> News:
+        """The newest frame, once it is another than that of the number."""
+        while self._newest.number == after:
+            await self._news.wait()
+        return self._newest
+
+    def publish(self, text: str) -> None:
+        """A frame came."""
+        self._newest = News(self._newest.number + 1, text)
+        self._at = asyncio.get_running_loop().time()
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def _subscribe(self) -> None:
+        layer: Any = get_channel_layer(LAYER)
+        channel = await layer.new_channel()
+        try:
+            while True:
+                await self._receive(layer, channel)
+        finally:
+            with contextlib.suppress(RedisError, OSError, TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await layer.group_discard(GROUP, channel)
+
+    async def _receive(self, layer: Any, channel: str) -> None:
+        """Frames until the membership is to be renewed, or Redis goes away."""
+        loop = asyncio.get_running_loop()
+        renew_at = loop.time() + RENEW_S
+        try:
+            await layer.group_add(GROUP, channel)
+            self._told = False
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(renew_at):
+                    while True:
+                        message = await layer.receive(channel)
+                        self.publish(message["text"])
+        except Exception as error:
+            if not self._told:  # once for each time that Redis is away
+                usual = isinstance(error, (RedisError, OSError))
+                logger.info("live numbers: %s", error, exc_info=None if usual else error)
+                self._told = True
+            await asyncio.sleep(RETRY_S)
+
+
+feed: Final = Feed()
+"""That of this process."""
