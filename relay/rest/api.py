@@ -52,6 +52,7 @@ ROUTERS: Final = (
     "relay.ops.settings_api",
     "relay.twins.chain_api",
     "relay.trace.api",
+    "relay.history.api",
 )
 
 
