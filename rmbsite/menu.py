@@ -33,7 +33,7 @@ def _section(url_name: str | None) -> str:
     return _BELONGS.get(name.partition("_")[0], name)
 
 
-_BELONGS: Final = {"queue": "queues"}
+_BELONGS: Final = {"queue": "queues", "task": "tasks", "worker": "workers"}
 
 
 def _item(title: str, icon: str, app: str, model: str, page: str = "changelist") -> dict[str, Any]:
@@ -69,7 +69,8 @@ NAVIGATION: Final = [
             _item("Live sessions", "sensors", "relay_sessions", "session", "live"),
             _item("Session history", "history", "relay_sessions", "session"),
             _page("Queues", "inbox", "queues", "queue.view"),
-            _item("Workers", "memory", "relay_ops", "worker"),
+            _page("Workers", "memory", "workers", "worker.view"),
+            _page("Background tasks", "manufacturing", "tasks", "task.view"),
             _item("Traces", "troubleshoot", "relay_trace", "traceorder"),
         ],
     },

@@ -27,6 +27,11 @@ _SIGNS: Final = {
     Tone.IDLE: "radio_button_unchecked",
 }
 
+SEVERITY: Final = {
+    Tone.BAD: 0, Tone.WARNING: 1, Tone.INFO: 2, Tone.IDLE: 3, Tone.GOOD: 4,
+}  # fmt: skip
+"""In lists that are ordered by it the worst comes first."""
+
 
 class State(NamedTuple):
     """A word and its tone.

@@ -186,6 +186,11 @@ class Table:
         return f"table-{self.name}"
 
     @property
+    def column_name(self) -> str:
+        """The parameter that chooses columns."""
+        return f"{self.prefix}column"
+
+    @property
     def heads(self) -> list[Head]:
         return [self._head(each) for each in self.shown]
 
@@ -294,14 +299,29 @@ def respond(
     context: Mapping[str, Any] | None = None,
 ) -> HttpResponseBase:
     """The page with this table; or the table alone, or its export, as the request wants."""
-    exported = table.export()
-    if exported is not None:
-        return exported
-    table.load()
-    shown = {**(context or {}), "table": table}
-    if request.headers.get("HX-Target") == table.id:
-        return TemplateResponse(request, "relay_dashboard/table.html", shown, status=table.status)
-    return pages.render(request, template, title, shown, status=table.status)
+    return respond_all(request, [table], template, title, {**(context or {}), "table": table})
+
+
+def respond_all(
+    request: HttpRequest,
+    tables: Sequence[Table],
+    template: str,
+    title: str,
+    context: Mapping[str, Any] | None = None,
+) -> HttpResponseBase:
+    """As `respond`, for a page of several tables, each with a prefix of its own but for one."""
+    for table in tables:
+        exported = table.export()
+        if exported is not None:
+            return exported
+    alone = next((each for each in tables if request.headers.get("HX-Target") == each.id), None)
+    for table in [alone] if alone else tables:
+        table.load()
+    shown = {**(context or {}), "tables": tables}
+    if alone:
+        shown["table"] = alone
+        return TemplateResponse(request, "relay_dashboard/table.html", shown, status=alone.status)
+    return pages.render(request, template, title, shown, status=max(each.status for each in tables))
 
 
 def href(request: HttpRequest, **changes: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from relay.dashboard.views import overview, queues
+from relay.dashboard.views import overview, queues, tasks, workers
 
 app_name = "console"
 
@@ -12,4 +12,9 @@ urlpatterns = [
     path("", overview.overview, name="overview"),
     path("queues/", queues.queues, name="queues"),
     path("queues/<path:key>/purge/", queues.purge, name="queue_purge"),
+    path("tasks/", tasks.tasks, name="tasks"),
+    path("tasks/<str:task_id>/retry/", tasks.retry, name="task_retry"),
+    path("tasks/<str:task_id>/forget/", tasks.forget, name="task_forget"),
+    path("workers/", workers.workers, name="workers"),
+    path("workers/<str:boot_id>/drain/", workers.drain, name="worker_drain"),
 ]

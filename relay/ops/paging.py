@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from relay.access.errors import Invalid
@@ -81,6 +81,39 @@ def decode(cursor: str, order: str, *kinds: type) -> tuple[Any, ...]:
         if type(value) is not kind and not (kind is float and type(value) is int):
             raise wrong
     return tuple(values)
+
+
+def page_of(
+    items: Iterable[Item],
+    place: Callable[[Item], tuple[float | str, str]],
+    order: str,
+    limit: int,
+    cursor: str,
+) -> Page[Item]:
+    """A page of items that are all at hand.
+
+    Args:
+        place: the value an item is ordered by, and its name, which no other has. A name breaks
+            ties, in both directions from a to z.
+        order: what the list is ordered by; with a minus the highest value comes first.
+        cursor: of this order, or empty.
+
+    Raises:
+        Invalid: the cursor is none of this list.
+    """
+    found = sorted(items, key=lambda item: place(item)[1])
+    descending = order.startswith("-")
+    found.sort(key=lambda item: place(item)[0], reverse=descending)
+    if cursor and found:
+        kind = str if isinstance(place(found[0])[0], str) else float
+        value, name = decode(cursor, order, kind, str)
+        found = [
+            item
+            for item, (own, own_name) in ((item, place(item)) for item in found)
+            if (own_name > name if own == value else (own < value) is descending)
+        ]
+    shown = found[: bounded(limit)]
+    return Page(shown, encode(order, *place(shown[-1])) if len(found) > len(shown) else "")
 
 
 def pack(values: Sequence[Any]) -> str:

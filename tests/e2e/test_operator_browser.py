@@ -153,12 +153,13 @@ async def test_a_live_session_is_found_and_kicked(relay: RelayProcess, view: Vie
 
 async def test_a_worker_is_drained_and_replaced(relay: RelayProcess, view: View) -> None:
     page = view.page
-    await view.open("/admin/relay_ops/worker/")
+    await view.open("/console/workers/")
     before = set(relay.worker_pids())
-    rows = page.locator(".relay-live tbody tr")
+    rows = page.locator("#table-workers tbody tr")
     assert await rows.count() == len(before) == 2
-    await page.get_by_role("button", name="Drain").first.click()
-    await page.get_by_text("The worker closes its sessions and is replaced").wait_for()
+    await page.get_by_role("link", name="Drain").first.click()
+    await page.get_by_role("button", name="Drain").click()
+    await page.get_by_text("closes its sessions and is replaced").wait_for()
     await eventually(
         lambda: len(after := set(relay.worker_pids())) == 2 and after != before, 30, "a new worker"
     )

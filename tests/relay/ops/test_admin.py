@@ -30,7 +30,6 @@ ACCOUNT = bytes(range(32))
 PK = b"\2" + ACCOUNT
 LIVE = "/admin/relay_sessions/session/live/"
 HISTORY = "/admin/relay_sessions/session/"
-WORKERS = "/admin/relay_ops/worker/"
 TWINS = "/admin/relay_twins/twin/"
 LIMITS = "/admin/relay_limits/twinlimit/"
 
@@ -70,7 +69,7 @@ def test_signing_in(client: Client, site_redis: RedisServer) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/admin/", TWINS, f"{TWINS}add/", LIMITS, f"{LIMITS}add/", HISTORY, LIVE, WORKERS,
+    ["/admin/", TWINS, f"{TWINS}add/", LIMITS, f"{LIMITS}add/", HISTORY, LIVE,
      "/admin/auth/user/", "/admin/auth/user/add/", "/admin/auth/group/"],
 )  # fmt: skip
 def test_empty_pages(admin_client: Client, site_redis: RedisServer, path: str) -> None:
@@ -219,29 +218,10 @@ def test_the_history_can_be_searched_and_not_edited(
     assert admin_client.get(f"{HISTORY}add/").status_code == 403
 
 
-def test_workers(admin_client: Client, site_redis: RedisServer, add_worker: AddWorker) -> None:
-    add_worker("boot-a", host="alpha", slot="0", sessions=1234)
-    add_worker("boot-b", host="alpha", slot="1", state="draining")
-    add_worker("boot-c", host="beta", slot="0", heartbeat=time.time() - 20)
-    text = page(admin_client, WORKERS)
-    for expected in ("alpha/0", "1234", "0.5 ms", "draining", "silent", 'value="boot-a"'):
-        assert expected in text
-    assert 'value="boot-b"' not in text, "it drains already"
-    answer = admin_client.post(WORKERS, {"drain": "boot-a"})
-    assert answer.status_code == 302
-    assert fields(site_redis) == {"version": "1", "drain:boot-a": "1"}
-    admin_client.post(WORKERS, {"drain": "nobody"})
-    assert fields(site_redis)["version"] == "1"
-    assert "no worker nobody gives" in page(admin_client, WORKERS)
-
-
 @pytest.mark.usefixtures("no_redis")
 def test_without_redis_the_pages_say_so(admin_client: Client) -> None:
-    for path in (LIVE, WORKERS):
-        assert "Redis does not answer" in page(admin_client, path)
+    assert "Redis does not answer" in page(admin_client, LIVE)
     admin_client.post(LIVE, {"kick": "6 7"})
-    assert "Redis does not answer" in page(admin_client, "/admin/")
-    admin_client.post(WORKERS, {"drain": "boot"})
     assert "Redis does not answer" in page(admin_client, "/admin/")
 
 
@@ -251,22 +231,20 @@ def test_looking_is_not_acting(
     add_worker("boot")
     hold(site_redis, "7")
     assert 'name="kick"' not in page(viewer, LIVE)
-    assert 'name="drain"' not in page(viewer, WORKERS)
     assert viewer.post(LIVE, {"kick": "5 7"}).status_code == 403
-    assert viewer.post(WORKERS, {"drain": "boot"}).status_code == 403
     row = add_row(7)
     viewer.post(HISTORY, {"action": "kick_selected", "_selected_action": row.pk})
     assert fields(site_redis) == {}
 
 
 def test_strangers_see_nothing(client: Client, site_redis: RedisServer) -> None:
-    for path in ("/admin/", TWINS, LIMITS, HISTORY, LIVE, WORKERS):
+    for path in ("/admin/", TWINS, LIMITS, HISTORY, LIVE):
         answer = client.get(path)
         assert answer.status_code == 302
         assert answer["Location"].startswith("/admin/login/")
     nobody = User.objects.create_user("nobody", is_staff=True)
     client.force_login(nobody)
-    for path in (TWINS, LIMITS, HISTORY, LIVE, WORKERS):
+    for path in (TWINS, LIMITS, HISTORY, LIVE):
         assert client.get(path).status_code == 403
     assert "Live sessions" not in page(client, "/admin/")
 

@@ -1,0 +1,169 @@
+"""Background work: what waits for Celery's workers, what they do now, what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+
+from relay.access.actor import Actor
+from relay.access.errors import NotFound
+from relay.dashboard.acts import Question, act
+from relay.dashboard.figures import Kind
+from relay.dashboard.pages import may, page
+from relay.dashboard.states import State, Tone
+from relay.dashboard.tables import Action, Ask, Cell, Column, Row, Table, respond_all
+from relay.ops import tasks_services
+from relay.ops.paging import Page
+from relay.ops.tasks_services import FailedTask, RunningTask, TaskQueue
+
+Item = TypeVar("Item")
+
+QUEUES = (
+    Column("queue", "Queue", Cell.TEXT),
+    Column("state", "Worker", Cell.STATE, hint="whether a Celery worker takes from it"),
+    Column("waiting", "Waiting", Kind.NUMBER, hint="tasks that nobody has taken yet"),
+    Column("oldest_s", "Oldest waits", Kind.DURATION),
+)
+RUNNING = (
+    Column("task", "Task", Cell.TEXT),
+    Column("arguments", "Arguments", Cell.CODE),
+    Column("since", "Since", Cell.MOMENT),
+    Column("worker", "Process", Cell.TEXT, hint="host/process id"),
+    Column("id", "Id", Cell.CODE, optional=True),
+)
+FAILED = (
+    Column("at", "Failed", Cell.MOMENT),
+    Column("task", "Task", Cell.TEXT),
+    Column("arguments", "Arguments", Cell.CODE),
+    Column("error", "Error", Cell.TEXT),
+    Column("worker", "Process", Cell.TEXT, optional=True, hint="host/process id"),
+    Column("id", "Id", Cell.CODE, optional=True),
+)
+
+TAKEN: Final = State("takes tasks", Tone.GOOD)
+IDLE: Final = State("nobody", Tone.BAD, "no Celery worker takes tasks from this queue")
+
+
+@page("task.view")
+def tasks(request: HttpRequest) -> HttpResponseBase:
+    """The queues of the broker, what runs, and the failures of a week."""
+    retries = may(request, "task.retry")
+    tables = (
+        _table(request, "task-queues", QUEUES, tasks_services.queues, _queue, "q-", ""),
+        _table(request, "running-tasks", RUNNING, tasks_services.running, _running, "r-",
+               "Nothing runs now."),
+        _table(request, "failed-tasks", FAILED, tasks_services.failed,
+               lambda task: _failed(task, retries), "f-", "No task failed in the last week."),
+    )  # fmt: skip
+    titles = ("Queues", "Running now", "Failed")
+    context = {"sections": list(zip(titles, tables, strict=True))}
+    return respond_all(request, tables, "relay_dashboard/tasks.html", "Background tasks", context)
+
+
+@page("task.retry")
+def retry(request: HttpRequest, task_id: str) -> HttpResponseBase:
+    """Start a failed task again."""
+    task = _known(task_id)
+
+    def perform(actor: Actor) -> str:
+        return f"{tasks_services.retry(task_id, actor=actor)} is started again"
+
+    question = Question(
+        f"Start {_name(task)} again",
+        "Start again",
+        "It is off the list of failures then. Beside another one that runs it ends at once: "
+        "each task takes a lease first.",
+    )
+    return act(request, question, perform, reverse("console:tasks"))
+
+
+@page("task.forget")
+def forget(request: HttpRequest, task_id: str) -> HttpResponseBase:
+    """Take a failure off the list."""
+    task = _known(task_id)
+
+    def perform(actor: Actor) -> str:
+        tasks_services.forget(task_id, actor=actor)
+        return f"The failure of {task.task} is forgotten"
+
+    question = Question(
+        f"Forget the failure of {_name(task)}",
+        "Forget",
+        loses=(f"the note of its error: {task.error}",),
+        danger=True,
+    )
+    return act(request, question, perform, reverse("console:tasks"))
+
+
+def _table(
+    request: HttpRequest,
+    name: str,
+    columns: Sequence[Column],
+    read: Callable[[], Iterable[Item]],
+    show: Callable[[Item], Row],
+    prefix: str,
+    empty: str,
+) -> Table:
+    """A table of a list that is bounded already, on one page."""
+
+    def fetch(ask: Ask) -> Page[Row]:
+        return Page([show(each) for each in read()], "")
+
+    return Table(request, name, columns, fetch, empty=empty, live=True, prefix=prefix)
+
+
+def _queue(queue: TaskQueue) -> Row:
+    values = {
+        "queue": queue.name,
+        "state": TAKEN if queue.taken else IDLE,
+        "waiting": queue.waiting,
+        "oldest_s": queue.oldest_s,
+    }
+    return Row(values)
+
+
+def _running(task: RunningTask) -> Row:
+    values = {
+        "task": task.task,
+        "arguments": task.arguments,
+        "since": task.since,
+        "worker": task.worker,
+        "id": task.id,
+    }
+    return Row(values)
+
+
+def _failed(task: FailedTask, retries: bool) -> Row:
+    values = {
+        "at": task.at,
+        "task": task.task,
+        "arguments": _arguments(task.arguments),
+        "error": task.error,
+        "worker": task.worker,
+        "id": task.id,
+    }
+    actions = []
+    if retries:
+        if task.arguments is not None:
+            actions.append(Action("Retry", reverse("console:task_retry", args=[task.id])))
+        actions.append(Action("Forget", reverse("console:task_forget", args=[task.id]), True))
+    return Row(values, actions=actions)
+
+
+def _arguments(arguments: list[Any] | None) -> str:
+    return "too many" if arguments is None else ", ".join(map(repr, arguments))
+
+
+def _name(task: FailedTask) -> str:
+    return f"{task.task}({_arguments(task.arguments)})"
+
+
+def _known(task_id: str) -> FailedTask:
+    for task in tasks_services.failed():
+        if task.id == task_id:
+            return task
+    raise NotFound(f"no failure of a task {task_id} is known")
