@@ -13,10 +13,12 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from proto.rmb.reasons import MessageReason
 from relay.history.packing import rounded
 from relay.history.series import DROP_REASONS, drops
 from relay.ops import load
 from relay.ops.load import Snapshot
+from relay.ops.metric_names import series
 from relay.ops.workers import LATE_S, WorkerState
 
 FEDERATION_LOOKS: Final = 5
@@ -33,6 +35,10 @@ _SUMS: Final = {
     "limit_hits": "relay_limit_hits_total",
 }
 """Series that are the rate of one counter of all workers."""
+
+
+_PURGED: Final = series("relay_messages_total", reason=MessageReason.PURGED)
+"""Counted by operators' processes, which give no heartbeat."""
 
 
 class _Beats(NamedTuple):
@@ -63,8 +69,8 @@ class Sampler:
                 values[key] = counts[name]
             for reason, rate in load.labelled(counts, "relay_messages_total").items():
                 dropped[reason] = dropped.get(reason, 0.0) + rate
-            buckets = load.labelled(counts, "relay_commit_seconds_bucket")
-            _add_quantiles(values, "commit", buckets)
+            for key in ("commit", "delivery"):
+                _add_quantiles(values, key, load.labelled(counts, f"relay_{key}_seconds_bucket"))
         if counts is not None or dropped:
             values["drops"] = sum(dropped.values())
             values |= {drops(reason): dropped.get(reason, 0.0) for reason in DROP_REASONS}
@@ -83,7 +89,7 @@ class Sampler:
         self._beats = beats
         if self._federation and found.at - self._federation[-1][0] > LATE_S:
             self._federation.clear()
-        self._federation.append((found.at, found.federation))
+        self._federation.append((found.at, {**found.federation, _PURGED: float(found.purged)}))
 
     def _counts(self, now: float) -> Mapping[str, float] | None:
         """What all workers count each second; None while no worker has two heartbeats."""
@@ -111,6 +117,7 @@ class Sampler:
         buckets = load.labelled(counts, "federation_delivery_seconds_bucket")
         _add_quantiles(values, "federation", buckets)
         dropped = load.labelled(counts, "federation_message_dropped_total")
+        dropped |= load.labelled(counts, "relay_messages_total")
         return {reason: count / (after_at - before_at) for reason, count in dropped.items()}
 
 
@@ -148,6 +155,8 @@ def _gauges(found: Snapshot) -> dict[str, float]:
         "dead_letters": found.federation.get("federation_dead_letters", 0.0),
         "redis_memory": float(found.redis_bytes),
     }
+    if found.waiting is not None:
+        values["waiting"] = float(found.waiting)
     if found.workers:
         values["loop_lag"] = max(worker.loop_lag_ms for worker in found.workers) / 1000
     if found.chain is not None:

@@ -18,7 +18,7 @@ from redis import Redis
 from relay.federation import figures, live
 from relay.federation.live import PartnerState
 from relay.ops.exposition import SERIES
-from relay.ops.redis_client import text
+from relay.ops.redis_client import number, text
 from relay.ops.workers import WorkerState, list_workers
 from relay.queues import keys
 from relay.twins import chain_state
@@ -39,6 +39,8 @@ class Snapshot:
         at: by a clock that is not set, in seconds.
         federation: as `relay.federation.figures.read` returns it.
         chain: None where twins come from the registry.
+        waiting: messages in all queues, as the last sweep found them; None without one.
+        purged: messages operators deleted, since ever.
     """
 
     at: float
@@ -47,6 +49,8 @@ class Snapshot:
     partners: tuple[PartnerState, ...]
     chain: ChainState | None
     redis_bytes: int
+    waiting: int | None = None
+    purged: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,11 @@ def look(client: Redis, now: float | None = None, *, partners: bool = True) -> S
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
     """
+    with client.pipeline(transaction=False) as pipe:
+        pipe.info("memory")
+        pipe.get(keys.WAITING)
+        pipe.get(keys.PURGED)
+        memory, waiting, purged = pipe.execute()
     on_chain = settings.RMB.twins.source == "tfchain"
     return Snapshot(
         at=time.monotonic() if now is None else now,
@@ -89,7 +98,9 @@ def look(client: Redis, now: float | None = None, *, partners: bool = True) -> S
         federation=figures.read(client, partners=partners),
         partners=tuple(look_at_partners(client)) if partners else (),
         chain=chain_state.read(client) if on_chain else None,
-        redis_bytes=int(client.info("memory")["used_memory"]),
+        redis_bytes=int(memory["used_memory"]),
+        waiting=None if waiting is None else int(number(waiting)),
+        purged=int(number(purged)),
     )
 
 

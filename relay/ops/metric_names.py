@@ -36,6 +36,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_messages_queued_total", "counter", "Messages committed to wait in a queue."),
     Metric("relay_messages_federated_total", "counter", "Messages handed to federation."),
     Metric("relay_limit_hits_total", "counter", "Windows in which a twin exceeded its limit."),
+    Metric("relay_delivery_seconds", "histogram", "Time from a message to its receiver's socket."),
     # Sessions.
     Metric("relay_sessions_opened_total", "counter", "Sessions that began."),
     Metric("relay_sessions_full", "gauge", "Sessions whose client takes nothing now."),

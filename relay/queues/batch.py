@@ -57,6 +57,7 @@ class Batch:
         "items",
         "outgoing",
         "removals",
+        "since",
         "size_bytes",
         "waiters",
     )
@@ -70,6 +71,7 @@ class Batch:
         self.absent: dict[Destination, dict[int, int]] = {}  # not held here -> messages by source
         self.handlers: list[Handler] = []  # for the replies after those of the items
         self.waiters: list[Waiter] = []
+        self.since = 0.0  # loop time at which the first message came
         self.size_bytes = 0
         self.commands = 0
         self.encoded_at = 0.0

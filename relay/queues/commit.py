@@ -121,6 +121,8 @@ class CommitLog:
     ) -> Batch:
         """Puts a message into the batch that fills, and returns that batch."""
         batch = self.filling
+        if not batch.items:
+            batch.since = self._loop.time()
         batch.items.append((destination, payload, sender, envelope))
         size = len(payload)
         batch.size_bytes += size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
@@ -9,6 +10,8 @@ from typing import Final
 from proto.rmb.reasons import SessionReason
 
 COMMIT_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+
+DELIVERY_BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 _SESSION_REASONS: Final = {reason.value: reason for reason in SessionReason}
 
@@ -21,6 +24,8 @@ class Counters:
         "check_found",
         "commit_buckets",
         "commit_s",
+        "delivery_buckets",
+        "delivery_s",
         "drops",
         "evictions",
         "federated",
@@ -46,6 +51,8 @@ class Counters:
         self.batches = 0
         self.commit_s = 0.0
         self.commit_buckets = [0] * (len(COMMIT_BOUNDS_S) + 1)
+        self.delivery_s = 0.0
+        self.delivery_buckets = [0] * (len(DELIVERY_BOUNDS_S) + 1)
         self.sessions_opened = 0
         self.sessions_filled = 0  # times a socket took no more than a session may have in memory
         self.redis_reconnects = 0
@@ -67,6 +74,16 @@ class Counters:
                 return
         self.commit_buckets[-1] += 1
 
+    def delivered(self, took_s: float, messages: int) -> None:
+        """Messages that came together were written to sessions that keep up.
+
+        Args:
+            took_s: what the first of them took; each counts with it.
+            messages: how many they were.
+        """
+        self.delivery_s += took_s * messages
+        self.delivery_buckets[bisect_left(DELIVERY_BOUNDS_S, took_s)] += messages
+
     def series(self) -> dict[str, float]:
         """All of them by their series in the Prometheus text."""
         named: dict[str, float] = {
@@ -84,11 +101,17 @@ class Counters:
             "relay_limit_hits_total": self.limit_hits,
             "relay_commit_seconds_sum": self.commit_s,
             "relay_commit_seconds_count": self.batches,
+            "relay_delivery_seconds_sum": self.delivery_s,
+            "relay_delivery_seconds_count": sum(self.delivery_buckets),
         }
-        below = 0
-        for bound, count in zip((*COMMIT_BOUNDS_S, "+Inf"), self.commit_buckets, strict=True):
-            below += count
-            named[f'relay_commit_seconds_bucket{{le="{bound}"}}'] = below
+        for name, bounds, buckets in (
+            ("relay_commit_seconds", COMMIT_BOUNDS_S, self.commit_buckets),
+            ("relay_delivery_seconds", DELIVERY_BOUNDS_S, self.delivery_buckets),
+        ):
+            below = 0
+            for bound, count in zip((*bounds, "+Inf"), buckets, strict=True):
+                below += count
+                named[f'{name}_bucket{{le="{bound}"}}'] = below
         for name, counts in (
             ("relay_messages_total", self.drops),
             ("relay_session_evictions_total", self.evictions),

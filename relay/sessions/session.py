@@ -401,6 +401,9 @@ class Session:
         if messages:
             self.took += len(messages)
             self._write(messages, ids, from_stream=True)
+            if self.memory_mode:  # news of another worker, and nothing that had to wait
+                stored_s = int(ids[0].partition(b"-")[0]) / 1000
+                self.worker.metrics.delivered(self.worker.wall_s() - stored_s, len(messages))
             self.worker.watch()  # no batch may follow that would look at what TCP acknowledged
             self._average_bytes = total // len(messages) + 1
         return complete

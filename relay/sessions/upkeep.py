@@ -385,7 +385,7 @@ class Upkeep:
     # --- retention ----------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
-        """Removes what is older than the retention, and names the fullest queues.
+        """Removes what is older than the retention, counts what waits, names the fullest queues.
 
         One worker at a time does it for all.
         """
@@ -400,6 +400,7 @@ class Upkeep:
         oldest = int((self._worker.wall_s() - self._worker.options.queue.retention_s) * 1000)
         policy = self._worker.commit.policy
         full: list[tuple[float, str, int, int]] = []
+        waiting = 0
         cursor = b"0"
         while True:
             cursor, streams = await self._ask("SCAN", cursor, "MATCH", "stream:*", "COUNT", 500)
@@ -410,21 +411,25 @@ class Upkeep:
             if expired:
                 self._worker.drop_unseen(expired, MessageReason.QUEUE_EXPIRED)
                 await self._forget_shares([s for s, n in zip(streams, trimmed, strict=True) if n])
-            full = heapq.nlargest(FULLEST, [*full, *await self._full_queues(streams, policy)])
+            messages, queues = await self._full_queues(streams, policy)
+            waiting += messages
+            full = heapq.nlargest(FULLEST, [*full, *queues])
             if cursor == b"0":
                 break
         fullest = json.dumps([queue[1:] for queue in full])
         await self._ask("SET", keys.FULLEST, fullest, "EX", int(3 * SWEEP_S))
+        await self._ask("SET", keys.WAITING, waiting, "EX", int(3 * SWEEP_S))
 
     async def _full_queues(
         self, streams: list[bytes], policy: batch.QueuePolicy
-    ) -> list[tuple[float, str, int, int]]:
-        """Part of the bound that is filled, name, messages and bytes of each that is half full."""
+    ) -> tuple[int, list[tuple[float, str, int, int]]]:
+        """Messages in these queues, and of each that is half full the part of the bound that is
+        filled, its name, messages and bytes."""
         if not streams:
-            return []
+            return 0, []
         bounds = int(policy.max_messages * FULL_PART), int(policy.max_bytes * FULL_PART)
-        found = await self._worker.request(scripts.fullest(streams, *bounds))
-        return [
+        total, *found = await self._worker.request(scripts.fullest(streams, *bounds))
+        return total, [
             (
                 max(messages / policy.max_messages, size / policy.max_bytes),
                 name.removeprefix(keys.stream("")).decode(errors="replace"),

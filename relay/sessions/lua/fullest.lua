@@ -1,9 +1,11 @@
--- The queues that hold at least so much: name, messages and bytes of each, one after the other.
+-- How many messages there are in all, then the queues that hold at least so much: name, messages
+-- and bytes of each, one after the other.
 -- Reads only; a page of the sweep's SCAN at a time, so that Redis is not held up.
 -- KEYS: queues; ARGV: messages, bytes.
-local found = {}
+local found = { 0 }
 for _, name in ipairs(KEYS) do
     local messages = redis.call('XLEN', name)
+    found[1] = found[1] + messages
     if messages > 0 then
         local bytes = redis.call('MEMORY', 'USAGE', name, 'SAMPLES', 5) or 0
         if messages >= tonumber(ARGV[1]) or bytes >= tonumber(ARGV[2]) then
