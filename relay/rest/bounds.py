@@ -13,9 +13,6 @@ MAX_ITEMS: Final = 500
 MAX_CURSOR_CHARS: Final = 2048
 """A cursor holds the values the next page begins after; the longest is a session id."""
 
-MAX_ID: Final = 2**63 - 1
-"""Largest number the database holds."""
-
 MAX_BODY_BYTES: Final = 1 << 20
 """Body of a request, where an operation does not allow more."""
 

@@ -13,6 +13,7 @@ from ninja import Field, Schema
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, StrictBool
 
 from proto.identity.bounds import MAX_TWIN
+from relay.ops.keyset import MAX_ID
 from relay.rest import bounds
 
 Item = TypeVar("Item")
@@ -42,9 +43,9 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 
 BodyTwinId = Annotated[Whole, Field(ge=1, le=MAX_TWIN, description="Id of a twin.")]
 
-RowId = Annotated[int, Field(ge=1, le=bounds.MAX_ID)]
+RowId = Annotated[int, Field(ge=1, le=MAX_ID)]
 
-Count = Annotated[Whole, Field(ge=0, le=bounds.MAX_ID)]
+Count = Annotated[Whole, Field(ge=0, le=MAX_ID)]
 """A number of a body that is none below zero."""
 
 

@@ -1,0 +1,158 @@
+"""Pages of lists, by cursor: of tables of the database, and of what is in memory.
+
+A cursor holds where the page before ended: the values that it is ordered by, and the id that makes
+them unique. So a page costs the same wherever it is, nothing comes twice and nothing is passed over
+while rows are added and removed; a total is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from django.core.exceptions import ValidationError
+from django.db import InterfaceError, OperationalError
+from django.db.models import Model, Q, QuerySet
+
+from relay.access.errors import Away, Invalid
+from relay.ops import paging
+from relay.ops.paging import Page
+
+Item = TypeVar("Item")
+Row = TypeVar("Row", bound=Model)
+
+Scalar = str | int | float | bool
+
+MAX_ID: Final = 2**63 - 1
+"""Largest whole number that a column holds."""
+
+
+def page(
+    rows: QuerySet[Row], orders: Mapping[str, str], *, order: str, limit: int, cursor: str = ""
+) -> Page[Row]:
+    """One page of a table.
+
+    Args:
+        rows: filtered already.
+        orders: fields by the name they are known by; none of them may be null in these rows.
+        order: one of `orders`, or that with a minus.
+        limit: items on the page.
+        cursor: of the page before.
+
+    Raises:
+        Invalid: order or cursor are none.
+        Away: the database does not answer.
+    """
+    name, descending = paging.one_of(order, tuple(orders))
+    primary = rows.model._meta.pk.name
+    field = primary if orders[name] == "pk" else orders[name]
+    fields = [primary] if field == primary else [field, primary]
+    sign = "-" if descending else ""
+    ordered = rows.order_by(*(f"{sign}{each}" for each in fields))
+    if cursor:
+        places = [
+            _value(rows.model._meta.get_field(each), value)
+            for each, value in zip(fields, decode(cursor, order, len(fields)), strict=True)
+        ]
+        beyond = "lt" if descending else "gt"
+        after = Q(**{f"pk__{beyond}": places[-1]})
+        if field != primary:
+            after = Q(**{f"{field}__{beyond}": places[0]}) | (Q(**{field: places[0]}) & after)
+        ordered = ordered.filter(after)
+    try:
+        found = list(ordered[: limit + 1])
+    except (OperationalError, InterfaceError) as error:
+        raise Away(f"the database does not answer: {error}") from error
+    if len(found) <= limit:
+        return Page(found, "")
+    found = found[:limit]
+    return Page(found, encode(order, [getattr(found[-1], each) for each in fields]))
+
+
+def page_list(
+    items: Iterable[Item],
+    orders: Mapping[str, Callable[[Item], Scalar]],
+    identity: Callable[[Item], Scalar],
+    *,
+    order: str,
+    limit: int,
+    cursor: str = "",
+) -> Page[Item]:
+    """One page of what is in memory, such as what Redis told.
+
+    Args:
+        items: filtered already.
+        orders: what to order by, by the name it is known by.
+        identity: unique for each item.
+        order, limit, cursor: as in `page`.
+
+    Raises:
+        Invalid: order or cursor are none.
+    """
+    name, descending = paging.one_of(order, tuple(orders))
+    key = orders[name]
+
+    def place(item: Item) -> tuple[Any, Any]:
+        return (key(item), identity(item))
+
+    ordered = sorted(items, key=place, reverse=descending)
+    if cursor:
+        after = tuple(decode(cursor, order, 2))
+        try:
+            ordered = [
+                each
+                for each in ordered
+                if (place(each) < after if descending else place(each) > after)
+            ]
+        except TypeError:
+            raise bad_cursor() from None
+    found = ordered[:limit]
+    return Page(found, encode(order, place(found[-1])) if len(ordered) > limit else "")
+
+
+def encode(order: str | None, values: Sequence[Any]) -> str:
+    """A cursor for what comes after these values."""
+    return paging.pack([order, *map(_plain, values)])
+
+
+def decode(cursor: str, order: str | None, count: int) -> list[Any]:
+    """The values in a cursor.
+
+    Raises:
+        Invalid: it is none of ours, or of a list in another order.
+    """
+    if len(cursor) > paging.MAX_CURSOR_CHARS:
+        raise bad_cursor()
+    try:
+        made_for, *values = paging.unpack(cursor)
+    except ValueError:
+        raise bad_cursor() from None
+    if made_for != order:
+        raise Invalid(fields={"cursor": "belongs to a list in another order"})
+    if len(values) != count or not all(type(each) in (str, int, float, bool) for each in values):
+        raise bad_cursor()
+    return values
+
+
+def bad_cursor() -> Invalid:
+    """The refusal of a cursor that no list of ours gave."""
+    return Invalid(fields={"cursor": "is not a cursor of this list"})
+
+
+def _plain(value: Any) -> Scalar:
+    """A value as JSON holds it; the field makes it again of that (`to_python`)."""
+    if isinstance(value, Scalar):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _value(field: Any, value: Scalar) -> Any:
+    try:
+        parsed = field.to_python(value)
+    except (ValidationError, ValueError, OverflowError, TypeError):
+        raise bad_cursor() from None
+    if parsed is None or (isinstance(parsed, int) and abs(parsed) > MAX_ID):
+        raise bad_cursor()
+    if isinstance(parsed, str) and "\x00" in parsed:
+        raise bad_cursor()
+    return parsed
