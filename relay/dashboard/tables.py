@@ -13,6 +13,7 @@ A live table asks for itself again (`HX-Target` names it) and gets the table alo
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -36,6 +37,13 @@ DEFAULT_LIMIT: Final = 50
 EXPORT_STEP: Final = 1000
 MAX_EXPORT: Final = 100_000
 """Rows of one export; whoever needs more takes the REST interface or the commands."""
+SHORT_LIMIT: Final = 5
+"""Rows of a short table, which stands beside others and leads to the whole one."""
+MIN_REFRESH_MS: Final = 2000
+MAX_REFRESH_MS: Final = 60_000
+REFRESH_SHARE: Final = 50
+"""A table refreshes itself so seldom that making it takes a fiftieth of the time at most: ten
+consoles that look at the largest lists must not slow the relay."""
 FORMS: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
@@ -72,14 +80,32 @@ class Column:
     def is_figure(self) -> bool:
         return isinstance(self.kind, Kind)
 
+    @property
+    def largest_first(self) -> bool:
+        """Numbers and times are wanted with the largest and latest first, words with the first."""
+        return self.is_figure or self.kind is Cell.MOMENT
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A button of a row; it leads to a page that asks (see `relay.dashboard.acts`)."""
+    """A button of a row or of a page.
+
+    Attributes:
+        asks: it leads to a question (see `relay.dashboard.acts`), and not just to another page.
+    """
 
     label: str
     url: str
     danger: bool = False
+    asks: bool = True
+
+
+class Tab(NamedTuple):
+    """One of the lists a page has in turn."""
+
+    label: str
+    url: str
+    current: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +177,9 @@ class Table:
         empty: str = "Nothing here",
         live: bool = False,
         prefix: str = "",
+        title: str = "",
+        all_url: str = "",
+        exports: Sequence[tuple[str, str]] | None = None,
     ) -> None:
         """Read what the request chooses.
 
@@ -160,7 +189,11 @@ class Table:
             empty: said in place of rows.
             live: it refreshes itself while it is looked at.
             prefix: of its parameters, where a page has two tables.
+            title: stands above it, where a page has several.
+            all_url: of the page with the whole table; this one is short then, without choices.
+            exports: (label, address) of files in place of those of its own.
         """
+        self.title, self.all_url, self._exports = title, all_url, exports
         self.request, self.name, self.columns, self.fetch = request, name, columns, fetch
         self.empty, self.live, self.prefix = empty, live, prefix
         chosen = request.GET
@@ -170,7 +203,7 @@ class Table:
         ]
         self.filtered = any(each.value for each in self.filters)
         self.order = self._given("order") or order
-        self.limit = _limit(self._given("limit"))
+        self.limit = SHORT_LIMIT if all_url else _limit(self._given("limit"))
         self.cursor = self._given("cursor")
         keys = set(chosen.getlist(f"{prefix}column"))
         self.shown = [
@@ -180,6 +213,11 @@ class Table:
         self.next = ""
         self.error = ""
         self.status = 200
+        self.refresh_ms = MIN_REFRESH_MS
+
+    @property
+    def label(self) -> str:
+        return self.title or self.name
 
     @property
     def id(self) -> str:
@@ -227,9 +265,12 @@ class Table:
         return href(self.request, **{f"{self.prefix}{each.name}": "" for each in self.filters})
 
     @property
-    def exports(self) -> list[tuple[str, str]]:
-        """(form, address) of each export."""
-        return [(form, href(self.request, **{f"{self.prefix}export": form})) for form in FORMS]
+    def exports(self) -> Sequence[tuple[str, str]]:
+        """(label, address) of each export."""
+        if self._exports is not None:
+            return self._exports
+        name = f"{self.prefix}export"
+        return [(form.upper(), href(self.request, **{name: form})) for form in FORMS]
 
     @property
     def limits(self) -> list[tuple[int, str, bool]]:
@@ -241,17 +282,21 @@ class Table:
 
     def load(self) -> None:
         """Fetch the rows; what was refused becomes `error` and `status`."""
+        began = time.perf_counter()
         try:
             self.rows, self.next = self.fetch(self._ask(self.limit, self.cursor))
         except Away as error:
             self.error, self.status = error.detail, 503
         except Invalid as error:
             self.error, self.status = error.detail, 422
+        took_ms = 1000 * (time.perf_counter() - began)
+        wanted_ms = round(REFRESH_SHARE * took_ms, -3)
+        self.refresh_ms = int(min(max(wanted_ms, MIN_REFRESH_MS), MAX_REFRESH_MS))
 
     def export(self) -> HttpResponseBase | None:
         """The file that was asked for: all rows of all pages, every column; None without a wish."""
         form = self._given("export")
-        if form not in FORMS:
+        if form not in FORMS or self._exports is not None:
             return None
         try:
             first = self.fetch(self._ask(EXPORT_STEP, ""))
@@ -284,8 +329,7 @@ class Table:
         if not column.order:
             return Head(column, "", "")
         now = {column.order: "ascending", f"-{column.order}": "descending"}.get(self.order, "")
-        # Numbers and times are wanted with the largest first, words with the first.
-        first = f"-{column.order}" if column.is_figure else column.order
+        first = f"-{column.order}" if column.largest_first else column.order
         other = column.order if first.startswith("-") else f"-{column.order}"
         wanted = other if self.order == first else first
         return Head(column, href(self.request, **{f"{self.prefix}order": wanted}), now)

@@ -1,8 +1,10 @@
-// Parts of a page that ask for themselves again: <section id="..." data-refresh="address">.
+// Parts of a page that ask for themselves again: <section id="..." data-refresh="address">, every two
+// seconds or as often as data-refresh-ms says.
 //
 // Not while nobody looks, while the operator is busy in it, or while an answer is under way.
 
 const EVERY_MS = 2000;
+const openedMs = Date.now();
 const asked = new Map();
 
 function busy(part) {
@@ -16,7 +18,8 @@ function busy(part) {
 
 async function refresh(part) {
     const id = part.id;
-    if (asked.get(id) > Date.now() - EVERY_MS || busy(part)) {
+    const everyMs = Number(part.dataset.refreshMs) || EVERY_MS;
+    if ((asked.get(id) ?? openedMs) > Date.now() - everyMs || busy(part)) {
         return;
     }
     asked.set(id, Infinity);
