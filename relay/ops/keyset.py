@@ -1,4 +1,4 @@
-"""Pages of lists, by cursor: of tables of the database, and of what is in memory.
+"""Pages of tables of the database, by cursor (of what is in memory: `relay.ops.paging`).
 
 A cursor holds where the page before ended: the values that it is ordered by, and the id that makes
 them unique. So a page costs the same wherever it is, nothing comes twice and nothing is passed over
@@ -7,7 +7,7 @@ while rows are added and removed; a total is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ValidationError
@@ -18,7 +18,6 @@ from relay.access.errors import Away, Invalid
 from relay.ops import paging
 from relay.ops.paging import Page
 
-Item = TypeVar("Item")
 Row = TypeVar("Row", bound=Model)
 
 Scalar = str | int | float | bool
@@ -67,47 +66,6 @@ def page(
         return Page(found, "")
     found = found[:limit]
     return Page(found, encode(order, [getattr(found[-1], each) for each in fields]))
-
-
-def page_list(
-    items: Iterable[Item],
-    orders: Mapping[str, Callable[[Item], Scalar]],
-    identity: Callable[[Item], Scalar],
-    *,
-    order: str,
-    limit: int,
-    cursor: str = "",
-) -> Page[Item]:
-    """One page of what is in memory, such as what Redis told.
-
-    Args:
-        items: filtered already.
-        orders: what to order by, by the name it is known by.
-        identity: unique for each item.
-        order, limit, cursor: as in `page`.
-
-    Raises:
-        Invalid: order or cursor are none.
-    """
-    name, descending = paging.one_of(order, tuple(orders))
-    key = orders[name]
-
-    def place(item: Item) -> tuple[Any, Any]:
-        return (key(item), identity(item))
-
-    ordered = sorted(items, key=place, reverse=descending)
-    if cursor:
-        after = tuple(decode(cursor, order, 2))
-        try:
-            ordered = [
-                each
-                for each in ordered
-                if (place(each) < after if descending else place(each) > after)
-            ]
-        except TypeError:
-            raise bad_cursor() from None
-    found = ordered[:limit]
-    return Page(found, encode(order, place(found[-1])) if len(ordered) > limit else "")
 
 
 def encode(order: str | None, values: Sequence[Any]) -> str:

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from django.db.models import Model, QuerySet
 
 from relay.access.errors import Invalid
-from relay.ops import keyset
-from relay.ops.keyset import Scalar
+from relay.ops import keyset, paging
 from relay.ops.paging import Page as ServicePage
 from relay.rest.problem import Refusal, refuse_field
 from relay.rest.schema import PageQuery
@@ -42,8 +41,8 @@ def page(
 def page_list(
     query: PageQuery,
     items: Iterable[Item],
-    orders: Mapping[str, Callable[[Item], Scalar]],
-    identity: Callable[[Item], Scalar],
+    orders: Mapping[str, Callable[[Item], float | str]],
+    identity: Callable[[Item], str],
     *,
     show: Callable[[list[Item]], Iterable[Any]] = lambda found: found,
 ) -> dict[str, Any]:
@@ -57,7 +56,9 @@ def page_list(
         show: turns the items of the page into what is answered.
     """
     with _told():
-        found = keyset.page_list(items, orders, identity, **_asked(query))
+        asked = _asked(query)
+        key = orders[paging.one_of(asked["order"], tuple(orders))[0]]
+        found = paging.page_of(items, lambda item: (key(item), identity(item)), **asked)
     return {"items": list(show(found.items)), "next": found.next or None}
 
 

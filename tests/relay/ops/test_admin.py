@@ -64,7 +64,7 @@ def test_signing_in(client: Client, site_redis: RedisServer) -> None:
     assert "RMB relay" in page(client, "/admin/login/")
     answer = client.post("/admin/login/", {"username": "boss", "password": "secret-of-boss"})
     assert (answer.status_code, answer["Location"]) == (302, "/admin/")
-    assert client.get("/")["Location"] == "/admin/"
+    assert client.get("/")["Location"] == "/console/"
 
 
 @pytest.mark.parametrize(
