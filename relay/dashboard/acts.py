@@ -70,7 +70,14 @@ def act(
             if form is None:
                 messages.error(request, error.detail)
                 return HttpResponseRedirect(back)
-            _tell(form, error)
+            tell(form, error)
+    return ask(request, question, back, form)
+
+
+def ask(
+    request: HttpRequest, question: Question, back: str, form: Form | None = None
+) -> HttpResponseBase:
+    """The page that asks, or the question alone where a script opens it above a page."""
     context = {"question": question, "form": form, "back": back}
     if request.headers.get("HX-Target") == "question":
         return TemplateResponse(request, "relay_dashboard/question.html", context)
@@ -86,7 +93,7 @@ def next_page(request: HttpRequest, default: str) -> str:
     return wanted if safe and wanted.startswith("/") else default
 
 
-def _tell(form: Form, error: ServiceError) -> None:
+def tell(form: Form, error: ServiceError) -> None:
     """What a service found wrong, at the fields it names."""
     fields = error.fields if isinstance(error, Invalid) else {}
     for name, text in fields.items():
