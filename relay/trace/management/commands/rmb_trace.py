@@ -15,7 +15,8 @@ from relay.access.actor import of_command
 from relay.access.faces import in_command
 from relay.ops.command import RelayCommand
 from relay.trace import bounds, services, texts
-from relay.trace.events import Event, EventError, from_fields
+from relay.trace.events import Event
+from relay.trace.exchange import ExchangeError, events_of
 from relay.trace.models import TraceOrder
 
 DESCRIPTION = """\
@@ -176,14 +177,6 @@ def _events_of(path: Path) -> list[Event]:
     if len(content) > MAX_FILE_BYTES:
         raise CommandError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
     try:
-        try:
-            found = json.loads(content)
-            if isinstance(found, dict) and "legs" in found:
-                steps = [step for leg in found["legs"] for step in leg["steps"]]
-                return [from_fields(step["event"]) for step in steps]
-            lines = [found]
-        except json.JSONDecodeError:
-            lines = [json.loads(line) for line in content.splitlines() if line.strip()]
-        return [from_fields(line) for line in lines if "stage" in line]
-    except (EventError, ValueError, KeyError, TypeError) as error:
-        raise CommandError(f"{path} is not what `rmb_trace --json` writes: {error}") from None
+        return events_of(content)
+    except ExchangeError as error:
+        raise CommandError(f"{path} {error}") from None
