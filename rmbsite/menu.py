@@ -33,7 +33,7 @@ def _section(url_name: str | None) -> str:
     return _BELONGS.get(name.partition("_")[0], name)
 
 
-_BELONGS: Final = {"queue": "queues", "task": "tasks", "worker": "workers"}
+_BELONGS: Final = {"queue": "queues", "task": "tasks", "trace": "traces", "worker": "workers"}
 
 
 def _item(title: str, icon: str, app: str, model: str, page: str = "changelist") -> dict[str, Any]:
@@ -71,7 +71,7 @@ NAVIGATION: Final = [
             _page("Queues", "inbox", "queues", "queue.view"),
             _page("Workers", "memory", "workers", "worker.view"),
             _page("Background tasks", "manufacturing", "tasks", "task.view"),
-            _item("Traces", "troubleshoot", "relay_trace", "traceorder"),
+            _page("Traces", "troubleshoot", "traces", "trace.view"),
         ],
     },
     {

@@ -1,4 +1,4 @@
-"""Traces by the services, REST, the command and the admin, over a real Redis."""
+"""Traces by the services, REST and the command, over a real Redis."""
 
 from __future__ import annotations
 
@@ -259,47 +259,3 @@ def test_text_of_a_client_does_no_harm(site_redis: RedisServer) -> None:
     note(site_redis, row.id, Stage.ACCEPTED, uid="\x1b[2J")
     services.stop(row.id, actor=SYSTEM)
     assert "\x1b" not in command("follow", row.id) + command("show", "\x1b[2J")
-
-
-# --- the admin ----------------------------------------------------------------------------------
-
-FORM = {
-    "kind": "twin",
-    "subject": "7",
-    "sample": "1",
-    "events_per_s": "500",
-    "lifetime_s": "60",
-}
-
-
-def test_the_admin(site_redis: RedisServer, admin_client: Client) -> None:
-    root = "/admin/relay_trace/traceorder/"
-    wrong = admin_client.post(f"{root}add/", {**FORM, "subject": "x", "lifetime_s": "1"})
-    assert wrong.status_code == 200
-    assert set(wrong.context["adminform"].form.errors) == {"subject", "lifetime_s"}
-    assert admin_client.post(f"{root}add/", FORM).status_code == 302
-    (row,) = TraceOrder.objects.all()
-    assert f"trace:{row.id}" in control(site_redis)
-    note(site_redis, row.id, Stage.ACCEPTED)
-    assert b"running" in admin_client.get(root).content
-    page = admin_client.get(f"{root}{row.id}/change/").content.decode()
-    assert "worker 0/x" in page and "1 events" in page
-    stop = {"action": "stop_selected", "_selected_action": [row.id]}
-    admin_client.post(root, stop)
-    assert services.look([services.find(row.id)])[0].state is State.STOPPED
-
-
-def test_the_admin_for_those_who_may_only_look(site_redis: RedisServer, viewer: Client) -> None:
-    row = services.start("twin", "7", actor=SYSTEM)
-    root = "/admin/relay_trace/traceorder/"
-    assert viewer.get(f"{root}{row.id}/change/").status_code == 200
-    assert viewer.get(f"{root}add/").status_code == 403
-    viewer.post(root, {"action": "stop_selected", "_selected_action": [row.id]})
-    assert services.find(row.id).stopped is None
-
-
-def test_the_admin_without_redis(no_redis: None, admin_client: Client) -> None:
-    root = "/admin/relay_trace/traceorder/"
-    assert admin_client.get(root).status_code == 200
-    assert admin_client.post(f"{root}add/", FORM).status_code == 302
-    assert not TraceOrder.objects.exists()

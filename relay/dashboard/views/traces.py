@@ -1,0 +1,279 @@
+"""Traces: which messages are followed, and what was noted of them as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+
+from relay.access import faces
+from relay.access.actor import Actor
+from relay.access.errors import Denied, ServiceError
+from relay.dashboard import acts
+from relay.dashboard.acts import Question, act
+from relay.dashboard.figures import Kind
+from relay.dashboard.pages import may, page
+from relay.dashboard.states import State, Tone
+from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
+from relay.ops import keyset
+from relay.ops.paging import Page
+from relay.trace import bounds, orders, services
+from relay.trace.events import Event, Stage
+from relay.trace.models import TraceOrder
+from relay.trace.timeline import Leg, timeline
+
+KINDS: Final = {
+    orders.Kind.UID: "one message",
+    orders.Kind.TWIN: "a twin",
+    orders.Kind.SESSION: "a session",
+}
+STATES: Final = {
+    services.State.RUNNING: State("running", Tone.GOOD),
+    services.State.OFF: State(
+        "off", Tone.WARNING, "taken back because Redis was full, or lost by it"
+    ),
+    services.State.STOPPED: State("stopped", Tone.IDLE),
+    services.State.ENDED: State("ended", Tone.IDLE),
+}
+COLUMNS: Final = (
+    Column("id", "Trace", Cell.CODE),
+    Column("state", "State", Cell.STATE),
+    Column("follows", "Follows"),
+    Column("subject", "Of", Cell.CODE),
+    Column("remaining_s", "Still runs", Kind.DURATION),
+    Column("events", "Events", Kind.NUMBER, hint="noted so far"),
+    Column("skipped", "Skipped", Kind.NUMBER, hint="messages not followed: the rate was reached"),
+    Column("lost", "Lost", Kind.NUMBER, hint="events that could not be kept"),
+    Column("started", "Started", Cell.MOMENT, order="started"),
+    Column("started_by", "By"),
+    Column("sample", "Share", Kind.SHARE, optional=True, hint="of the messages"),
+    Column("events_per_s", "At most", Kind.RATE, optional=True, hint="events of each process"),
+    Column("until", "Ends", Cell.MOMENT, order="until", optional=True),
+)
+MESSAGE_COLUMNS: Final = (
+    Column("at", "First noted", Cell.MOMENT),
+    Column("uid", "Message", Cell.CODE, hint="its uid; leads to its way through all processes"),
+    Column("kind", "Kind"),
+    Column("source", "From", Cell.CODE),
+    Column("destination", "To", Cell.CODE),
+    Column("outcome", "How far", Cell.STATE),
+    Column("took_s", "Took", Kind.DURATION, hint="from the first step noted to the last"),
+    Column("steps", "Steps", Kind.NUMBER),
+    Column("stages", "Stages", optional=True),
+    Column("size_bytes", "Size", Kind.BYTES, optional=True),
+)
+ORDERS: Final = {"started": "started", "until": "until"}
+WINDOW: Final = bounds.MAX_PAGE
+"""Events of a trace that its page looks at: the latest."""
+_GOOD: Final = frozenset((Stage.REMOVED, Stage.ACKNOWLEDGED))
+_BAD: Final = frozenset((Stage.EXPIRED, Stage.GIVEN_UP, Stage.REFUSED))
+
+
+class StartForm(forms.Form):
+    """What to follow, and how much of it may be noted."""
+
+    kind = forms.ChoiceField(
+        label="Follow",
+        choices=[("twin", "all of a twin"), ("session", "all of a session"), ("uid", "a message")],
+    )
+    subject = forms.CharField(
+        label="Of",
+        max_length=bounds.MAX_TEXT_CHARS,
+        strip=False,
+        help_text="The twin's id; the session as twin:session id; or the message's uid.",
+    )
+    lifetime_s = forms.TypedChoiceField(
+        label="For",
+        coerce=int,
+        initial=bounds.LIFETIME_S,
+        choices=[(60, "1 minute"), (300, "5 minutes"), (600, "10 minutes"), (1800, "30 minutes"),
+                 (3600, "1 hour")],
+    )  # fmt: skip
+    events_per_s = forms.IntegerField(
+        label="At most events a second, of each process",
+        initial=bounds.EVENTS_PER_S,
+        min_value=1,
+        max_value=bounds.MAX_EVENTS_PER_S,
+        help_text="Further messages are not followed, and counted.",
+    )
+    sample = forms.FloatField(
+        label="Share of the messages",
+        initial=1,
+        min_value=bounds.MIN_SAMPLE,
+        max_value=1,
+        help_text="1 is all of them. All processes choose the same ones.",
+    )
+
+
+@page("trace.view")
+def traces(request: HttpRequest) -> HttpResponseBase:
+    """What is followed now, and what was within the last days."""
+    stoppable = may(request, "trace.stop")
+
+    def fetch(ask: Ask) -> Page[Row]:
+        found = TraceOrder.objects.all()
+        if ask.filters["kind"] in set(orders.Kind):
+            found = found.filter(kind=ask.filters["kind"])
+        page = keyset.page(found, ORDERS, order=ask.order, limit=ask.limit, cursor=ask.cursor)
+        return Page([_row(each, stoppable) for each in services.look(page.items)], page.next)
+
+    table = Table(
+        request, "traces", COLUMNS, fetch, order="-started", live=True,
+        filters=(Filter("kind", "Follows", [(kind.value, text) for kind, text in KINDS.items()]),),
+        empty="Nothing is followed. A trace of a twin shows where its messages are.",
+    )  # fmt: skip
+    context = {"startable": may(request, "trace.start")}
+    return respond(request, table, "relay_dashboard/traces.html", "Traces", context)
+
+
+@page("trace.view")
+def trace(request: HttpRequest, order_id: str) -> HttpResponseBase:
+    """One trace: the messages it followed, the latest first, as they come."""
+    (found,) = services.look([services.find(order_id)])
+
+    def fetch(ask: Ask) -> Page[Row]:
+        noted = services.latest(order_id, WINDOW)
+        rows = message_rows(each.event for each in noted)
+        if ask.filters["uid"]:
+            rows = [row for row in rows if ask.filters["uid"] in row.values["uid"]]
+        begin = int(ask.cursor) if ask.cursor.isdecimal() else 0
+        shown = rows[begin : begin + ask.limit]
+        more = begin + ask.limit < len(rows)
+        return Page(shown, str(begin + ask.limit) if more else "")
+
+    running = found.state is services.State.RUNNING
+    empty = "No message of it came by yet." if running else "Nothing is kept of it any more."
+    table = Table(
+        request, "messages", MESSAGE_COLUMNS, fetch, live=running, empty=empty,
+        filters=(Filter("uid", "Message", hint="a part of its uid"),),
+    )  # fmt: skip
+    context = {
+        "trace": found,
+        "state": STATES[found.state],
+        "follows": KINDS[orders.Kind(found.row.kind)],
+        "stop": may(request, "trace.stop") and running,
+        "window": WINDOW,
+    }
+    if request.headers.get("HX-Target") == "trace-facts":
+        return TemplateResponse(request, "relay_dashboard/trace_facts.html", context)
+    title = f"Trace of {context['follows']}"
+    return respond(request, table, "relay_dashboard/trace.html", title, context)
+
+
+@page("trace.start")
+def start(request: HttpRequest) -> HttpResponseBase:
+    """Begin to follow something; what it is may stand in the address already."""
+    given = {name: request.GET[name] for name in StartForm.base_fields if name in request.GET}
+    form = StartForm(request.POST or None, initial=given)
+    back = acts.next_page(request, reverse("console:traces"))
+    if request.method == "POST" and form.is_valid():
+        try:
+            row = services.start(actor=faces.operator(request), **form.cleaned_data)
+        except Denied:
+            raise
+        except ServiceError as error:
+            acts.tell(form, error)
+        else:
+            messages.success(request, f"{row.subject} is followed within a second")
+            return HttpResponseRedirect(reverse("console:trace", args=[row.id]))
+    question = Question(
+        "Start a trace",
+        "Start",
+        "Headers of its messages are noted at each step, never what is in them. It ends by itself, "
+        "and what it noted is kept for an hour.",
+    )
+    return acts.ask(request, question, back, form)
+
+
+@page("trace.stop")
+def stop(request: HttpRequest, order_id: str) -> HttpResponseBase:
+    """End a trace before its time."""
+    row = services.find(order_id)
+
+    def perform(actor: Actor) -> str:
+        services.stop(order_id, actor=actor)
+        return f"{row.subject} is followed no more"
+
+    question = Question(
+        f"Stop the trace of {KINDS[orders.Kind(row.kind)]}, {row.subject}",
+        "Stop",
+        "Messages that are under way are followed no further. What was noted stays for an hour.",
+    )
+    return act(request, question, perform, reverse("console:trace", args=[order_id]))
+
+
+def message_rows(events: Iterable[Event]) -> list[Row]:
+    """A row for each leg of each message, the latest first."""
+    by_uid: dict[str, list[Event]] = {}
+    for event in events:
+        by_uid.setdefault(event.uid, []).append(event)
+    legs = [(uid, leg) for uid, own in by_uid.items() for leg in timeline(uid, own).legs]
+    legs.sort(key=lambda each: each[1].steps[0].when, reverse=True)
+    return [_message(uid, leg) for uid, leg in legs]
+
+
+def outcome_of(leg: Leg) -> State:
+    """How far a leg is, with how good that is."""
+    stages = {step.event.stage for step in leg.steps}
+    tone = Tone.INFO
+    if stages & _GOOD or leg.outcome.startswith("taken by"):
+        tone = Tone.GOOD
+    elif stages & _BAD:
+        tone = Tone.BAD
+    elif stages & {Stage.DECLINED, Stage.QUEUED} or leg.outcome.startswith("tried"):
+        tone = Tone.WARNING
+    return State(leg.outcome, tone)
+
+
+def _row(trace: services.Trace, stoppable: bool) -> Row:
+    row, running = trace.row, trace.state is services.State.RUNNING
+    left_s = (row.until - timezone.now()).total_seconds()
+    values: dict[str, Any] = {
+        "id": row.id,
+        "state": STATES[trace.state],
+        "follows": KINDS[orders.Kind(row.kind)],
+        "subject": row.subject,
+        "remaining_s": max(0.0, left_s) if running else None,
+        "events": trace.events,
+        "skipped": trace.skipped,
+        "lost": trace.lost,
+        "started": row.started,
+        "started_by": row.started_by,
+        "sample": row.sample,
+        "events_per_s": row.events_per_s,
+        "until": row.stopped or row.until,
+    }
+    actions = []
+    if stoppable and running:
+        actions.append(Action("Stop", reverse("console:trace_stop", args=[row.id])))
+    return Row(values, {"id": reverse("console:trace", args=[row.id])}, actions)
+
+
+def _message(uid: str, leg: Leg) -> Row:
+    values: dict[str, Any] = {
+        "at": leg.steps[0].when,
+        "uid": uid,
+        "kind": leg.kind or "message",
+        "source": leg.source or "a relay",
+        "destination": leg.destination,
+        "outcome": outcome_of(leg),
+        "took_s": leg.took_s,
+        "steps": len(leg.steps),
+        "stages": ", ".join(step.event.stage.value for step in leg.steps),
+        "size_bytes": leg.steps[0].event.size_bytes,
+    }
+    return Row(values, {"uid": address_of(uid)})
+
+
+def address_of(uid: str) -> str:
+    """Of the page of a message. Browsers would take dots for folders."""
+    if not uid.strip("./"):
+        return f"{reverse('console:trace_find')}?uid={uid}"
+    return reverse("console:trace_message", args=[uid])

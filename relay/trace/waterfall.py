@@ -1,0 +1,146 @@
+"""A timeline as bars of one scale: what took how long, and who did it. Pure.
+
+Each step has a bar from what it waited for (the step that had to come before it, or the try that
+brought it to another relay) to itself; a try has one as long as its answer took. All legs of a
+message share the scale, so that the answer stands after the request.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from relay.trace.events import Stage
+from relay.trace.timeline import CAUSES, Leg, Step, Timeline
+
+LANES: Final = 6
+"""Processes that are told apart; further ones begin again."""
+TICKS: Final = 4
+LEAST_S: Final = 0.000_001
+
+_OF_DELIVERY: Final = frozenset((Stage.ACKNOWLEDGED, Stage.REMOVED))
+_BROUGHT: Final = frozenset((Stage.ACCEPTED, Stage.DECLINED, Stage.REFUSED))
+
+
+class Lane(NamedTuple):
+    """A process that did something.
+
+    Attributes:
+        number: tells it apart, from 1.
+        relay: that it belongs to.
+        process: its name in full.
+    """
+
+    number: int
+    relay: str
+    process: str
+
+
+class Bar(NamedTuple):
+    """One step.
+
+    Attributes:
+        begin_s: of the bar, since the first step of all.
+        length_s: 0 where the step waited for nothing that was noted.
+        left, width: of the bar, in hundredths of the scale.
+    """
+
+    step: Step
+    lane: Lane
+    begin_s: float
+    length_s: float
+    left: float
+    width: float
+
+    @property
+    def end(self) -> float:
+        """Its right end, in hundredths of the scale."""
+        return self.left + self.width
+
+
+class Run(NamedTuple):
+    """One leg and its bars."""
+
+    leg: Leg
+    bars: tuple[Bar, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the message."""
+        return self.leg.steps[0].event.size_bytes
+
+
+class Tick(NamedTuple):
+    """A line of the scale, at so many hundredths of it."""
+
+    left: float
+    at_s: float
+
+
+class Waterfall(NamedTuple):
+    """All of one message.
+
+    Attributes:
+        begin: unix time of the first step.
+        length_s: of the scale.
+    """
+
+    uid: str
+    begin: float
+    length_s: float
+    ticks: tuple[Tick, ...]
+    lanes: tuple[Lane, ...]
+    runs: tuple[Run, ...]
+
+
+def waterfall(timeline: Timeline) -> Waterfall:
+    """The bars of a timeline, which has at least one leg."""
+    spans = [[(step, *_span(step, leg)) for step in leg.steps] for leg in timeline.legs]
+    begin = min(start for leg in spans for _, start, _ in leg)
+    length_s = max(LEAST_S, max(end for leg in spans for _, _, end in leg) - begin)
+    lanes: dict[tuple[str, str], Lane] = {}
+
+    def bar(step: Step, start: float, end: float) -> Bar:
+        who = (step.event.here, step.event.by)
+        lane = lanes.setdefault(who, Lane(len(lanes) % LANES + 1, *who))
+        left, width = ((at / length_s * 100) for at in (start - begin, end - start))
+        return Bar(step, lane, start - begin, end - start, left, width)
+
+    runs = tuple(
+        Run(leg, tuple(bar(*span) for span in found))
+        for leg, found in zip(timeline.legs, spans, strict=True)
+    )
+    return Waterfall(timeline.uid, begin, length_s, ticks(length_s), tuple(lanes.values()), runs)
+
+
+def ticks(length_s: float) -> tuple[Tick, ...]:
+    """Lines at round times, some four of them."""
+    step, size = LEAST_S, 0
+    while length_s / step > TICKS:
+        step, size = step * (2.5 if size % 3 == 1 else 2), size + 1
+    count = int(length_s / step + 1e-9)
+    return tuple(Tick(n * step / length_s * 100, n * step) for n in range(count + 1))
+
+
+def _span(step: Step, leg: Leg) -> tuple[float, float]:
+    """From when to when a step took."""
+    event = step.event
+    if event.stage is Stage.TRIED:
+        return step.when, step.when + event.ms / 1000
+    before = leg.steps[: leg.steps.index(step)]
+    if event.stage in _BROUGHT:
+        tries = (
+            each
+            for each in before
+            if each.event.stage is Stage.TRIED and each.event.relay == event.here
+        )
+        cause = max(tries, key=lambda each: each.when, default=step)
+        return min(cause.when, step.when), step.when
+    causes = [
+        each
+        for each in before
+        if each.event.stage in CAUSES.get(event.stage, ()) and each.event.here == event.here
+    ]
+    if event.stage in _OF_DELIVERY:
+        own = (event.entry, event.epoch)
+        causes = [each for each in causes if (each.event.entry, each.event.epoch) == own] or causes
+    return (causes[-1].when if causes else step.when), step.when
