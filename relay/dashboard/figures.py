@@ -60,6 +60,18 @@ def figure(value: float | None, kind: Kind) -> SafeString:
     )
 
 
+def live(value: float | None, kind: Kind, series: str) -> SafeString:
+    """A figure that follows a series of the page's websocket."""
+    return format_html(
+        '<data class="c-figure" data-series="{}" data-kind="{}" value="{}" title="{}">{}</data>',
+        series,
+        kind,
+        "" if value is None else f"{value:.12g}",
+        "" if value is None else exact(value, kind),
+        write(value, kind),
+    )
+
+
 def exact(value: float, kind: Kind) -> str:
     """All there is to say of a value."""
     digits = f"{value:,.6f}".rstrip("0").rstrip(".")

@@ -19,7 +19,7 @@ class Tone(StrEnum):
     IDLE = "idle"
 
 
-_SIGNS: Final = {
+SIGNS: Final = {
     Tone.GOOD: "check_circle",
     Tone.WARNING: "warning",
     Tone.BAD: "error",
@@ -55,6 +55,6 @@ def badge(state: State) -> SafeString:
         "{}</span>{}</span>",
         state.tone,
         format_html(' title="{}"', state.hint) if state.hint else "",
-        _SIGNS[state.tone],
+        SIGNS[state.tone],
         state.text,
     )

@@ -34,13 +34,14 @@ def look() -> Surroundings:
 def strip(partners: Iterable[PartnerState], now: float) -> list[tuple[str, str]]:
     """Domain and state of some relays: those in trouble first, then the busiest."""
     ranked = sorted(
-        ((STATES.index(_state(each, now)), -each.sent - each.received, each.domain), each)
+        ((STATES.index(state_of(each, now)), -each.sent - each.received, each.domain), each)
         for each in partners
     )
     return [(each.domain, STATES[order[0]]) for order, each in ranked[:MAX_PARTNERS]]
 
 
-def _state(partner: PartnerState, now: float) -> str:
+def state_of(partner: PartnerState, now: float) -> str:
+    """How another relay is: one of `STATES`."""
     if partner.retry_at > now:
         return "backed_off"
     if partner.in_a_row:

@@ -8,7 +8,7 @@ from typing import Any
 from django import template
 from django.utils.safestring import SafeString
 
-from relay.dashboard import figures, states, tables
+from relay.dashboard import figures, states, tables, tiles
 
 register = template.Library()
 
@@ -41,3 +41,15 @@ def cell(column: tables.Column, row: tables.Row) -> SafeString:
 def href(context: Any, **changes: Any) -> str:
     """This page's address with parameters changed; empty ones go away, and so does the cursor."""
     return tables.href(context["request"], **changes)
+
+
+@register.simple_tag
+def live(number: tiles.Number) -> SafeString:
+    """A number that `numbers.js` writes anew each second."""
+    return figures.live(number.value, number.kind, number.series)
+
+
+@register.simple_tag
+def sign(value: states.State) -> str:
+    """The sign of a state alone: the name of an icon."""
+    return states.SIGNS[value.tone]

@@ -1,14 +1,59 @@
-"""The first page: how the relay does."""
+"""The first page: what needs somebody, then how the relay does.
+
+It has three parts that ask for themselves again (`HX-Target` names them); the numbers in between
+come through the page's websocket.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
 
+from relay.access.errors import Away
+from relay.dashboard import attention, health_strip, tiles, top_twins
 from relay.dashboard.pages import page, render
 
 
 @page("worker.view")
 def overview(request: HttpRequest) -> HttpResponseBase:
     """What needs somebody first, then what is moving."""
-    return render(request, "relay_dashboard/overview.html", "Overview")
+    part = request.headers.get("HX-Target", "")
+    if part in _PARTS:
+        context = {**_PARTS[part](request), "part": part}
+        return TemplateResponse(request, f"relay_dashboard/overview_{part}.html", context)
+    context = {}
+    for read in _PARTS.values():
+        context |= read(request)
+    return render(request, "relay_dashboard/overview.html", "Overview", context)
+
+
+def _attention(request: HttpRequest) -> Mapping[str, Any]:
+    return {"attention": attention.look(request)}
+
+
+def _tiles(request: HttpRequest) -> Mapping[str, Any]:
+    follows_chain = settings.RMB.twins.source == "tfchain"
+    try:
+        return {"tiles": tiles.read(follows_chain)}
+    except Away as error:
+        return {"tiles_away": error.detail}
+
+
+def _around(request: HttpRequest) -> Mapping[str, Any]:
+    try:
+        return {"strip": health_strip.look(time.time()), "top": top_twins.look()}
+    except Away as error:
+        return {"around_away": error.detail}
+
+
+_PARTS: Final[Mapping[str, Callable[[HttpRequest], Mapping[str, Any]]]] = {
+    "attention": _attention,
+    "tiles": _tiles,
+    "around": _around,
+}
