@@ -1,11 +1,10 @@
-"""Access over REST: who one is, accounts and groups to read, and API tokens."""
+"""Access over REST: who one is, and API tokens. Accounts and groups are in `accounts_api`."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
-from django.contrib.auth.models import Group, User
 from django.utils import timezone
 from ninja import Field, Query, Router, Schema
 
@@ -16,7 +15,7 @@ from relay.access.models import MAX_LABEL_CHARS, ApiToken
 from relay.rest.caller import Request
 from relay.rest.operation import get, post
 from relay.rest.paging import page
-from relay.rest.schema import Body, Page, PageQuery, RowId, Whole
+from relay.rest.schema import Body, Page, PageQuery, Whole
 
 router = Router(tags=["access"])
 
@@ -34,44 +33,6 @@ class MeOut(Schema):
     name: str = Field(description="An account, or one token of it: `account/rmb_<id>`.")
     address: str
     permissions: list[str]
-
-
-class AccountOut(Schema):
-    """Somebody who can sign in."""
-
-    id: int
-    username: str
-    email: str
-    first_name: str
-    last_name: str
-    is_active: bool
-    is_staff: bool = Field(description="May use the operator site.")
-    is_superuser: bool = Field(description="May do everything.")
-    groups: list[str]
-    date_joined: datetime
-    last_login: datetime | None
-
-
-class AccountQuery(PageQuery):
-    """Filters of the list."""
-
-    active: Literal["true", "false"] | None = None
-    group: str | None = Field(None, max_length=MAX_NAME_CHARS)
-    order: Literal["id", "-id", "username", "-username"] = "id"
-
-
-class GroupOut(Schema):
-    """A group of accounts; viewer, operator and owner are the roles."""
-
-    id: int
-    name: str
-    permissions: list[str]
-
-
-class GroupQuery(PageQuery):
-    """Order of the list."""
-
-    order: Literal["id", "-id", "name", "-name"] = "id"
 
 
 class TokenOut(Schema):
@@ -127,33 +88,6 @@ def get_me(request: Request) -> Any:
     return MeOut(name=actor.name, address=actor.address, permissions=sorted(may))
 
 
-@get(router, "/accounts", action="account.view", answer=Page[AccountOut])
-def list_accounts(request: Request, query: Query[AccountQuery]) -> Any:
-    """Accounts that can sign in."""
-    rows = User.objects.prefetch_related("groups")
-    if query.active is not None:
-        rows = rows.filter(is_active=query.active == "true")
-    if query.group is not None:
-        rows = rows.filter(groups__name=query.group)
-    return page(query, rows, {"id": "pk", "username": "username"}, show=_accounts)
-
-
-@get(router, "/accounts/{account}", action="account.view", answer=AccountOut)
-def get_account(request: Request, account: RowId) -> Any:
-    """One account."""
-    found = list(User.objects.prefetch_related("groups").filter(pk=account))
-    if not found:
-        raise NotFound(f"there is no account {account}")
-    return _accounts(found)[0]
-
-
-@get(router, "/groups", action="group.view", answer=Page[GroupOut])
-def list_groups(request: Request, query: Query[GroupQuery]) -> Any:
-    """Groups of accounts, and what they may."""
-    rows = Group.objects.prefetch_related("permissions__content_type")
-    return page(query, rows, {"id": "pk", "name": "name"}, show=_groups)
-
-
 @get(router, "/tokens", action="token.view", answer=Page[TokenOut])
 def list_tokens(request: Request, query: Query[TokenQuery]) -> Any:
     """API tokens, without their text."""
@@ -202,28 +136,3 @@ def get_token(request: Request, token: TokenId) -> Any:
 def revoke_token(request: Request, token: TokenId) -> Any:
     """Let a token be one no more, from its next request on."""
     return services.shown(services.revoke_token(token, actor=request.actor))
-
-
-def _accounts(found: list[User]) -> list[AccountOut]:
-    plain = ("id", "username", "email", "first_name", "last_name", "is_active", "is_staff")
-    more = ("is_superuser", "date_joined", "last_login")
-    return [
-        AccountOut(
-            **{name: getattr(user, name) for name in (*plain, *more)},
-            groups=sorted(group.name for group in user.groups.all()),
-        )
-        for user in found
-    ]
-
-
-def _groups(found: list[Group]) -> list[GroupOut]:
-    return [
-        GroupOut(
-            id=group.pk,
-            name=group.name,
-            permissions=sorted(
-                f"{each.content_type.app_label}.{each.codename}" for each in group.permissions.all()
-            ),
-        )
-        for group in found
-    ]

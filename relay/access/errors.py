@@ -2,6 +2,7 @@
 
     ServiceError
     ├── Denied      the actor may not do this
+    │   └── Beyond  not with what may more than the actor
     ├── NotFound    there is no such thing
     ├── Invalid     a value is wrong; names the fields
     ├── Conflict    not as things are now
@@ -32,6 +33,14 @@ class Denied(ServiceError, PermissionDenied):
     def __init__(self, permission: str) -> None:
         super().__init__(f"this needs the permission {permission}")
         self.permission = permission
+
+
+class Beyond(Denied):
+    """The actor has the permission, but this account or group may more than the actor."""
+
+    def __init__(self, detail: str) -> None:
+        ServiceError.__init__(self, detail)
+        self.permission = ""
 
 
 class NotFound(ServiceError):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import secrets
 from typing import Final, NamedTuple
 
-from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
+
+from relay.access.actor import SYSTEM
+from relay.audit import services as audit
 
 OPERATOR_NAME: Final = "operator"
 PASSWORD_BYTES: Final = 15
@@ -24,12 +27,13 @@ def make_first_operator() -> FirstOperator | None:
     Returns:
         The account, or None when there is an active operator already.
     """
-    users = get_user_model()
-    if users.objects.filter(is_superuser=True, is_active=True).exists():
+    if User.objects.filter(is_superuser=True, is_active=True).exists():
         return None
     name = OPERATOR_NAME
-    while users.objects.filter(username=name).exists():
+    while User.objects.filter(username=name).exists():
         name = f"{OPERATOR_NAME}-{secrets.token_hex(2)}"
     password = secrets.token_urlsafe(PASSWORD_BYTES)
-    users.objects.create_superuser(username=name, email="", password=password)
+    with audit.change(SYSTEM, "account.add", target=name) as change:
+        User.objects.create_superuser(username=name, email="", password=password)
+        change.after = {"is_superuser": True, "why": "nobody could sign in"}
     return FirstOperator(name, password)

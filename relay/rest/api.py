@@ -47,6 +47,7 @@ ROUTERS: Final = (
     "relay.federation.api",
     "relay.federation.letters_api",
     "relay.access.api",
+    "relay.access.accounts_api",
     "relay.audit.api",
     "relay.ops.api",
     "relay.ops.settings_api",

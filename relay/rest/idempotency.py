@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.utils.crypto import salted_hmac
 from redis import Redis
 from redis.exceptions import RedisError
 
@@ -66,7 +67,9 @@ def once(
             f"header.{HEADER}", f"must be 1 to {MAX_KEY_CHARS} printable ASCII characters"
         )
     name = f"rest:key:{_hash(caller, request.path, key)}"
-    body = _hash(request.META.get("QUERY_STRING", ""), request.body.decode("latin-1"))
+    # Keyed: a body may hold a password, and Redis is no place to guess it from.
+    content = json.dumps([request.META.get("QUERY_STRING", ""), request.body.decode("latin-1")])
+    body = salted_hmac("relay.rest.body", content, algorithm="sha256").hexdigest()
     mine = json.dumps({"run": secrets.token_hex(8), "body": body})
     redis = client()
     with redis.pipeline(transaction=True) as pipe:

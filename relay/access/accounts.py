@@ -1,0 +1,311 @@
+"""Accounts: making, changing and deleting them. The admin, REST and commands go through here.
+
+Three rules hold whoever acts, beside the permission of the matrix:
+
+- nobody touches an account that may more than himself, nor makes one that does: to set a password
+  or take a second factor away is to become that account. So a superuser is for superusers who are
+  signed in, and for commands: a token never may everything;
+- the last owner stays one: an account that is active, may use the site and is a superuser or of the
+  group `owner`;
+- a password is checked, stored as a hash, and told to nobody: neither an answer nor the audit log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allauth.mfa.models import Authenticator
+from django.contrib.auth.models import Group, Permission, User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db.models import Q, QuerySet
+
+from relay.access import matrix
+from relay.access.actor import Actor
+from relay.access.errors import Beyond, Conflict, Invalid, NotFound
+from relay.audit import services as audit
+
+MAX_PASSWORD_CHARS: Final = 1024
+"""Longer ones only make hashing slow."""
+
+PLAIN: Final = (
+    "username", "email", "first_name", "last_name", "is_active", "is_staff", "is_superuser",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What an account is and may, now or after a change.
+
+    Attributes:
+        enters: it is active and may use the site.
+        groups: names.
+        permissions: all it has, but for a superuser, who has every one.
+    """
+
+    enters: bool
+    superuser: bool
+    groups: frozenset[str]
+    permissions: frozenset[str]
+
+    @property
+    def owner(self) -> bool:
+        """Whether it is one of those that look after accounts."""
+        return self.enters and (self.superuser or matrix.Role.OWNER in self.groups)
+
+
+def get_account(pk: int) -> User:
+    """One account.
+
+    Raises:
+        NotFound: there is none.
+    """
+    user = User.objects.filter(pk=pk).first()
+    if user is None:
+        raise NotFound(f"there is no account {pk}")
+    return user
+
+
+def create_account(
+    username: str,
+    *,
+    password: str | None = None,
+    groups: Sequence[str] = (),
+    permissions: Sequence[str] = (),
+    actor: Actor,
+    **fields: Any,
+) -> User:
+    """Make an account.
+
+    Args:
+        username: as Django has them.
+        password: None for none: it signs in by OpenID Connect, or acts by tokens only.
+        groups: names of groups it is of.
+        permissions: it has beside those of its groups.
+        actor: who wants it.
+        fields: others of `PLAIN`; it is active and may use the site unless they say otherwise.
+
+    Raises:
+        Denied, Away
+        Beyond: it would be allowed more than the actor.
+        Invalid: a value is out of bounds.
+    """
+    with audit.change(actor, "account.add", target=username) as change:
+        user = User(**{"is_staff": True, **fields}, username=username)
+        its_groups, its_permissions = _groups(groups), named(permissions)
+        check(None, standing_of(user, its_groups, its_permissions), actor=actor)
+        _set_password(user, password)
+        user.full_clean()
+        user.save()
+        user.groups.set(its_groups)
+        user.user_permissions.set(its_permissions)
+        change.after = told(user)
+    return user
+
+
+def change_account(
+    pk: int,
+    *,
+    groups: Sequence[str] | None = None,
+    permissions: Sequence[str] | None = None,
+    actor: Actor,
+    **fields: Any,
+) -> User:
+    """Change an account; what is not given stays.
+
+    Args:
+        pk: of the account.
+        groups, permissions: as in `create_account`.
+        actor: who wants it.
+        fields: of `PLAIN`.
+
+    Raises:
+        Denied, NotFound, Away
+        Beyond: it may more than the actor, or would.
+        Invalid: a value is out of bounds.
+        Conflict: it is the last owner, and would be none.
+    """
+    with audit.change(actor, "account.change") as change:
+        user = get_account(pk)
+        change.target = user.username
+        change.before, before = told(user), standing(user)
+        for name, value in fields.items():
+            setattr(user, name, value)
+        its_groups = list(user.groups.all()) if groups is None else _groups(groups)
+        own = user.user_permissions.all()
+        its_permissions = list(_with_apps(own)) if permissions is None else named(permissions)
+        check(before, standing_of(user, its_groups, its_permissions), pk=pk, actor=actor)
+        user.full_clean()
+        user.save(update_fields=[*fields])
+        user.groups.set(its_groups)
+        user.user_permissions.set(its_permissions)
+        change.after = told(user)
+        change.happened = change.before != change.after
+    return user
+
+
+def set_password(pk: int, password: str | None, *, actor: Actor) -> User:
+    """Give an account another password, or none; its sessions are over, its tokens are not.
+
+    Raises:
+        Denied, NotFound, Away
+        Beyond: it may more than the actor.
+        Invalid: the password is too short or too common.
+    """
+    with audit.change(actor, "account.change") as change:
+        user = get_account(pk)
+        change.target = user.username
+        check(standing(user), standing(user), pk=pk, actor=actor)
+        _set_password(user, password)
+        user.save(update_fields=["password"])
+        change.after = {"password": "taken away" if password is None else "changed"}
+    return user
+
+
+def delete_account(pk: int, *, actor: Actor) -> None:
+    """Delete an account with its tokens and factors.
+
+    Raises:
+        Denied, NotFound, Away
+        Beyond: it may more than the actor.
+        Conflict: it is the last owner.
+    """
+    with audit.change(actor, "account.delete") as change:
+        user = get_account(pk)
+        change.target, change.before = user.username, told(user)
+        check(standing(user), None, pk=pk, actor=actor)
+        user.delete()
+
+
+def reset_second_factor(pk: int, *, actor: Actor) -> bool:
+    """Take the second factor away, for those who lost theirs and their recovery codes.
+
+    Returns:
+        Whether there was one.
+
+    Raises:
+        Denied, NotFound, Away
+        Beyond: it may more than the actor.
+    """
+    with audit.change(actor, "account.reset_second_factor") as change:
+        user = get_account(pk)
+        change.target = user.username
+        check(standing(user), standing(user), pk=pk, actor=actor)
+        change.happened = bool(Authenticator.objects.filter(user=user).delete()[0])
+    return change.happened
+
+
+def with_second_factor(accounts: Iterable[int]) -> frozenset[int]:
+    """Those of these accounts that have a second factor."""
+    found = Authenticator.objects.filter(user__in=list(accounts))
+    return frozenset(found.values_list("user", flat=True))
+
+
+def check(
+    before: Standing | None, after: Standing | None, *, pk: int | None = None, actor: Actor
+) -> None:
+    """Whether an account may be changed so. The caller keeps other changes out.
+
+    Args:
+        before: what it is; None where it is made.
+        after: what it is to be; None where it is deleted.
+        pk: of the account, if there is one.
+        actor: who wants it.
+
+    Raises:
+        Beyond: it may more than the actor, or would.
+        Conflict: it is the last owner, and would be none.
+    """
+    for each in filter(None, (before, after)):
+        if not within(each, actor=actor):
+            raise Beyond("only who may as much may do this with the account")
+    if before and before.owner and not (after and after.owner) and is_last_owner(pk):
+        raise Conflict("this is the last owner: nobody could look after accounts then")
+
+
+def within(found: Standing, *, actor: Actor) -> bool:
+    """Whether the actor may all that the account may."""
+    if actor.permissions is None:
+        return True
+    return not found.superuser and found.permissions <= actor.permissions
+
+
+def is_last_owner(*accounts: int | None) -> bool:
+    """Whether there is no owner beside these accounts."""
+    owners = Q(is_superuser=True) | Q(groups__name=matrix.Role.OWNER.value)
+    others = User.objects.filter(owners, is_active=True, is_staff=True)
+    return not others.exclude(pk__in=[each for each in accounts if each is not None]).exists()
+
+
+def standing(user: User) -> Standing:
+    """What an account is and may, as it is stored."""
+    own = list(_with_apps(user.user_permissions.all()))
+    return standing_of(user, list(user.groups.all()), own)
+
+
+def standing_of(
+    user: User, groups: Collection[Group], permissions: Collection[Permission]
+) -> Standing:
+    """What an account is and may, with these groups and permissions of its own."""
+    of_groups = _with_apps(Permission.objects.filter(group__in=groups))
+    return Standing(
+        enters=user.is_active and user.is_staff,
+        superuser=user.is_superuser,
+        groups=frozenset(group.name for group in groups),
+        permissions=frozenset((*names(permissions), *names(of_groups))),
+    )
+
+
+def told(user: User) -> dict[str, Any]:
+    """An account as the audit log has it."""
+    return {
+        **{name: getattr(user, name) for name in PLAIN},
+        "groups": sorted(user.groups.values_list("name", flat=True)),
+        "permissions": names(_with_apps(user.user_permissions.all())),
+    }
+
+
+def names(permissions: Iterable[Permission]) -> list[str]:
+    """Permissions as the matrix names them."""
+    return sorted(f"{each.content_type.app_label}.{each.codename}" for each in permissions)
+
+
+def named(wanted: Sequence[str]) -> list[Permission]:
+    """The permissions of these names.
+
+    Raises:
+        Invalid: one is none of the matrix.
+    """
+    unknown = set(wanted) - matrix.all_permissions()
+    if unknown:
+        raise Invalid(fields={"permissions": f"unknown: {', '.join(sorted(unknown))}"[:300]})
+    codes = {name.partition(".")[2] for name in wanted}
+    found = _with_apps(Permission.objects.filter(codename__in=codes))
+    return [each for each in found if f"{each.content_type.app_label}.{each.codename}" in wanted]
+
+
+def _groups(wanted: Sequence[str]) -> list[Group]:
+    found = list(Group.objects.filter(name__in=wanted))
+    unknown = set(wanted) - {group.name for group in found}
+    if unknown:
+        raise Invalid(fields={"groups": f"there is no {', '.join(sorted(unknown))}"[:300]})
+    return found
+
+
+def _set_password(user: User, password: str | None) -> None:
+    if password is None:
+        user.set_unusable_password()
+        return
+    try:
+        if len(password) > MAX_PASSWORD_CHARS:
+            raise ValidationError(f"must be at most {MAX_PASSWORD_CHARS} characters")
+        validate_password(password, user)
+    except ValidationError as error:
+        raise Invalid(fields={"password": " ".join(error.messages)}) from None
+    user.set_password(password)
+
+
+def _with_apps(permissions: QuerySet[Permission]) -> QuerySet[Permission]:
+    return permissions.select_related("content_type")

@@ -1,0 +1,128 @@
+"""Groups of accounts beside the three roles, which are what the matrix says and nothing else.
+
+Nobody gives a group more than he may himself, nor touches one that may more: its members are those
+who get it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from django.contrib.auth.models import Group
+
+from relay.access import matrix
+from relay.access.accounts import named, names
+from relay.access.actor import Actor
+from relay.access.errors import Beyond, Conflict, NotFound
+from relay.audit import services as audit
+
+ROLES: Final = frozenset(role.value for role in matrix.Role)
+
+
+def get_group(pk: int) -> Group:
+    """One group.
+
+    Raises:
+        NotFound: there is none.
+    """
+    group = Group.objects.filter(pk=pk).first()
+    if group is None:
+        raise NotFound(f"there is no group {pk}")
+    return group
+
+
+def create_group(name: str, permissions: Sequence[str] = (), *, actor: Actor) -> Group:
+    """Make a group.
+
+    Args:
+        name: that no other has.
+        permissions: of the matrix.
+        actor: who wants it, and may all of them.
+
+    Raises:
+        Denied, Away
+        Beyond: the group would be allowed more than the actor.
+        Invalid: a value is out of bounds.
+    """
+    with audit.change(actor, "group.add", target=name) as change:
+        wanted = named(permissions)
+        check(names(wanted), actor=actor)
+        group = Group(name=name)
+        group.full_clean()
+        group.save()
+        group.permissions.set(wanted)
+        change.after = told(group)
+    return group
+
+
+def change_group(
+    pk: int,
+    *,
+    name: str | None = None,
+    permissions: Sequence[str] | None = None,
+    actor: Actor,
+) -> Group:
+    """Change a group; what is not given stays.
+
+    Raises:
+        Denied, NotFound, Away
+        Beyond: the group may more than the actor, or would.
+        Invalid: a value is out of bounds.
+        Conflict: it is a role.
+    """
+    with audit.change(actor, "group.change") as change:
+        group = _changeable(pk, change, actor)
+        if name is not None:
+            group.name = name
+            group.full_clean()
+            group.save()
+        if permissions is not None:
+            wanted = named(permissions)
+            check(names(wanted), actor=actor)
+            group.permissions.set(wanted)
+        change.after = told(group)
+        change.happened = change.before != change.after
+    return group
+
+
+def delete_group(pk: int, *, actor: Actor) -> None:
+    """Delete a group; its members have its permissions no more.
+
+    Raises:
+        Denied, NotFound, Away
+        Beyond: the group may more than the actor.
+        Conflict: it is a role.
+    """
+    with audit.change(actor, "group.delete") as change:
+        _changeable(pk, change, actor).delete()
+
+
+def check(permissions: Collection[str], *, actor: Actor) -> None:
+    """Whether the actor may all of this.
+
+    Raises:
+        Beyond: no.
+    """
+    if actor.permissions is not None and not set(permissions) <= actor.permissions:
+        raise Beyond("only who may as much may do this with the group")
+
+
+def is_role(group: Group) -> bool:
+    """Whether it is one of the three that are made true after each `migrate`."""
+    return group.name in ROLES
+
+
+def told(group: Group) -> dict[str, Any]:
+    """A group as the audit log has it."""
+    permissions = group.permissions.select_related("content_type")
+    return {"name": group.name, "permissions": names(permissions)}
+
+
+def _changeable(pk: int, change: audit.Change, actor: Actor) -> Group:
+    group = get_group(pk)
+    change.target, change.before = group.name, told(group)
+    if is_role(group):
+        raise Conflict(f"{group.name} is a role: it is what the matrix says")
+    check(change.before["permissions"], actor=actor)
+    return group
