@@ -56,8 +56,8 @@ def _shared(
 
 @pytest.fixture(scope="session")
 def relay(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterator[RelayProcess]:
-    """One worker under uvicorn."""
-    yield from _shared(tmp_path_factory, data_template)
+    """One worker under uvicorn, and the operator site."""
+    yield from _shared(tmp_path_factory, data_template, operator_site=True)
 
 
 @pytest.fixture(scope="session")

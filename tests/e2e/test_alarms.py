@@ -221,7 +221,11 @@ async def test_when_celery_redis_and_the_database_are_away(
         values = ("hook", receiver.url, SECRET)
         connection.execute(RECEIVER.format("%s", "true"), values)
     server = start_server()  # it keeps nothing
-    relay = start_relay(server, settings={"database.url": database, "alarms.allow_private": "1"})
+    relay = start_relay(
+        server,
+        operator_site=True,
+        settings={"database.url": database, "alarms.allow_private": "1"},
+    )
     await hears(receiver, "background_down")
     async with session(relay.url, one) as sender, session(relay.url, two) as other:
         await sender.request(other.key, b"stored")

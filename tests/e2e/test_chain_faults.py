@@ -84,7 +84,7 @@ async def imported(relay: RelayProcess) -> None:
 
 
 async def test_the_chain_goes_away_and_comes_back(chain: Devchain, on_chain: StartOnChain) -> None:
-    relay = on_chain(chain, twins__cache_s="1")
+    relay = on_chain(chain, twins__cache_s="1", operator_site=True)
     wait_for_follower(relay)
     await imported(relay)
     known, receiver = fresh(2)

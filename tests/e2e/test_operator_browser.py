@@ -33,7 +33,13 @@ def relay(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iter
     shutil.copytree(data_template, template / "data")
     add_operator(template)
     server = start_valkey(tmp_path_factory.mktemp("redis"))
-    relay = RelayProcess(tmp_path_factory.mktemp("relay"), template / "data", server, processes=2)
+    relay = RelayProcess(
+        tmp_path_factory.mktemp("relay"),
+        template / "data",
+        server,
+        processes=2,
+        operator_site=True,
+    )
     try:
         yield relay.start()
     finally:

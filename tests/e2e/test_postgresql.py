@@ -72,7 +72,7 @@ async def test_a_relay_on_postgresql(
 ) -> None:
     one, two, three, late, _ = TWINS
     _fill(tmp_path, database, [one, two, three])
-    relay = start_relay(settings={"database.url": database}, processes=2)
+    relay = start_relay(settings={"database.url": database}, processes=2, operator_site=True)
     assert f"PostgreSQL 127.0.0.1/{database.rpartition('/')[2]}" in relay.log()
     async with (
         session(relay.url, one, "nul\0and\N{SNOWMAN}") as sender,

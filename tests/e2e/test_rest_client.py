@@ -37,7 +37,7 @@ def client_module(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def site(start_relay: StartRelay) -> OperatorSite:
     """A relay of the test's own."""
-    return OperatorSite(start_relay())
+    return OperatorSite(start_relay(operator_site=True))
 
 
 @pytest.fixture

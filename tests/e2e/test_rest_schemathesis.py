@@ -115,7 +115,10 @@ def _overrides(
 
 
 async def test_the_api_does_what_its_document_says(start_relay: StartRelay, tmp_path: Path) -> None:
-    relay = start_relay(settings={"rest.requests_per_minute": "0", "rest.failures_per_minute": "0"})
+    relay = start_relay(
+        operator_site=True,
+        settings={"rest.requests_per_minute": "0", "rest.failures_per_minute": "0"},
+    )
     assert relay.redis is not None
     site = OperatorSite(relay)
     known = await fill(relay, relay.redis, site)

@@ -59,7 +59,8 @@ async def test_site_and_tasks_are_traced(
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")
     relay = start_relay(
-        settings={"otel.endpoint": collector.url, "otel.service": "here", "celery.embedded": "1"}
+        operator_site=True,
+        settings={"otel.endpoint": collector.url, "otel.service": "here", "celery.embedded": "1"},
     )
     status, _ = relay.get("/api/v1/twins/0", admin=True)
     assert status == 400

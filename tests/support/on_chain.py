@@ -27,6 +27,7 @@ def chain_relay(
     celery: bool = True,
     domains: tuple[str, ...] = (TEST_DOMAIN,),
     port: int = 0,
+    operator_site: bool = False,
     **settings: str,
 ) -> RelayProcess:
     """A relay on some nodes, not started; settings with `__` for the dot."""
@@ -38,6 +39,7 @@ def chain_relay(
         twins="tfchain",
         domains=domains,
         port=port,
+        operator_site=operator_site,
         settings={
             "substrate.urls": " ".join(
                 node if isinstance(node, str) else node.url for node in nodes

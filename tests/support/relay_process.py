@@ -1,14 +1,17 @@
 """Starts real relays for tests: `manage.py runrelay` with its workers, on free loopback ports.
 
-A relay gets its own data folder and a SQLite database that already knows the test twins (made
-once per run by the real commands `migrate` and `rmb_twin import`, then copied). Its output goes to
-a file; `show_new_log` prints what a test added to it, so that a failing test shows it.
+A relay gets its own data folder and a SQLite database that already has its tables and knows the
+test twins (made once per run by the real commands `migrate` and `rmb_twin import`, then copied).
+Its output goes to a file; `show_new_log` prints what a test added to it, so that a failing test
+shows it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -16,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -61,6 +65,21 @@ def run_command(
     )
 
 
+@functools.cache
+def migrated_folder() -> Path:
+    """A data folder whose database has its tables, to be copied: they take longer than a start."""
+    folder = Path(tempfile.mkdtemp(prefix="rmb-migrated-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _run_or_fail(folder, "migrate", "-v", "0", "--skip-checks")
+    return folder / "data"
+
+
+def _run_or_fail(folder: Path, *arguments: str) -> None:
+    # No Redis is needed to fill the database: nobody is listening there.
+    done = run_command(folder, *arguments, settings={"redis.url": "redis://127.0.0.1:1"})
+    assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
+
+
 def make_data_folder(folder: Path, twins: str | None = None) -> Path:
     """Make a data folder with a database that knows twins, to be copied for each relay.
 
@@ -71,10 +90,8 @@ def make_data_folder(folder: Path, twins: str | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "twins.csv"
     source.write_text(all_twins_csv() if twins is None else twins)
-    for arguments in (("migrate", "-v", "0", "--skip-checks"), ("rmb_twin", "import", str(source))):
-        # No Redis is needed to fill the database: nobody is listening there.
-        done = run_command(folder, *arguments, settings={"redis.url": "redis://127.0.0.1:1"})
-        assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
+    shutil.copytree(migrated_folder(), folder / "data")
+    _run_or_fail(folder, "rmb_twin", "import", str(source))
     return folder / "data"
 
 
@@ -84,7 +101,7 @@ class RelayProcess:
     Attributes:
         redis: its server, where the test started one for it.
         url: of the websocket, without path and token.
-        port, admin_port: of the public and the operator's listener.
+        port, admin_port: of the public and the operator's listener; 0 where it has none.
     """
 
     running: list[RelayProcess] = []  # noqa: RUF012 - a register of the process, for failing tests
@@ -92,7 +109,7 @@ class RelayProcess:
     def __init__(
         self,
         folder: Path,
-        data_template: Path | None,
+        data_template: Path | None = None,
         redis_server: RedisServer | None = None,
         *,
         redis_url: str = "",
@@ -102,15 +119,20 @@ class RelayProcess:
         twins: str = "registry",
         settings: Mapping[str, str] | None = None,
         port: int = 0,
+        operator_site: bool = False,
     ) -> None:
+        """
+        Args:
+            data_template: copied; without it there are no twins in the database.
+            operator_site: a process more, which takes as long to start as a worker.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        if data_template is not None:
-            shutil.copytree(data_template, folder / "data", dirs_exist_ok=True)
+        shutil.copytree(data_template or migrated_folder(), folder / "data", dirs_exist_ok=True)
         self.folder = folder
         self.redis = redis_server
         self.redis_url = redis_url or redis_server.url  # type: ignore[union-attr]
         self.port = port or free_port()
-        self.admin_port = free_port()
+        self.admin_port = free_port() if operator_site else 0
         self.url = f"ws://127.0.0.1:{self.port}"
         self.log_path = folder / "relay.log"
         self.settings = {
@@ -124,7 +146,7 @@ class RelayProcess:
         self._arguments = [
             "runrelay",
             *("--listen", f"127.0.0.1:{self.port}"),
-            *("--admin-listen", f"127.0.0.1:{self.admin_port}"),
+            *("--admin-listen", f"127.0.0.1:{self.admin_port}" if operator_site else "none"),
             *("--processes", str(processes), "--server", server),
             *("--twins", twins, "--domain", *domains),
         ]
@@ -175,6 +197,7 @@ class RelayProcess:
     def get(self, path: str, *, admin: bool = False) -> tuple[int, str]:
         """GET over HTTP: status and body."""
         port = self.admin_port if admin else self.port
+        assert port, "started without the operator site"
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         try:
             connection.request("GET", path)

@@ -29,7 +29,7 @@ def relay(
     """A relay nobody stops, with a Redis nobody empties."""
     folder = tmp_path_factory.mktemp("gateway-relay")
     redis = start_valkey(folder)
-    process = RelayProcess(folder / "relay", data_template, redis)
+    process = RelayProcess(folder / "relay", data_template, redis, operator_site=True)
     try:
         yield process.start()
     finally:
