@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
 from relay.access.errors import Away
@@ -20,6 +21,7 @@ MAX_CELLS: Final = 60
 _SHOWN: Final = {
     "backed_off": ("waits", Tone.BAD),
     "failing": ("failing", Tone.WARNING),
+    "stopped": ("paused or blocked", Tone.INFO),
     "ok": ("ok", Tone.GOOD),
     "unknown": ("not heard of yet", Tone.IDLE),
 }
@@ -52,9 +54,12 @@ def look(now: float) -> Strip:
     """
     try:
         found = load.look_at_partners(client())
+        stopped = surroundings.stopped()
     except RedisError as error:
         raise Away(f"Redis does not answer: {error}") from error
-    told = [(surroundings.state_of(each, now), each) for each in found]
+    except DatabaseError as error:
+        raise Away(f"the database does not answer: {error}") from error
+    told = [(surroundings.state_of(each, now, stopped), each) for each in found]
     order = surroundings.STATES.index
     told.sort(key=lambda each: (order(each[0]), -each[1].sent - each[1].received, each[1].domain))
     cells = [CellOf(each.domain, _state(name, each, now)) for name, each in told[:MAX_CELLS]]

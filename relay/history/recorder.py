@@ -23,10 +23,11 @@ from django.db import Error as DatabaseError
 from django.db import connections
 from redis.exceptions import RedisError
 
-from relay.history import frames, keeping, seconds, surroundings
+from relay.history import frames, keeping, seconds
 from relay.history.frames import Surroundings
 from relay.history.packing import Values
 from relay.history.sampling import Sampler
+from relay.history.surroundings import Watch
 from relay.ops import load
 from relay.ops.redis_client import client
 
@@ -51,6 +52,7 @@ class Recorder:
         self._threads: list[threading.Thread] = []
         self._sampler = Sampler()
         self._writing = False
+        self._watch = Watch()
         self._around = Surroundings()
         self._ahead_s = 0.0  # Redis' clock before ours
         self._minutes_from = self._hours_from = 0
@@ -152,7 +154,7 @@ class Recorder:
                 return
 
     def _look_around(self) -> None:
-        self._around = surroundings.look()
+        self._around = self._watch.look()
 
     # --- the log ------------------------------------------------------------------------------
 

@@ -41,6 +41,10 @@ _PURGED: Final = series("relay_messages_total", reason=MessageReason.PURGED)
 """Counted by operators' processes, which give no heartbeat."""
 
 
+_SUMMED: Final = ("federation_message_success", "federation_message_error")
+"""Counted for each other relay; of interest for all of them."""
+
+
 class _Beats(NamedTuple):
     """The last two heartbeats of a worker, and when the later was first seen."""
 
@@ -89,7 +93,7 @@ class Sampler:
         self._beats = beats
         if self._federation and found.at - self._federation[-1][0] > LATE_S:
             self._federation.clear()
-        self._federation.append((found.at, {**found.federation, _PURGED: float(found.purged)}))
+        self._federation.append((found.at, _brief(found)))
 
     def _counts(self, now: float) -> Mapping[str, float] | None:
         """What all workers count each second; None while no worker has two heartbeats."""
@@ -110,8 +114,7 @@ class Sampler:
         if after_at <= before_at:
             return {}
         counts = load.grown(before, after)
-        succeeded = sum(load.labelled(counts, "federation_message_success").values())
-        failed = sum(load.labelled(counts, "federation_message_error").values())
+        succeeded, failed = (counts[name] for name in _SUMMED)
         if succeeded + failed:
             values["federation_success"] = succeeded / (succeeded + failed)
         buckets = load.labelled(counts, "federation_delivery_seconds_bucket")
@@ -144,6 +147,18 @@ def quantile(buckets: Mapping[str, float], part: float) -> float | None:
             return low + (bound - low) * (wanted - below) / (count - below)
         low, below = bound, count
     return low
+
+
+def _brief(found: Snapshot) -> dict[str, float]:
+    """What is counted outside of workers, without a series for each other relay."""
+    brief = {_PURGED: float(found.purged), **dict.fromkeys(_SUMMED, 0.0)}
+    for name, value in found.federation.items():
+        metric = name.partition("{")[0]
+        if metric in _SUMMED:
+            brief[metric] += value
+        else:
+            brief[name] = value
+    return brief
 
 
 def _gauges(found: Snapshot) -> dict[str, float]:

@@ -3,45 +3,89 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
+
+from django.db.models import Q
 
 from relay.alarms.models import Alarm, State
 from relay.alarms.rules import Severity
 from relay.federation.live import PartnerState
+from relay.federation.models import RelayNode
+from relay.history import busiest
+from relay.history.busiest import Busiest
 from relay.history.frames import Surroundings
 from relay.ops import load
 from relay.ops.redis_client import client
 
 MAX_PARTNERS: Final = 20
+MAX_TWINS: Final = 5
+TWINS_S: Final = 15.0
+PARTNERS_S: Final = 5.0
+SHARE: Final = 200
+"""Part of the time that may go into looking at other relays: a thousand take 70 ms."""
 
-STATES: Final = ("backed_off", "failing", "ok", "unknown")
-"""How another relay can be, the worst first."""
+STATES: Final = ("backed_off", "failing", "stopped", "ok", "unknown")
+"""How another relay can be, in the order they are shown; `stopped` is an operator's doing."""
 
 
-def look() -> Surroundings:
-    """What there is now.
+class Watch:
+    """Looks at each of them as often as it needs."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._busiest = Busiest()
+        self._twins_at = self._partners_at = float("-inf")
+        self._top: Sequence[tuple[int, float]] = ()
+        self._partners: Sequence[tuple[str, str]] = ()
+
+    def look(self) -> Surroundings:
+        """What there is now.
+
+        Raises:
+            redis.exceptions.RedisError, django.db.Error: a store does not answer.
+        """
+        firing, worst = _alarms()
+        now = self._clock()
+        if now >= self._twins_at:
+            self._top = self._busiest.rank(busiest.look(), now, MAX_TWINS)
+            self._twins_at = now + TWINS_S
+        if now >= self._partners_at:
+            found = load.look_at_partners(client())
+            self._partners = strip(found, stopped(), time.time())
+            self._partners_at = now + max(PARTNERS_S, SHARE * (self._clock() - now))
+        return Surroundings(firing, worst, self._top, self._partners)
+
+
+def stopped() -> set[str]:
+    """The relays that an operator has paused or blocked.
 
     Raises:
-        redis.exceptions.RedisError, django.db.Error: a store does not answer.
+        django.db.Error: the database does not answer.
     """
-    firing, worst = _alarms()
-    return Surroundings(
-        firing=firing, worst=worst, partners=strip(load.look_at_partners(client()), time.time())
-    )
+    nodes = RelayNode.objects.filter(Q(paused=True) | Q(blocked=True))
+    return set(nodes.values_list("domain", flat=True))
 
 
-def strip(partners: Iterable[PartnerState], now: float) -> list[tuple[str, str]]:
+def strip(
+    partners: Iterable[PartnerState], stopped: Collection[str], now: float
+) -> list[tuple[str, str]]:
     """Domain and state of some relays: those in trouble first, then the busiest."""
     ranked = sorted(
-        ((STATES.index(state_of(each, now)), -each.sent - each.received, each.domain), each)
+        (STATES.index(state_of(each, now, stopped)), -each.sent - each.received, each.domain)
         for each in partners
     )
-    return [(each.domain, STATES[order[0]]) for order, each in ranked[:MAX_PARTNERS]]
+    return [(domain, STATES[state]) for state, _, domain in ranked[:MAX_PARTNERS]]
 
 
-def state_of(partner: PartnerState, now: float) -> str:
-    """How another relay is: one of `STATES`."""
+def state_of(partner: PartnerState, now: float, stopped: Collection[str]) -> str:
+    """How another relay is: one of `STATES`.
+
+    Args:
+        stopped: those an operator has stopped.
+    """
+    if partner.domain in stopped:
+        return "stopped"
     if partner.retry_at > now:
         return "backed_off"
     if partner.in_a_row:
@@ -50,7 +94,7 @@ def state_of(partner: PartnerState, now: float) -> str:
 
 
 def _alarms() -> tuple[int, str]:
-    found = list(Alarm.objects.filter(state=State.FIRING).order_by().values_list("severity"))
-    severities = [Severity(severity) for (severity,) in found]
+    found = Alarm.objects.filter(state=State.FIRING).order_by().values_list("severity", flat=True)
+    severities = [Severity(each) for each in found]
     worst = max(severities, key=lambda each: each.rank, default=None)
-    return len(found), str(worst or "")
+    return len(severities), str(worst or "")

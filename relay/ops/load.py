@@ -165,9 +165,10 @@ def _rates(increases: Iterable[Mapping[str, float]], elapsed_s: float) -> Rates:
 def labelled(counts: Mapping[str, float], name: str) -> dict[str, float]:
     """The series of a metric with one label, by its value."""
     found = {}
+    begin = f"{name}{{"
     for each, count in counts.items():
-        match = SERIES.fullmatch(each)
-        if match and match["name"] == name and match["labels"]:
+        match = SERIES.fullmatch(each) if each.startswith(begin) else None
+        if match:
             found[match["labels"].partition("=")[2].strip('",')] = count
     return found
 
