@@ -121,10 +121,10 @@ class TraceRecorder(Recorder):
         ids: list[bytes],
         from_stream: bool,
     ) -> None:
-        key, text = session.destination.key, session.destination.text
+        text = session.destination.text
         if not from_stream and text not in self._open:
             return
-        tracer = self._tracer
+        tracer, key = self._tracer, session.destination.key
         for (payload, envelope), entry_id in zip(messages, ids, strict=True):
             message = self._open.get(text, {}).get(entry_id)
             if (

@@ -13,9 +13,9 @@ taken back for everybody: memory is needed for messages.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Mapping
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, Final, NamedTuple
 
 import hiredis
@@ -33,7 +33,7 @@ from relay.trace.bounds import (
     MAX_ORDERS,
     MAX_TEXT_CHARS,
 )
-from relay.trace.events import Event, Stage
+from relay.trace.events import Stage
 from relay.trace.orders import Kind, Order, OrderError, decode
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 FIELD: Final = "e"
 """Of a stream entry: one event as JSON."""
 TRANSACTION_EVENTS: Final = 500
+_NOTHING: Final = b"$0\r\n\r\n"
+"""An empty argument of a command."""
 _TEMPORARY: Final = ("LOADING", "READONLY", "MASTERDOWN", "BUSY", "TRYAGAIN")
 
 Submit = Callable[[bytes, Callable[[Any], None], int], None]
@@ -56,7 +58,10 @@ class Following:
         lost: events that could not be written, since that was written.
     """
 
-    __slots__ = ("_closed_until", "_room", "_room_at", "buffer", "key", "lost", "order", "skipped")
+    __slots__ = (
+        *("_adds", "_closed_until", "_room", "_room_at"),
+        *("buffer", "key", "lost", "order", "skipped"),
+    )
 
     def __init__(self, order: Order) -> None:
         self.order = order
@@ -64,6 +69,9 @@ class Following:
         self.buffer: list[str] = []
         self.skipped = 0
         self.lost = 0
+        name = keys.trace(order.id)
+        added = resp.command("XADD", name, "MAXLEN", "~", KEPT_EVENTS, "*", FIELD, b"")
+        self._adds = added.removesuffix(_NOTHING)
         self._room = float(order.events_per_s)
         self._room_at = 0.0
         self._closed_until = 0.0
@@ -94,6 +102,11 @@ class Following:
             self.buffer.append(event)
         else:
             self.lost += 1
+
+    def command(self, event: str) -> bytes:
+        """What adds an event to the stream. The general encoder takes three times as long."""
+        data = event.encode()
+        return b"%b%b%b\r\n" % (self._adds, resp.length(len(data)), data)
 
 
 class Message(NamedTuple):
@@ -140,8 +153,7 @@ class Tracer:
         self._submit = submit
         self._usable = usable
         self._clock = clock
-        self._by = by
-        self._here = here
+        self._whose = f',"by":{_quoted(by)},"here":{_quoted(here)}'
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._texts: dict[str, str] = {}
@@ -240,19 +252,17 @@ class Tracer:
     def _header(
         self, source: SessionKey, destination: SessionKey, envelope: Envelope, size_bytes: int
     ) -> str:
-        header = Event(
-            0.0,
-            self._by,
-            self._here,
-            Stage.ACCEPTED,
-            envelope.uid[:MAX_TEXT_CHARS],
-            key_text(source)[:MAX_TEXT_CHARS] if source[0] else "",
-            key_text(destination)[:MAX_TEXT_CHARS] if destination[0] else "",
-            size_bytes,
-            envelope.WhichOneof("message") or "",
-        ).fields()
-        del header["stage"]
-        return json.dumps(header, separators=(",", ":"))[1:]
+        # By hand, as in `note`: `json` takes several times as long.
+        header = f'{self._whose},"size_bytes":{size_bytes}'
+        for name, text in (
+            ("uid", envelope.uid),
+            ("source", key_text(source) if source[0] else ""),
+            ("destination", key_text(destination) if destination[0] else ""),
+            ("kind", envelope.WhichOneof("message") or ""),
+        ):
+            if text:
+                header += f',"{name}":{_quoted(text[:MAX_TEXT_CHARS])}'
+        return header + "}"
 
     def note(
         self,
@@ -269,8 +279,9 @@ class Tracer:
         ms: float = 0.0,
     ) -> None:
         """Notes what happened to a message that is followed, now unless it says when."""
-        # By hand: `json` takes ten times as long.
-        event = f'{{"at":{at or self._clock():.6f},"stage":"{stage.value}"'
+        # By hand: `json` takes ten times as long. A stage is a string: adding it is quicker than
+        # formatting it.
+        event = f'{{"at":{at or self._clock():.6f},"stage":"' + stage + '"'
         if entry:
             event += f',"entry":"{entry}"'
         if epoch:
@@ -279,10 +290,11 @@ class Tracer:
             event += f',"batch":{batch}'
         if ms:
             event += f',"ms":{ms:.3f}'
-        for name, text in (("reason", reason), ("relay", relay), ("answer", answer)):
-            if text:
-                event += f',"{name}":{json.dumps(text)}'
-        event += f",{message.header}"
+        if reason or relay or answer:
+            for name, text in (("reason", reason), ("relay", relay), ("answer", answer)):
+                if text:
+                    event += f',"{name}":{_quoted(text)}'
+        event += message.header
         for following in message.followings:
             following.add(event)
         if self._flush_timer is None:
@@ -314,10 +326,7 @@ class Tracer:
         self.skipped += skipped
         self.lost += lost
         name = keys.trace(following.order.id)
-        commands = [
-            resp.command("XADD", name, "MAXLEN", "~", KEPT_EVENTS, "*", FIELD, event)
-            for event in events
-        ]
+        commands = [following.command(event) for event in events]
         figures = keys.trace_figures(following.order.id)
         for field, count in (("events", len(events)), ("skipped", skipped), ("lost", lost)):
             if count:
