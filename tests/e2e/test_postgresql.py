@@ -23,6 +23,23 @@ from tests.support.rmb_client import connect, session
 WRITTEN_TIMEOUT_S = 15.0
 TWINS = [twin(number) for number in range(41_001, 41_006)]
 
+KEEP_MINUTES = """
+import json
+from relay.history import keeping
+hour = 1_800_000_000
+seconds = [(at, {"sessions": at // 60 % 2 + 1.0}) for at in range(hour, hour + 3660, 10)]
+def read(low, high):
+    return [(at, values) for at, values in seconds if low <= at <= high]
+keeping.Point.objects.filter(at__gte=hour).delete()
+keeping.roll_up_minutes(read, hour - 60, hour + 1000)
+for _ in range(2):
+    keeping.roll_up_minutes(read, hour, hour + 3603)
+    keeping.roll_up_hours(hour - 7200, hour + 3603)
+minutes = keeping.stored(60, hour, hour + 7200)
+hours = keeping.stored(3600, hour, hour + 7200)
+print(json.dumps({60: len(minutes), 3600: [[at, values["sessions"]] for at, values in hours]}))
+"""
+
 _databases = itertools.count()
 
 
@@ -113,6 +130,9 @@ async def test_a_relay_on_postgresql(
     await eventually(closed, WRITTEN_TIMEOUT_S, "the end in the history")
     listed = _manage(tmp_path, database, "rmb_twin", "list", "--json")
     assert {int(entry["id"]) for entry in json.loads(listed)} == {one.id, two.id, late.id}
+    # The history of numbers: a minute is stored once, whoever comes first, and hours of minutes.
+    kept = _manage(tmp_path, database, "shell", "-v", "0", "-c", KEEP_MINUTES)
+    assert json.loads(kept.splitlines()[-1]) == {"60": 60, "3600": [[1_800_000_000, 1.5]]}
 
 
 async def test_the_mirror_of_the_chain_on_postgresql(
