@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from peer.gateway.options import build_parser
+from relay.dashboard.live import PATH
 from relay.ops.metric_names import BY_NAME, family
 from rmbsite import config
 
@@ -174,13 +175,28 @@ def test_container_file_starts_what_is_installed() -> None:
     assert 'ENTRYPOINT ["rmb-manage"]' in text and "USER rmb" in text
 
 
-@pytest.mark.parametrize("path", ["nginx/rmb.conf", "caddy/Caddyfile"])
+PROXIES = ("nginx/rmb.conf", "nginx/operator.conf", "caddy/Caddyfile")
+
+
+@pytest.mark.parametrize("path", PROXIES)
 def test_proxies_log_no_tokens_and_pass_the_address(path: str) -> None:
     text = re.sub(r"(?m)^\s*#.*$", "", (CONTRIB / path).read_text())
     assert "X-Forwarded-For" in text and "proxy_add_x_forwarded_for" not in text
     for leaking in ("$request ", "$request_uri", "$args", "$query_string", "combined"):
         assert leaking not in text
     assert text.count("{") == text.count("}")
+
+
+def test_the_operators_proxy_passes_live_numbers_on() -> None:
+    """By nginx with a word for it: what a location sets replaces all that was set above it."""
+    text = (CONTRIB / "nginx" / "operator.conf").read_text()
+    assert f"location = {PATH} {{" in text
+    for header in ("Host $http_host", "X-Forwarded-Proto $scheme", "Upgrade $http_upgrade"):
+        assert text.count(f"proxy_set_header {header};") == 1
+    locations = re.findall(r"location [^{]*\{([^}]*)\}", text)
+    assert len(locations) == 3 and not [each for each in locations if "proxy_set_header" in each]
+    defined = (CONTRIB / "nginx" / "rmb.conf").read_text()
+    assert "map $http_upgrade $rmb_connection" in defined and "log_format rmb " in defined
 
 
 def test_gateway_unit_reads_its_secret_from_a_file() -> None:

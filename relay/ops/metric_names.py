@@ -93,6 +93,9 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_alarms_firing", "gauge", "Alarms that fire, silenced or not.", ("severity",)),
     Metric("relay_alarms_evaluation_age_seconds", "gauge", "Time since they were evaluated."),
     Metric("relay_alarm_notices_waiting", "gauge", "Notices that receivers have not taken yet."),
+    # The console, of the process of the operator site that is asked.
+    Metric("relay_console_sockets", "gauge", "Open pages of the console that get live numbers."),
+    Metric("relay_console_sockets_ended_total", "counter", "Those refused or ended.", ("code",)),
     # The process.
     Metric("relay_twins_cached", "gauge", "Twins in the worker's memory."),
     Metric("relay_worker_loop_lag_seconds", "gauge", "Delay of the worker's event loop."),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from channels.layers import get_channel_layer
 
 from relay.dashboard import feed as feeding
 from relay.dashboard.feed import Feed
+from relay.dashboard.live import MAX_PER_ACCOUNT, MAX_SOCKETS, TOO_MANY, Sockets
 from relay.history.frames import GROUP, LAYER, MESSAGE
 from tests.support.redis_servers import RedisServer
 
@@ -71,3 +73,19 @@ async def test_the_group_may_forget_this_process(
         await until(site_redis, 1)
         await send("a")
         assert (await asyncio.wait_for(feed.next(number), WITHIN_S)).text == "a"
+
+
+def test_sockets_are_counted_and_bounded() -> None:
+    sockets = Sockets()
+    with contextlib.ExitStack() as stack:
+        given = [stack.enter_context(sockets.one_more()) for _ in range(MAX_SOCKETS + 1)]
+        assert given == [True] * MAX_SOCKETS + [False]
+        given = [stack.enter_context(sockets.of_account(7)) for _ in range(MAX_PER_ACCOUNT + 1)]
+        assert given == [True] * MAX_PER_ACCOUNT + [False]
+        assert stack.enter_context(sockets.of_account(8))
+        sockets.ended[TOO_MANY] += 1
+        assert sockets.figures() == {
+            "relay_console_sockets": MAX_SOCKETS + 1,
+            'relay_console_sockets_ended_total{code="4429"}': 1,
+        }
+    assert sockets.open == 0 and not sockets.accounts
