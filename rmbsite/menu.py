@@ -33,7 +33,14 @@ def _section(url_name: str | None) -> str:
     return _BELONGS.get(name.partition("_")[0], name)
 
 
-_BELONGS: Final = {"queue": "queues", "task": "tasks", "trace": "traces", "worker": "workers"}
+_BELONGS: Final = {
+    "queue": "queues",
+    "session": "sessions",
+    "task": "tasks",
+    "trace": "traces",
+    "twin": "twins",
+    "worker": "workers",
+}
 
 
 def _item(title: str, icon: str, app: str, model: str, page: str = "changelist") -> dict[str, Any]:
@@ -49,7 +56,7 @@ def _item(title: str, icon: str, app: str, model: str, page: str = "changelist")
 
 
 # Pages beside a model's list that have an entry of their own.
-_OWN_ENTRIES = ("live", "pending")
+_OWN_ENTRIES = ("pending",)
 
 
 def _shown(request: HttpRequest, name: str, page: str) -> bool:
@@ -66,8 +73,7 @@ NAVIGATION: Final = [
         "title": "Relay",
         "items": [
             _page("Overview", "monitoring", "overview", "worker.view"),
-            _item("Live sessions", "sensors", "relay_sessions", "session", "live"),
-            _item("Session history", "history", "relay_sessions", "session"),
+            _page("Sessions", "sensors", "sessions", "session.view"),
             _page("Queues", "inbox", "queues", "queue.view"),
             _page("Workers", "memory", "workers", "worker.view"),
             _page("Background tasks", "manufacturing", "tasks", "task.view"),

@@ -74,9 +74,9 @@ class Shot:
 
 
 SHOTS = (
-    Shot("live-sessions", "/admin/relay_sessions/session/live/", 1400),
+    Shot("live-sessions", "/console/sessions/", 1400),
     Shot("twins-dark", "/admin/relay_twins/twin/", 1400, "dark"),
-    Shot("phone", "/admin/relay_sessions/session/live/", 400, height=800),
+    Shot("phone", "/console/sessions/", 400, height=800),
 )
 
 

@@ -283,7 +283,7 @@ RULES: Final[tuple[Rule, ...]] = (
         (
             "The machine: `uptime`, `top`, `vmstat 5` (columns `si`, `so`, `st`).",
             "All workers alike: `relay.processes` up to the number of cores.",
-            "One alone: whom it serves, on the page Live sessions; Drain moves its clients.",
+            "One alone: whom it serves, on the page Sessions; Drain moves its clients.",
         ),
         subject="worker",
     ),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from django.contrib import messages
 from django.forms import Form
-from django.http import HttpRequest, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponseRedirect, QueryDict
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -56,8 +56,8 @@ def act(
     Args:
         perform: does it and returns the sentence that tells of it.
         back: where to go then, unless `?next=` names another page of this site.
-        form: what else has to be said; made of `request.POST or None` by the caller, and valid
-            when `perform` is called.
+        form: what else has to be said; made of `posted(request)` by the caller, and valid when
+            `perform` is called.
     """
     back = next_page(request, back)
     if request.method == "POST" and (form is None or form.is_valid()):
@@ -82,6 +82,11 @@ def ask(
     if request.headers.get("HX-Target") == "question":
         return TemplateResponse(request, "relay_dashboard/question.html", context)
     return pages.render(request, "relay_dashboard/ask.html", question.title, context)
+
+
+def posted(request: HttpRequest) -> QueryDict | None:
+    """What a form is bound to; None while it is only asked for."""
+    return request.POST if request.method == "POST" else None
 
 
 def next_page(request: HttpRequest, default: str) -> str:

@@ -44,6 +44,8 @@ MAX_REFRESH_MS: Final = 60_000
 REFRESH_SHARE: Final = 50
 """A table refreshes itself so seldom that making it takes a fiftieth of the time at most: ten
 consoles that look at the largest lists must not slow the relay."""
+MAX_DIGITS: Final = 18
+"""Of a number to filter by: the database takes no larger ones."""
 FORMS: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
@@ -150,6 +152,23 @@ class Ask(NamedTuple):
     limit: int
     cursor: str
 
+    def number(self, name: str) -> int | None:
+        """What a filter for a number says.
+
+        Raises:
+            Invalid: it is none.
+        """
+        text = self.filters[name]
+        if not text:
+            return None
+        if not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS):
+            raise Invalid(fields={name: "must be a whole number"})
+        return int(text)
+
+    def choice(self, name: str, values: Mapping[str, Any]) -> Any:
+        """What stands for the value of a filter; None where none is chosen."""
+        return values.get(self.filters[name])
+
 
 Fetch = Callable[[Ask], Page[Row]]
 
@@ -222,6 +241,14 @@ class Table:
     @property
     def id(self) -> str:
         return f"table-{self.name}"
+
+    def filter(self, name: str) -> Filter:
+        """A filter with the value that is given for it.
+
+        Raises:
+            KeyError: there is none of this name; a mistake of the page.
+        """
+        return {each.name: each for each in self.filters}[name]
 
     @property
     def column_name(self) -> str:

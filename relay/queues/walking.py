@@ -19,11 +19,13 @@ from proto.rmb.address import SessionKey
 from proto.rmb.errors import RmbError
 from relay.access.errors import Invalid
 from relay.ops import paging
-from relay.ops.live_sessions import MAX_SID_BYTES
 from relay.ops.paging import Page
 from relay.ops.redis_client import text
 from relay.queues import headers, keys, scripts
+from relay.sessions.models import MAX_SID_CHARS
 
+# Sessions were let in under whatever bound was configured then.
+MAX_SID_BYTES: Final = 4 * MAX_SID_CHARS
 STEP_KEYS: Final = 1000
 MAX_STEPS: Final = 2000
 """Two million keys: above it a list is not complete, and a twin has to be named."""

@@ -181,11 +181,10 @@ def list_session_history(request: Request, query: Query[SessionQuery]) -> Any:
         reason=query.reason or "",
         address=query.address or "",
         worker=query.worker or "",
+        open=None if query.open is None else query.open == "true",
         since=query.since,
         until=query.until,
     )
-    if query.open is not None:
-        rows = rows.filter(closed_at__isnull=query.open == "true")
     return page(query, rows, ORDERS)
 
 

@@ -8,12 +8,13 @@ however many sessions there are.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from django.db import InterfaceError, OperationalError
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 from redis.exceptions import RedisError
 
 from relay.access.errors import Away, Invalid
@@ -147,6 +148,7 @@ def history(
     reason: str = "",
     address: str = "",
     worker: str = "",
+    open: bool | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> QuerySet[Session]:
@@ -155,12 +157,14 @@ def history(
     Args:
         twin, sid, address, worker: as in `live`.
         reason: of their end.
+        open: only those without an end, or only the others.
         since, until: when they were opened.
     """
     given: dict[str, Any] = {
         "twin": twin,
         "close_reason": reason or None,
         "worker": worker or None,
+        "closed_at__isnull": open,
         "opened_at__gte": since,
         "opened_at__lt": until,
     }
@@ -169,6 +173,12 @@ def history(
     chosen = {name: value for name, value in given.items() if value is not None}
     rows = Session.objects.filter(**chosen)
     return rows.filter(_from(address)) if address else rows
+
+
+def open_of(twins: Iterable[int]) -> dict[int, int]:
+    """How many sessions each of some twins has, by what the database knows; none: not named."""
+    rows = Session.objects.filter(closed_at=None, twin__in=list(twins)).order_by()
+    return dict(rows.values_list("twin").annotate(Count("pk")))
 
 
 def _from(address: str) -> Q:

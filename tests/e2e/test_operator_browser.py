@@ -81,7 +81,7 @@ async def test_every_page_stands(relay: RelayProcess, width: int, scheme: Scheme
         await view.sign_in()
 
         async def in_database() -> bool:
-            await view.open("/admin/relay_sessions/session/")
+            await view.open("/console/sessions/?column=user_agent")
             return wide in await view.page.content()
 
         await eventually(in_database, SHOWN_TIMEOUT_S)
@@ -135,25 +135,27 @@ async def test_a_limit_wants_both_numbers(view: View) -> None:
 async def test_a_live_session_is_found_and_kicked(relay: RelayProcess, view: View) -> None:
     one, two = fresh_twins(2)
     page = view.page
+    table = page.locator("#table-sessions")
     kicked = await connect(relay.url, one, "laptop")
     async with session(relay.url, two) as bystander:
-        await view.open("/admin/relay_sessions/session/live/")
-        table = await page.inner_text(".relay-live")
-        assert str(one.id) in table
-        assert str(two.id) in table
-        await page.fill("input[type=search]", f"{one.id}:laptop")
+
+        async def both_shown() -> bool:
+            await view.open("/console/sessions/")
+            text = await table.inner_text()
+            return str(one.id) in text and str(two.id) in text
+
+        await eventually(both_shown, SHOWN_TIMEOUT_S)
+        await page.fill("input[name=twin]", str(one.id))
         await page.keyboard.press("Enter")
-        await page.wait_for_url("**q=*")
-        assert str(two.id) not in await page.inner_text(".relay-live")
-        await page.get_by_role("button", name="Kick").click()
-        await page.get_by_text("1 sessions are told to end").wait_for()
+        await page.wait_for_url("**twin=*")
+        assert str(two.id) not in await table.inner_text()
+        await page.get_by_role("link", name="Kick", exact=True).click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_text(f"Kick session {one.id}:laptop").wait_for()
+        await dialog.get_by_role("button", name="Kick").click()
+        await page.get_by_text(f"Session {one.id}:laptop is told to end").wait_for()
         assert (await kicked.closed())[0] == 4003
-
-        async def gone() -> bool:
-            await page.reload()
-            return "No such session is open" in await page.inner_text("body")
-
-        await eventually(gone, SHOWN_TIMEOUT_S)
+        await table.get_by_text("Nothing matches").wait_for()  # it refreshes itself
         assert bystander.open
 
 

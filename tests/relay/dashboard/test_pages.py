@@ -13,7 +13,7 @@ from tests.relay.dashboard.conftest import SignIn
 from tests.support.redis_servers import RedisServer
 
 # What stands for an object of a page; whether it exists is no matter of who may look.
-SAMPLES = {"str": "1", "path": "1", "int": "1", "slug": "1", "uuid": "0" * 32}
+SAMPLES = {"str": "1", "path": "1", "key": "1", "int": "1", "slug": "1", "uuid": "0" * 32}
 
 
 def address(pattern: URLPattern) -> str:

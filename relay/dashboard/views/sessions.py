@@ -1,0 +1,302 @@
+"""Sessions: those held now, those that were, and ending them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django import forms
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+
+from proto.rmb.reasons import SESSIONS, SessionReason
+from relay.access.actor import Actor
+from relay.access.errors import Away
+from relay.dashboard.acts import Question, act, posted
+from relay.dashboard.figures import Kind
+from relay.dashboard.pages import may, page
+from relay.dashboard.states import State, Tone
+from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Tab, Table, respond
+from relay.ops import keyset
+from relay.ops import services as ops
+from relay.ops.control import MAX_REASON_CHARS
+from relay.ops.paging import Page
+from relay.sessions import listing, services
+from relay.sessions.listing import LiveSession
+from relay.sessions.models import Session
+from relay.sessions.rates import LOOKS, Rates
+
+_OLD: Final = "up to 15 s old"
+_ADDRESS: Final = (
+    Column("twin", "Twin", Cell.CODE, order="twin"),
+    Column("sid", "Session id", Cell.CODE, hint="which the client chose; - is none"),
+    Column("key", "Key", Cell.CODE, optional=True, hint="twin:session id"),
+    Column("address", "Address", Cell.CODE),
+    Column("worker", "Worker", hint="host/number"),
+    Column("boot_id", "Boot id", Cell.CODE, optional=True, hint="of the worker"),
+)
+_COUNTERS: Final = (
+    Column("messages_in", "Messages in", Kind.NUMBER, order="messages_in", optional=True,
+           hint=f"from its client, since it was opened; {_OLD}"),
+    Column("messages_out", "Messages out", Kind.NUMBER, order="messages_out", optional=True,
+           hint=f"to its client, since it was opened; {_OLD}"),
+    Column("bytes_in", "Bytes in", Kind.BYTES, order="bytes_in", optional=True, hint=_OLD),
+    Column("bytes_out", "Bytes out", Kind.BYTES, order="bytes_out", optional=True, hint=_OLD),
+)  # fmt: skip
+_RATE: Final = "between two looks of this site; none at the first"
+LIVE: Final = (
+    *_ADDRESS,
+    Column("opened_at", "Connected", Cell.MOMENT, order="opened"),
+    Column("rate_in", "In", Kind.RATE, hint=f"messages from its client, {_RATE}"),
+    Column("rate_out", "Out", Kind.RATE, hint=f"messages to its client, {_RATE}"),
+    Column("byte_rate_in", "Traffic in", Kind.BYTE_RATE, optional=True, hint=_RATE),
+    Column("byte_rate_out", "Traffic out", Kind.BYTE_RATE, optional=True, hint=_RATE),
+    *_COUNTERS,
+    Column("backlog", "Backlog", Kind.NUMBER, order="backlog",
+           hint=f"messages on their way to its client; {_OLD}"),
+    Column("drops", "Drops", Kind.NUMBER, order="drops",
+           hint=f"messages from or to it that ended undelivered; {_OLD}"),
+    Column("user_agent", "Client", Cell.CODE, optional=True, hint="its User-Agent"),
+)  # fmt: skip
+ENDED: Final = (
+    *_ADDRESS,
+    Column("opened_at", "Connected", Cell.MOMENT, order="opened", optional=True),
+    Column("closed_at", "Ended", Cell.MOMENT, order="ended"),
+    Column("lasted_s", "Lasted", Kind.DURATION),
+    Column("reason", "End", Cell.STATE),
+    *(Column(each.key, each.title, each.kind, hint="all in all") for each in _COUNTERS[:2]),
+    *(Column(each.key, each.title, each.kind, optional=True) for each in _COUNTERS[2:]),
+    Column("drops", "Drops", Kind.NUMBER, order="drops",
+           hint="messages from or to it that ended undelivered"),
+    Column("user_agent", "Client", Cell.CODE, optional=True, hint="its User-Agent"),
+)  # fmt: skip
+ENDED_ORDERS: Final = {
+    "ended": "closed_at", "opened": "opened_at", "twin": "twin", "drops": "drops",
+}  # fmt: skip
+
+_REASONS: Final = {each.value: each for each in SessionReason}
+_TONES: Final = {
+    SessionReason.CLIENT_CLOSE: Tone.GOOD,
+    SessionReason.REPLACED: Tone.INFO,
+    SessionReason.DRAINED: Tone.INFO,
+    SessionReason.IDLE: Tone.IDLE,
+    SessionReason.KICKED: Tone.WARNING,
+    SessionReason.BACK_PRESSURE: Tone.WARNING,
+}
+
+
+@page("session.view")
+def sessions(request: HttpRequest) -> HttpResponseBase:
+    """Sessions that are held now."""
+    kickable = may(request, "session.kick")
+    workers = worker_names()
+
+    def fetch(ask: Ask) -> Page[Row]:
+        found = listing.live(
+            twin=ask.number("twin"),
+            sid=ask.filters["sid"] or None,
+            worker=ask.filters["worker"],
+            address=ask.filters["address"],
+            order=ask.order,
+            limit=ask.limit,
+            cursor=ask.cursor,
+        )
+        return Page(live_rows(found.items, workers, kickable), found.next)
+
+    table = Table(
+        request, "sessions", LIVE, fetch, order="-opened", live=True, filters=_filters(workers),
+        empty="Nobody is connected.",
+    )  # fmt: skip
+    twin = table.filter("twin").value
+    actions = []
+    if kickable and twin.isdecimal():
+        actions.append(Action(f"Kick all of twin {twin}", _kick_twin_url(int(twin)), danger=True))
+    context = {"tabs": _tabs(0), "actions": actions}
+    return respond(request, table, "relay_dashboard/table_page.html", "Sessions", context)
+
+
+@page("session.view")
+def history(request: HttpRequest) -> HttpResponseBase:
+    """Sessions that have ended."""
+    workers = worker_names()
+
+    def fetch(ask: Ask) -> Page[Row]:
+        rows = listing.history(
+            twin=ask.number("twin"),
+            sid=ask.filters["sid"] or None,
+            worker=ask.filters["worker"],
+            address=ask.filters["address"],
+            reason=ask.filters["reason"],
+            open=False,
+        )
+        found = keyset.page(rows, ENDED_ORDERS, order=ask.order, limit=ask.limit, cursor=ask.cursor)
+        return Page(ended_rows(found.items, workers), found.next)
+
+    reasons = [(each.value, words(each)) for each in SessionReason]
+    table = Table(
+        request, "sessions-ended", ENDED, fetch, order="-ended",
+        filters=(*_filters(workers), Filter("reason", "End", reasons)),
+        empty="No session has ended yet.",
+    )  # fmt: skip
+    context = {"tabs": _tabs(1)}
+    return respond(request, table, "relay_dashboard/table_page.html", "Sessions", context)
+
+
+class ReasonForm(forms.Form):
+    """Why."""
+
+    reason = forms.CharField(
+        max_length=MAX_REASON_CHARS, required=False, help_text="For the audit log."
+    )
+
+
+@page("session.kick")
+def kick(request: HttpRequest, key: str) -> HttpResponseBase:
+    """End one session."""
+    given = request.GET.get("epoch", "")
+    epoch = int(given) if given.isdecimal() else None
+    form = ReasonForm(posted(request))
+
+    def perform(actor: Actor) -> str:
+        services.kick(key, actor=actor, epoch=epoch, reason=form.cleaned_data["reason"])
+        return f"Session {key} is told to end"
+
+    question = Question(
+        f"Kick session {key}",
+        "Kick",
+        "Its connection ends within a second (code 4003). The client may connect again at once; "
+        "only a ban keeps it out. No mail is lost: what it did not get waits in its queue.",
+    )
+    return act(request, question, perform, reverse("console:sessions"), form)
+
+
+@page("session.kick")
+def kick_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
+    """End all sessions of a twin."""
+    form = ReasonForm(posted(request))
+    count = listing.open_of([twin]).get(twin, 0)
+
+    def perform(actor: Actor) -> str:
+        told = services.kick_twin(twin, actor=actor, reason=form.cleaned_data["reason"])
+        return f"{told} sessions of twin {twin} are told to end"
+
+    question = Question(
+        f"Kick all sessions of twin {twin}",
+        "Kick all",
+        f"All its connections, {count:,} now, end within a second (code 4003). Clients may connect "
+        "again at once; only a ban keeps them out. No mail is lost: what they did not get waits.",
+    )
+    back = f"{reverse('console:sessions')}?{urlencode({'twin': twin})}"
+    return act(request, question, perform, back, form)
+
+
+def live_rows(found: list[LiveSession], workers: dict[str, str], kickable: bool) -> list[Row]:
+    """Rows of sessions that are held now."""
+    return [
+        _live(session, rates, workers, kickable)
+        for session, rates in zip(found, LOOKS.rates(found), strict=True)
+    ]
+
+
+def ended_rows(found: list[Session], workers: dict[str, str]) -> list[Row]:
+    """Rows of sessions that have ended."""
+    return [_ended(session, workers) for session in found]
+
+
+def worker_names() -> dict[str, str]:
+    """`host/number` by boot id; none while Redis is away, which the table says."""
+    try:
+        return {each.boot_id: f"{each.host}/{each.slot}" for each in ops.list_workers()}
+    except Away:
+        return {}
+
+
+def words(reason: str) -> str:
+    """A reason as words."""
+    return reason.replace("_", " ")
+
+
+def _filters(workers: dict[str, str]) -> tuple[Filter, ...]:
+    return (
+        Filter("twin", "Twin", hint="a twin id"),
+        Filter("sid", "Session id"),
+        Filter("address", "Address", hint="with its port or without"),
+        Filter("worker", "Worker", tuple(workers.items()), hint="its boot id"),
+    )
+
+
+def _tabs(current: int) -> list[Tab]:
+    names = (("Connected now", "sessions"), ("Ended", "session_history"))
+    return [
+        Tab(label, reverse(f"console:{name}"), place == current)
+        for place, (label, name) in enumerate(names)
+    ]
+
+
+def _live(
+    session: LiveSession, rates: Rates | None, workers: dict[str, str], kickable: bool
+) -> Row:
+    values = {
+        **_common(session.key, session.twin, session.sid, session.worker, session.slot, workers),
+        **_counters(session),
+        "address": session.address,
+        "rate_in": rates and rates.messages_in,
+        "rate_out": rates and rates.messages_out,
+        "byte_rate_in": rates and rates.bytes_in,
+        "byte_rate_out": rates and rates.bytes_out,
+        "backlog": session.backlog,
+    }
+    actions = []
+    if kickable:
+        url = reverse("console:session_kick", args=[session.key])
+        actions.append(Action("Kick", f"{url}?epoch={session.epoch}", danger=True))
+    return Row(values, _links(session.twin), actions)
+
+
+def _ended(session: Session, workers: dict[str, str]) -> Row:
+    twin, sid = session.key
+    lasted = session.closed_at - session.opened_at if session.closed_at else None
+    values = {
+        **_common(session.key_text, twin, sid, session.worker, session.slot, workers),
+        **_counters(session),
+        "address": session.remote,
+        "closed_at": session.closed_at,
+        "lasted_s": lasted.total_seconds() if lasted is not None else None,
+        "reason": _reason(session.close_reason),
+    }
+    return Row(values, _links(twin))
+
+
+def _common(
+    key: str, twin: int, sid: str | None, worker: str, slot: str, workers: dict[str, str]
+) -> dict[str, Any]:
+    return {
+        "twin": twin,
+        "sid": '""' if sid == "" else sid,
+        "key": key,
+        "worker": workers.get(worker, slot),
+        "boot_id": worker,
+    }
+
+
+def _counters(session: LiveSession | Session) -> dict[str, Any]:
+    names = (
+        "messages_in", "messages_out", "bytes_in", "bytes_out", "drops", "user_agent", "opened_at",
+    )  # fmt: skip
+    return {name: getattr(session, name) for name in names}
+
+
+def _reason(reason: str) -> State | None:
+    known = _REASONS.get(reason)
+    if known is None:
+        return State(words(reason), Tone.IDLE) if reason else None
+    return State(words(known), _TONES.get(known, Tone.BAD), SESSIONS[known].meaning)
+
+
+def _links(twin: int) -> dict[str, str]:
+    return {"twin": f"{reverse('console:sessions')}?{urlencode({'twin': twin})}"}
+
+
+def _kick_twin_url(twin: int) -> str:
+    return reverse("console:twin_kick", args=[twin])
