@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
+from proto.rmb.stamp import deadline
 from relay.trace.orders import Kind
 from relay.trace.timeline import timeline
 from tests.e2e.conftest import Trio
@@ -78,7 +78,8 @@ async def test_refused_and_expired(start_relay) -> None:
         sent = [await here.request((two.id, None), expiration=1) for _ in range(5)]
         refused = await here.receive_many(2)
         assert {notice.uid for notice in refused} == {each.uid for each in sent[3:]}
-        await asyncio.sleep(1.1 + time.time() % 1)
+        deadlines = [deadline(each.timestamp, each.expiration) for each in sent]
+        await eventually(lambda: time.time() >= max(deadlines), what="their deadlines")
         async with session(relay.url, two):
             await here.receive_many(3)
         events = await until(relay.redis, order, "notified", 5)
