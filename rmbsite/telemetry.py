@@ -8,10 +8,17 @@ their way. Called once by each process that takes part; it changes nothing while
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING, Any, Final
 
 from rmbsite.sections import OtelConfig
 
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import Span
+
 logger = logging.getLogger(__name__)
+
+URLS: Final = ("http.url", "http.target", "url.full", "url.query")
+"""Attributes of a span that may end with a query string, by the names of both conventions."""
 
 
 def set_up(settings: OtelConfig, process: str) -> bool:
@@ -44,7 +51,20 @@ def set_up(settings: OtelConfig, process: str) -> bool:
     exporter = OTLPSpanExporter(endpoint=f"{settings.endpoint.rstrip('/')}/v1/traces")
     provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
-    DjangoInstrumentor().instrument()
+    DjangoInstrumentor().instrument(request_hook=_forget_query)
     CeleryInstrumentor().instrument()  # type: ignore[no-untyped-call]
     logger.info("traces go to %s as %s", settings.endpoint, name)
     return True
+
+
+def _forget_query(span: Span, request: Any) -> None:
+    """Takes the query strings out of a span: a sign-in by OpenID Connect has its code in one."""
+    if not span.is_recording():
+        return
+    attributes = span.attributes or {}
+    for name in URLS:
+        text = str(attributes.get(name, ""))
+        if name == "url.query" and text:
+            span.set_attribute(name, "")
+        elif "?" in text:
+            span.set_attribute(name, text.partition("?")[0])

@@ -15,17 +15,19 @@ from tests.support.relay_process import eventually
 
 
 class Collector(http.server.ThreadingHTTPServer):
-    """Takes OTLP over HTTP on the loopback and keeps the names of spans by service."""
+    """Takes OTLP over HTTP on the loopback; keeps the names of spans by service, and all it got."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.spans: dict[str, set[str]] = {}
+        self.taken = b""
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def take(self, body: bytes) -> None:
+        self.taken += body
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
             names = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
             found = self.spans.setdefault(names["service.name"], set())
@@ -62,11 +64,14 @@ async def test_site_and_tasks_are_traced(
         operator_site=True,
         settings={"otel.endpoint": collector.url, "otel.service": "here", "celery.embedded": "1"},
     )
-    status, _ = relay.get("/api/v1/twins/0", admin=True)
+    status, _ = relay.get("/api/v1/twins/0?code=a-TEST-code&state=a%20state", admin=True)
     assert status == 400
     await eventually(lambda: collector.spans.get("here-site") or None)
     assert any("api/v1/twins" in name for name in collector.spans["here-site"])
     await eventually(lambda: "run/federation.watch" in collector.spans.get("here-tasks", ()))
+    assert b"/api/v1/twins/0" in collector.taken
+    for secret in (b"a-TEST-code", b"a state", b"code="):
+        assert secret not in collector.taken
     assert set(collector.spans) == {"here-site", "here-tasks"}, "messages of twins are not traced"
 
 
