@@ -45,13 +45,18 @@ class TargetError(RuntimeError):
 
 @dataclass
 class Target:
-    """A running program under test."""
+    """A running program under test.
+
+    Attributes:
+        site: host and port of its operator site; empty where it has none.
+    """
 
     name: str
     url: str
     process: subprocess.Popen[bytes]
     log: Path
     redis: RedisServer | None = None
+    site: str = ""
 
     @property
     def roots(self) -> dict[str, int]:
@@ -156,6 +161,7 @@ def relay(
         redis = start_valkey(folder / "redis", *REWRITE_OPTIONS, append_fsync=append_fsync)
     try:
         port = options.port or free_port()
+        site = f"127.0.0.1:{free_port()}"
         data = folder / "data"
         data.mkdir()
         environment = {
@@ -181,7 +187,7 @@ def relay(
             command = [
                 *(sys.executable, "manage.py", "runrelay", "--server", "uvicorn"),
                 *("--processes", str(options.processes), "--listen", f"127.0.0.1:{port}"),
-                *("--admin-listen", f"127.0.0.1:{free_port()}", "--redis", redis.unix_url),
+                *("--admin-listen", site, "--redis", redis.unix_url),
                 *("--database", environment["RMB_DATABASE__URL"], "--data", str(data)),
                 *("--twins", environment["RMB_TWINS__SOURCE"], "--domain", options.domain),
             ]
@@ -190,7 +196,7 @@ def relay(
         log = folder / "relay.log"
         process = start(command, cores, log, environment)
         try:
-            target = Target("ours", f"ws://127.0.0.1:{port}", process, log, redis)
+            target = Target("ours", f"ws://127.0.0.1:{port}", process, log, redis, site)
             _wait_ready(process, port, "/" if options.command else "/ready", log)
             yield target
         finally:

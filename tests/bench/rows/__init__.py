@@ -9,6 +9,7 @@ from tests.bench.figures import Row
 from tests.bench.rows import (
     chain,
     client,
+    dashboards,
     federation,
     gateways,
     processes,
@@ -27,6 +28,7 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "single": throughput.single,
     "append-only": throughput.append_only,
     "traced": traced.traced,
+    "dashboards": dashboards.dashboards,
     "absent": queues.absent,
     "idle": sessions.idle,
     "slow": sessions.slow,
