@@ -76,7 +76,7 @@ def _message(request: HttpRequest, uid: str) -> HttpResponseBase:
             else "",
             "kept_s": bounds.KEPT_S,
         }
-        return render(request, "relay_dashboard/trace_message.html", uid, context, status=404)
+        return render(request, "relay_dashboard/trace_message.html", "Message", context)
     document = texts.timeline_document(found)
     if request.GET.get("export") == "json":
         answer = HttpResponse(json.dumps(document, indent=1), content_type="application/json")
@@ -86,6 +86,7 @@ def _message(request: HttpRequest, uid: str) -> HttpResponseBase:
     context |= {
         "waterfall": shown,
         "runs": [_shown(run, shown) for run in shown.runs],
+        "whole": _precise(shown.length_s),
         "ticks": [(f"{tick.left:.2f}%", _precise(tick.at_s)) for tick in shown.ticks],
         "several": len({lane.relay for lane in shown.lanes}) > 1,
         "tried_elsewhere": _not_seen(shown),

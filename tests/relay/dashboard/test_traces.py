@@ -121,7 +121,7 @@ def test_a_message_over_two_relays(sign_in: SignIn, site_redis: RedisServer, ord
     address = address_of(UID)
     page = client.get(address).content.decode()
     assert "taken by b.example" in page and "b.example took the message" in page
-    assert page.count('<th scope="row"') == 4 and "c-bar-bad" in page
+    assert page.count('<th scope="row"') == 4 and "c-step-bad" in page
     exported = client.get(f"{address}?export=json")
     assert exported.headers["Content-Disposition"].startswith("attachment")
     document = json.loads(exported.content)
@@ -142,7 +142,7 @@ def test_nothing_was_kept(sign_in: SignIn, site_redis: RedisServer) -> None:
     for role, may in ((Role.VIEWER, False), (Role.OPERATOR, True)):
         answer = sign_in(role).get("/console/traces/message/none/")
         page = answer.content.decode()
-        assert answer.status_code == 404 and "Nothing was kept of this message" in page
+        assert answer.status_code == 200 and "Nothing was kept of this message" in page
         assert ("/console/traces/start/?kind=uid&amp;subject=none" in page) is may
 
 
