@@ -34,6 +34,8 @@ def _section(url_name: str | None) -> str:
 
 
 _BELONGS: Final = {
+    "alarm": "alarms",
+    "alarms": "alarms",
     "queue": "queues",
     "session": "sessions",
     "task": "tasks",
@@ -98,12 +100,7 @@ NAVIGATION: Final = [
     {
         "title": "Alarms",
         "items": [
-            _item("Alarms", "notifications_active", "relay_alarms", "alarm"),
-            _item("Alarm history", "manage_history", "relay_alarms", "alarmevent"),
-            _item("Silences", "notifications_off", "relay_alarms", "silence"),
-            _item("Rules", "rule", "relay_alarms", "ruleoverride"),
-            _item("Receivers", "outgoing_mail", "relay_alarms", "receiver"),
-            _item("Notices", "mark_email_read", "relay_alarms", "delivery"),
+            _page("Alarms", "notifications_active", "alarms", "alarm.view"),
         ],
     },
     {

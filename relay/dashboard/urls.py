@@ -6,6 +6,9 @@ from django.urls import path, register_converter
 
 from relay.dashboard.addresses import KeyConverter
 from relay.dashboard.views import (
+    alarm_receivers,
+    alarm_rules,
+    alarms,
     overview,
     queues,
     sessions,
@@ -29,6 +32,28 @@ urlpatterns = [
     path("tasks/", tasks.tasks, name="tasks"),
     path("tasks/<str:task_id>/retry/", tasks.retry, name="task_retry"),
     path("tasks/<str:task_id>/forget/", tasks.forget, name="task_forget"),
+    path("alarms/", alarms.alarms, name="alarms"),
+    path("alarms/<int:alarm_id>/", alarms.alarm, name="alarm"),
+    path("alarms/<int:alarm_id>/acknowledge/", alarms.acknowledge, name="alarm_acknowledge"),
+    path("alarms/<int:alarm_id>/unacknowledge/", alarms.unacknowledge, name="alarm_unacknowledge"),
+    path("alarms/history/", alarms.history, name="alarms_history"),
+    path("alarms/silences/", alarm_rules.silences, name="alarms_silences"),
+    path("alarms/silences/add/", alarm_rules.add_silence, name="alarms_silence_add"),
+    path(
+        "alarms/silences/<int:silence_id>/end/",
+        alarm_rules.end_silence,
+        name="alarms_silence_end",
+    ),
+    path("alarms/rules/", alarm_rules.rules, name="alarms_rules"),
+    path("alarms/rules/<str:key>/", alarm_rules.rule, name="alarms_rule"),
+    path("alarms/rules/<str:key>/change/", alarm_rules.change_rule, name="alarms_rule_change"),
+    path("alarms/receivers/", alarm_receivers.receivers_page, name="alarms_receivers"),
+    path(
+        "alarms/receivers/<int:receiver_id>/test/",
+        alarm_receivers.test_receiver,
+        name="alarms_receiver_test",
+    ),
+    path("alarms/notices/", alarm_receivers.notices, name="alarms_notices"),
     path("traces/", traces.traces, name="traces"),
     path("traces/start/", traces.start, name="trace_start"),
     path("traces/message/", trace_message.find, name="trace_find"),

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django import template
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from relay.dashboard import figures, states, tables, tiles
@@ -29,6 +30,17 @@ def moment(value: datetime | float | None) -> SafeString:
 def state(value: states.State) -> SafeString:
     """`{{ worker_state|state }}`: a word with a sign and a colour."""
     return states.badge(value)
+
+
+@register.filter
+def code_spans(text: str) -> SafeString:
+    """A text of ours with what stands between backquotes as code."""
+    parts = text.split("`")
+    written = (
+        format_html("<code>{}</code>" if number % 2 else "{}", part)
+        for number, part in enumerate(parts)
+    )
+    return format_html_join("", "{}", ((part,) for part in written))
 
 
 @register.simple_tag

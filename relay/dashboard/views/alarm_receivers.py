@@ -1,0 +1,169 @@
+"""Who hears of alarms, and what they were told."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+
+from relay.access.actor import Actor
+from relay.access.errors import Conflict
+from relay.alarms import bounds, receivers
+from relay.alarms.models import Delivery, Outcome, Receiver
+from relay.alarms.rules import BY_KEY, Severity
+from relay.dashboard.acts import Question, act
+from relay.dashboard.figures import Kind
+from relay.dashboard.pages import may, page
+from relay.dashboard.states import State, Tone
+from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
+from relay.dashboard.views.alarms import SEVERITIES, alarm_tabs
+from relay.ops import keyset
+from relay.ops.paging import Page
+
+RECEIVER_COLUMNS: Final = (
+    Column("name", "Receiver", order="name"),
+    Column("state", "State", Cell.STATE),
+    Column("kind", "By"),
+    Column("target", "Where", Cell.CODE, hint="without what may be a secret"),
+    Column("min_severity", "Hears", Cell.STATE, hint="alarms that are at least so bad"),
+    Column("waiting", "Waiting", Kind.NUMBER, hint="notices that it did not take yet"),
+    Column("last_success", "Last taken", Cell.MOMENT),
+    Column("last_error", "Last error"),
+)
+NOTICE_COLUMNS: Final = (
+    Column("created", "When", Cell.MOMENT),
+    Column("receiver", "Receiver"),
+    Column("what", "Told"),
+    Column("title", "Alarm"),
+    Column("subject", "About", Cell.CODE),
+    Column("outcome", "Outcome", Cell.STATE),
+    Column("tries", "Tries", Kind.NUMBER),
+    Column("ended", "Ended", Cell.MOMENT),
+    Column("error", "Error"),
+    Column("id", "Number", order="id", optional=True),
+)
+OUTCOMES: Final = {
+    Outcome.WAITING: State("waiting", Tone.WARNING),
+    Outcome.SENT: State("sent", Tone.GOOD),
+    Outcome.GIVEN_UP: State("given up", Tone.BAD),
+}
+
+
+@page("receiver.view")
+def receivers_page(request: HttpRequest) -> HttpResponseBase:
+    """Who is told, and whether they take it."""
+    testable, changeable = may(request, "receiver.test"), may(request, "receiver.change")
+
+    def fetch(ask: Ask) -> Page[Row]:
+        found = keyset.page(
+            Receiver.objects.all(),
+            {"name": "name"},
+            order=ask.order,
+            limit=ask.limit,
+            cursor=ask.cursor,
+        )
+        waiting = receivers.waiting_by_receiver(found.items)
+        rows = [_receiver(each, waiting[each.pk], testable, changeable) for each in found.items]
+        return Page(rows, found.next)
+
+    table = Table(
+        request, "receivers", RECEIVER_COLUMNS, fetch, order="name", live=True,
+        empty="Nobody is told of alarms: they show here alone.",
+    )  # fmt: skip
+    add = Action("Add a receiver", reverse("admin:relay_alarms_receiver_add"), asks=False)
+    context = {
+        "tabs": alarm_tabs(request),
+        "actions": [add] if may(request, "receiver.add") else [],
+    }
+    return respond(request, table, "relay_dashboard/table_page.html", "Alarms", context)
+
+
+@page("receiver.test")
+def test_receiver(request: HttpRequest, receiver_id: int) -> HttpResponseBase:
+    """Send somebody a test, and say what came of it."""
+    found = receivers.get_receiver(receiver_id)
+
+    def perform(actor: Actor) -> str:
+        answer = receivers.send_test(receiver_id, actor=actor)
+        if not answer.ok:
+            raise Conflict(f"{found} did not take the test: {answer.text}")
+        return f"{found} took the test: {answer.text}"
+
+    question = Question(
+        f"Send a test to {found}",
+        "Send",
+        f"A notice that says it is a test, to {receivers.shown_target(found)}, at once. It may "
+        f"take {bounds.DELIVERY_S:g} seconds to learn what came of it.",
+    )
+    return act(request, question, perform, reverse("console:alarms_receivers"))
+
+
+@page("notice.view")
+def notices(request: HttpRequest) -> HttpResponseBase:
+    """What receivers were told, and what waits for them."""
+
+    def fetch(ask: Ask) -> Page[Row]:
+        rows = Delivery.objects.select_related("receiver")
+        if ask.filters["receiver"]:
+            rows = rows.filter(receiver__name=ask.filters["receiver"])
+        if ask.filters["outcome"]:
+            rows = rows.filter(outcome=ask.filters["outcome"])
+        found = keyset.page(rows, {"id": "pk"}, order=ask.order, limit=ask.limit, cursor=ask.cursor)
+        return Page([_notice(each) for each in found.items], found.next)
+
+    names = Receiver.objects.values_list("name", flat=True)
+    table = Table(
+        request, "notices", NOTICE_COLUMNS, fetch, order="-id", live=True,
+        filters=(
+            Filter("receiver", "Receiver", [(name, name) for name in names]),
+            Filter("outcome", "Outcome", [(each.value, each.value) for each in Outcome]),
+        ),
+        empty=f"Nobody was told anything in the last {bounds.KEEP_DAYS} days.",
+    )  # fmt: skip
+    context = {"tabs": alarm_tabs(request)}
+    return respond(request, table, "relay_dashboard/table_page.html", "Alarms", context)
+
+
+def _receiver(found: Receiver, waiting: int, testable: bool, changeable: bool) -> Row:
+    state = State("told", Tone.GOOD)
+    if not found.enabled:
+        state = State("off", Tone.IDLE, "it is told nothing")
+    elif found.failures:
+        state = State("failing", Tone.BAD, found.last_error)
+    values = {
+        "name": found.name,
+        "state": state,
+        "kind": found.get_kind_display().lower(),
+        "target": receivers.shown_target(found),
+        "min_severity": SEVERITIES[Severity(found.min_severity)],
+        "waiting": waiting,
+        "last_success": found.last_success,
+        "last_error": found.last_error,
+    }
+    record = reverse("admin:relay_alarms_receiver_change", args=[found.pk])
+    actions = []
+    if testable:
+        actions.append(Action("Test", reverse("console:alarms_receiver_test", args=[found.pk])))
+    if changeable:
+        actions.append(Action("Change", record, asks=False))
+    return Row(values, {"name": record}, actions)
+
+
+def _notice(found: Delivery) -> Row:
+    alarm = found.body["alarm"]
+    rule = BY_KEY.get(alarm["rule"])
+    values = {
+        "created": found.created,
+        "receiver": found.receiver.name,
+        "what": found.body["type"],
+        "title": rule.title if rule else alarm["rule"],
+        "subject": alarm["subject"],
+        "outcome": OUTCOMES[Outcome(found.outcome)],
+        "tries": found.tries,
+        "ended": found.ended,
+        "error": found.error,
+        "id": found.pk,
+    }
+    return Row(values)
