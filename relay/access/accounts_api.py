@@ -9,6 +9,7 @@ from django.contrib.auth.models import Group, User
 from ninja import Field, Query, Router, Schema
 
 from relay.access import accounts, groups
+from relay.access.api import MAX_PERMISSIONS, Permission
 from relay.audit import services as audit
 from relay.rest import etag
 from relay.rest.caller import Request
@@ -22,7 +23,6 @@ MAX_NAME_CHARS: Final = 150
 """Of an account, a group, and of the names of a person, as Django has them."""
 MAX_EMAIL_CHARS: Final = 254
 MAX_GROUPS: Final = 100
-MAX_PERMISSIONS: Final = 200
 
 AccountName = Annotated[
     str,
@@ -41,9 +41,7 @@ Password = Annotated[
     Field(min_length=1, max_length=accounts.MAX_PASSWORD_CHARS, description="Never in an answer."),
 ]
 Groups = Annotated[list[GroupName], Field(max_length=MAX_GROUPS, description="Names of groups.")]
-Permissions = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=100)]], Field(max_length=MAX_PERMISSIONS)
-]
+Permissions = Annotated[list[Permission], Field(max_length=MAX_PERMISSIONS)]
 
 
 class AccountOut(Schema):

@@ -24,7 +24,15 @@ MAX_NAME_CHARS: Final = 150
 MAX_PERMISSIONS: Final = 200
 
 TokenId = Annotated[str, Field(pattern=TOKEN, description="`rmb_` and 16 hexadecimal digits.")]
-Permission = Annotated[str, Field(min_length=1, max_length=100)]
+Permission = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=100,
+        json_schema_extra={"enum": sorted(matrix.all_permissions())},
+    ),
+]
+"""One of the matrix; whether it is, services say."""
 
 
 class MeOut(Schema):

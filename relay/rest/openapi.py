@@ -1,8 +1,8 @@
 """The OpenAPI document: what ninja makes of the operations, and what they said beyond it.
 
 For each operation: the action and permission it needs and the lowest role that has it
-(`x-action`, `x-permission`, `x-role`), how to say who asks, the headers it heeds, and every
-problem it may answer with.
+(`x-action`, `x-permission`, `x-role`), how to say who asks, the headers it heeds, every problem it
+may answer with, and what its answer leads to (`relay.rest.links`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ninja import NinjaAPI
 from ninja.schema import NinjaGenerateJsonSchema
 
 from relay.access import matrix
-from relay.rest import etag, idempotency
+from relay.rest import etag, idempotency, links
 from relay.rest.bounds import MAX_KEY_CHARS
 from relay.rest.operation import Declared, declared
 from relay.rest.problem import CONTENT_TYPE, TITLES
@@ -83,6 +83,7 @@ def complete(document: dict[str, Any], api: NinjaAPI) -> dict[str, Any]:
     components["securitySchemes"] = SECURITY
     components["responses"] = {_name(status): _response(status) for status in _PROBLEMS}
     _drop_unused(document)
+    links.add_links(document)
     document["servers"] = [{"url": "/", "description": "This site."}]
     document["tags"] = [
         {"name": name}
