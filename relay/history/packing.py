@@ -19,6 +19,8 @@ _ONE: Final = struct.Struct("<Bf")
 MAX_BYTES: Final = _ONE.size * 255
 _LARGEST: Final = 3.4e38
 
+_KEYS: Final = {number: each.key for number, each in BY_NUMBER.items()}
+
 Values = Mapping[str, float]
 
 
@@ -40,9 +42,10 @@ def unpack(stored: bytes, keys: Collection[str] | None = None) -> dict[str, floa
     whole = len(stored) - len(stored) % _ONE.size
     found = {}
     for number, value in _ONE.iter_unpack(memoryview(stored)[:whole]):
-        series = BY_NUMBER.get(number)
-        if series is not None and (keys is None or series.key in keys):
-            found[series.key] = rounded(value)
+        key = _KEYS.get(number)
+        if key is not None and (keys is None or key in keys):
+            # What `rounded` does, without what a stored value cannot be: a chart has 100,000.
+            found[key] = float(f"{value:.6g}") if value else value
     return found
 
 

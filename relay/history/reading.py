@@ -164,7 +164,8 @@ def sparkline(
 
 
 def _frame(span: str, wanted: Sequence[str], first: int, last: int, scale: Scale) -> Frame:
-    points = dict(keeping.grouped(_level(scale.level_s, first, last, wanted), scale.step_s))
+    found = _level(scale.level_s, first, last, frozenset(wanted))
+    points = dict(keeping.grouped(found, scale.step_s))
     times = list(range(first, last + 1, scale.step_s))
     values: dict[str, list[float | None]] = {key: [] for key in wanted}
     nothing: Values = {}
