@@ -9,8 +9,9 @@ from django.utils.safestring import SafeString
 
 from relay.dashboard.changes import HOUR_AGO, WEEK_AGO, Better, Change, change
 from relay.dashboard.figures import Kind
+from relay.dashboard.kinds import kind_of
 from relay.dashboard.sparks import spark
-from relay.history import reading, series
+from relay.history import reading
 from relay.history.reading import Compared
 from relay.history.series import BY_KEY
 
@@ -69,22 +70,6 @@ class Drawn(NamedTuple):
     changes: Sequence[Change]
 
 
-_KINDS: Final = {
-    series.Kind.RATE: Kind.RATE,
-    series.Kind.NUMBER: Kind.NUMBER,
-    series.Kind.DURATION: Kind.DURATION,
-    series.Kind.RATIO: Kind.SHARE,
-}
-
-
-def kind_of(key: str) -> Kind:
-    """How values of a series are written."""
-    found = BY_KEY[key]
-    if found.kind is series.Kind.BYTES:
-        return Kind.BYTE_RATE if found.unit == "B/s" else Kind.BYTES
-    return _KINDS[found.kind]
-
-
 def read(follows_chain: bool) -> list[Drawn]:
     """All tiles.
 
@@ -92,7 +77,6 @@ def read(follows_chain: bool) -> list[Drawn]:
         Away: a store does not answer.
     """
     shown = [*TILES, CHAIN if follows_chain else OUTBOX]
-    shown = [each for each in shown if each.parts[-1][0] in BY_KEY]
     drawn = [each.parts[-1][0] for each in shown]
     latest, compared = reading.latest().values, reading.compare(drawn)
     lines = reading.sparklines(drawn)

@@ -69,7 +69,7 @@ LEFT_OUT: Final = frozenset(
 MADE_BY_MIGRATIONS: Final = frozenset({"auth.group"})
 """There is something in them from the beginning."""
 
-HISTORY: Final = frozenset({"relay_sessions.session", "relay_history.point"})
+HISTORY: Final = frozenset({"relay_sessions.session"})
 
 Progress = Callable[[str], None]
 

@@ -18,6 +18,9 @@ from django.template.response import TemplateResponse
 from relay.access.errors import Away
 from relay.dashboard import attention, health_strip, tiles, top_twins
 from relay.dashboard.pages import page, render
+from relay.dashboard.views import charts
+
+SPANS: Final = (("1h", "one hour"), ("24h", "a day"), ("7d", "a week"), ("1y", "a year"))
 
 
 @page("worker.view")
@@ -25,9 +28,13 @@ def overview(request: HttpRequest) -> HttpResponseBase:
     """What needs somebody first, then what is moving."""
     part = request.headers.get("HX-Target", "")
     if part in _PARTS:
-        context = {**_PARTS[part](request), "part": part}
-        return TemplateResponse(request, f"relay_dashboard/overview_{part}.html", context)
-    context = {}
+        template = f"relay_dashboard/overview_{part}.html"
+        return TemplateResponse(request, template, dict(_PARTS[part](request)))
+    context: dict[str, Any] = {
+        "charts": charts.shown(),
+        "span": charts.span_of(request),
+        "spans": SPANS,
+    }
     for read in _PARTS.values():
         context |= read(request)
     return render(request, "relay_dashboard/overview.html", "Overview", context)

@@ -59,9 +59,16 @@ def test_what_cannot_wait_comes_first(client: Client) -> None:
     fire("known.example", state="acknowledged")
     part = shown(client, "attention")
     assert "<html" not in part
-    assert part.index("about down.example") < part.index("about warned-0.example")
+    assert part.index("about down.example") < part.index("about warned-8.example")
     assert "2 more alarms" in part and "about known.example" not in part
     assert "1 more is acknowledged or silenced" in part
+    assert "Acknowledge" not in part
+
+
+def test_who_may_acknowledges_from_here(sign_in: SignIn, site_redis: RedisServer) -> None:
+    alarm = fire("down.example", "critical")
+    part = shown(sign_in(Role.OPERATOR), "attention")
+    assert f'href="/console/alarms/{alarm.pk}/acknowledge/?next=/console/"' in part
 
 
 def test_tiles_tell_of_now_and_of_the_past(client: Client) -> None:
