@@ -36,8 +36,12 @@ def _section(url_name: str | None) -> str:
 _BELONGS: Final = {
     "alarm": "alarms",
     "alarms": "alarms",
+    "chain": "chain",
+    "letter": "letters",
+    "outbox": "outbox",
     "chart": "overview",
     "queue": "queues",
+    "relay": "relays",
     "session": "sessions",
     "task": "tasks",
     "trace": "traces",
@@ -46,29 +50,22 @@ _BELONGS: Final = {
 }
 
 
-def _item(title: str, icon: str, app: str, model: str, page: str = "changelist") -> dict[str, Any]:
+def _item(title: str, icon: str, app: str, model: str) -> dict[str, Any]:
     """A list of the admin; whoever may not see it does not see the entry."""
     name = f"{app}_{model}"
     return {
         "title": title,
         "icon": icon,
-        "link": reverse_lazy(f"admin:{name}_{page}"),
-        "active": lambda request: _shown(request, name, page),
+        "link": reverse_lazy(f"admin:{name}_changelist"),
+        "active": lambda request: _shown(request, name),
         "permission": lambda request: request.user.has_perm(f"{app}.view_{model}"),
     }
 
 
-# Pages beside a model's list that have an entry of their own.
-_OWN_ENTRIES = ("pending",)
-
-
-def _shown(request: HttpRequest, name: str, page: str) -> bool:
-    """Whether the request is for the page of this entry; forms belong to their model's list."""
-    shown = request.resolver_match.url_name if request.resolver_match else None
-    if not shown or not shown.startswith(f"{name}_"):
-        return False
-    own = shown.removeprefix(f"{name}_")
-    return page == (own if own in _OWN_ENTRIES else "changelist")
+def _shown(request: HttpRequest, name: str) -> bool:
+    """Whether the request is for a page of this model."""
+    match = request.resolver_match
+    return bool(match and (match.url_name or "").startswith(f"{name}_"))
 
 
 NAVIGATION: Final = [
@@ -93,9 +90,9 @@ NAVIGATION: Final = [
     {
         "title": "Federation",
         "items": [
-            _item("Relays", "lan", "relay_federation", "relaynode"),
-            _item("Outbox", "outbox", "relay_federation", "deadletter", "pending"),
-            _item("Dead letters", "unsubscribe", "relay_federation", "deadletter"),
+            _page("Relays", "lan", "relays", "relay.view"),
+            _page("Outbox", "outbox", "outbox", "letter.view"),
+            _page("Dead letters", "unsubscribe", "letters", "letter.view"),
         ],
     },
     {

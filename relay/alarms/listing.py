@@ -48,7 +48,7 @@ def fires(rule: Rule, limits: Limits) -> str:
     held = f", for {limits.hold_s:g} s" if limits.hold_s else ""
     if not rule.unit:
         return f"when it is so{held}"
-    return f"{'from' if limits.rising else 'down to'} {limits.threshold:,g} {rule.unit}{held}"
+    return f"{'from' if limits.rising else 'down to'} {limits.threshold:,.4g} {rule.unit}{held}"
 
 
 def ends(rule: Rule, limits: Limits) -> str:
@@ -56,7 +56,7 @@ def ends(rule: Rule, limits: Limits) -> str:
     held = f", for {limits.clear_hold_s:g} s" if limits.clear_hold_s else ""
     if not rule.unit:
         return f"when it is over{held}"
-    return f"at {'most' if limits.rising else 'least'} {limits.clear:,.6g} {rule.unit}{held}"
+    return f"at {'most' if limits.rising else 'least'} {limits.clear:,.4g} {rule.unit}{held}"
 
 
 def _place(alarm: Alarm) -> tuple[int, int, float]:

@@ -92,10 +92,10 @@ class Feed:
         loop = asyncio.get_running_loop()
         renew_at = loop.time() + RENEW_S
         try:
-            await layer.group_add(GROUP, channel)
-            self._told = False
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(renew_at):
+                    await layer.group_add(GROUP, channel)
+                    self._told = False
                     while True:
                         message = await layer.receive(channel)
                         self.publish(message["text"])

@@ -12,7 +12,7 @@ from redis import Redis
 
 from proto.rmb import address
 from proto.rmb.types_pb2 import Envelope
-from relay.federation import outbox, scripts
+from relay.federation import live, outbox, scripts
 from relay.federation.live import stored_at
 from relay.ops.redis_client import text
 from relay.queues import keys
@@ -21,6 +21,8 @@ MAX_SHOWN: Final = 100
 """Messages on one page."""
 PAGE_BYTES: Final = 32 << 20
 """Payloads read for one page, since headers are inside of them; what is older is left out."""
+MAX_LOOKS: Final = 1000
+"""Dead letters that are looked at in one step for those that are wanted."""
 MAX_TEXT_CHARS: Final = 200
 """Clients choose uid, command and tags: no page is made of them."""
 
@@ -90,6 +92,64 @@ def dead(client: Redis, before: str = "", limit: int = MAX_SHOWN) -> list[Letter
     return letters
 
 
+def dead_ids(
+    client: Redis, *, relay: str = "", why: str = "", before: str = "", limit: int = MAX_SHOWN
+) -> tuple[list[str], str]:
+    """The latest dead letters of a relay, or of a reason, the newest first, by their ids.
+
+    Args:
+        client: replies as bytes.
+        relay: one of those a letter is for.
+        why: the reason of its death.
+        before: where the list before said that it goes on.
+        limit: most of them; fewer come where only few of many letters are wanted.
+
+    Returns:
+        The ids, and where the list goes on; empty at its end.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    start, *found = client.eval(
+        scripts.source("letters"), 1, keys.DEAD_LETTERS, f"({before}" if before else "+",
+        limit, MAX_LOOKS, relay, why,
+    )  # fmt: skip
+    return [text(each) for each in found], text(start).removeprefix("(")
+
+
+def all_dead_ids(client: Redis, relay: str) -> list[str]:
+    """Every dead letter of a relay, the oldest first; there are some ten thousand at most.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    found: list[str] = []
+    more = ""
+    while True:
+        some, more = dead_ids(client, relay=relay, before=more, limit=MAX_LOOKS)
+        found += some
+        if not more:
+            return found[::-1]
+
+
+def read_dead(client: Redis, ids: Iterable[str]) -> tuple[list[Letter], bool]:
+    """These dead letters but for those that are gone; and whether large ones left some out.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    found: list[Letter] = []
+    size_bytes = 0
+    for entry in ids:
+        if size_bytes >= PAGE_BYTES:
+            return found, True
+        letter = dead_one(client, entry)
+        if letter is not None:
+            found.append(letter)
+            size_bytes += letter.size_bytes
+    return found, False
+
+
 def dead_one(client: Redis, entry: str) -> Letter | None:
     """One dead letter; None where it is gone.
 
@@ -127,6 +187,33 @@ def pending(
         letters.append(letter)
         size_bytes += letter.size_bytes
     return letters
+
+
+def pending_for(client: Redis, relay: str, limit: int = MAX_SHOWN) -> list[Letter]:
+    """The oldest messages for a relay, of the `live.HEADS` oldest of each shard.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    with client.pipeline(transaction=False) as pipe:
+        live.queue_heads(pipe, live.HEADS)
+        (heads,) = pipe.execute()
+    wanted = [
+        (text(entry), shard)
+        for shard, (_, *entries) in enumerate(heads)
+        for entry, account in zip(entries[::2], entries[1::2], strict=True)
+        if relay in text(account).split(outbox.ACCOUNT_SEPARATOR)
+    ]
+    found: list[Letter] = []
+    size_bytes = 0
+    for entry, shard in sorted(wanted, key=lambda each: place(*each))[:limit]:
+        if size_bytes >= PAGE_BYTES:
+            break
+        letter = pending_one(client, shard, entry)
+        if letter is not None:
+            found.append(letter)
+            size_bytes += letter.size_bytes
+    return found
 
 
 def pending_one(client: Redis, shard: int, entry: str) -> Letter | None:

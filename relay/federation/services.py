@@ -21,7 +21,7 @@ from django.db.models import Q
 from relay.access.actor import Actor
 from relay.access.errors import NotFound
 from relay.audit import services as audit
-from relay.federation import dead_letters
+from relay.federation import dead_letters, letters
 from relay.federation.models import RelayNode, check_domain
 from relay.ops import control
 from relay.ops.redis_client import client, text
@@ -30,6 +30,9 @@ from relay.queues import headers, keys
 logger = logging.getLogger(__name__)
 
 NO_LETTER: Final = "this dead letter is gone already"
+
+MAX_REQUEUED: Final = 1000
+"""Dead letters that one order sends again: it holds the audit log's lock meanwhile."""
 
 MAX_NODES: Final = 10_000
 """Rows made for domains that turned up by themselves: twins name theirs freely."""
@@ -123,6 +126,26 @@ def requeue(entry: str, *, actor: Actor) -> str:
             raise NotFound(NO_LETTER)
         change.after = {"outbox": again}
     return again
+
+
+def requeue_all(domain: str, *, actor: Actor) -> int:
+    """Send the dead letters of a relay again, the oldest first; at most `MAX_REQUEUED` of them.
+
+    Returns:
+        How many.
+
+    Raises:
+        relay.access.errors.NotFound: there is none.
+        relay.access.errors.Away: Redis does not answer.
+    """
+    with audit.change(actor, "letter.requeue", target=domain) as change:
+        # The script that moves one is the unit; what was moved before an outage stays moved.
+        entries = letters.all_dead_ids(client(), domain)[:MAX_REQUEUED]
+        count = sum(dead_letters.requeue(client(), entry) is not None for entry in entries)
+        if not count:
+            raise NotFound(f"there is no dead letter for {domain}")
+        change.after = {"letters": count}
+    return count
 
 
 def delete_letter(entry: str, *, actor: Actor) -> None:

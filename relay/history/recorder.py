@@ -52,6 +52,7 @@ class Recorder:
         self._threads: list[threading.Thread] = []
         self._sampler = Sampler()
         self._writing = False
+        self._wrote = self._looked = 0  # seconds of Redis' clock
         self._watch = Watch()
         self._around = Surroundings()
         self._ahead_s = 0.0  # Redis' clock before ours
@@ -85,28 +86,41 @@ class Recorder:
         """
         redis = client()
         now, last = self._clock_of_redis(), seconds.newest(redis)
+        self._looked = now
         if last is not None and last >= now:
-            self._writing = False
+            self._writing = self._writing and last == self._wrote
             if last >= now + seconds.AHEAD_S:
                 dropped = seconds.clock_was_set_back(redis, now)
                 logger.warning("history: the clock was set back, %d seconds dropped", dropped)
             return None
         values = self._sampler.sample(load.look(redis, partners=False))
         self._writing = seconds.put(redis, now, values)
-        return (now, values) if self._writing else None
+        if not self._writing:
+            return None
+        self._wrote = now
+        return now, values
 
     def _run_seconds(self) -> None:
         with asyncio.Runner() as runner:
             while not self._ended.wait(self._pause_s()):
                 try:
                     written = self.record()
-                    if written is not None:
-                        runner.run(_publish(frames.encode(*written, self._around)))
                     self._over("seconds")
                 except (RedisError, OSError) as error:
                     self._tell("seconds", f"history: no seconds are kept: {error}")
+                    continue
                 except Exception:
                     self._broken("seconds")
+                    continue
+                if written is None:
+                    continue
+                try:
+                    runner.run(_publish(frames.encode(*written, self._around)))
+                    self._over("frames")
+                except (RedisError, OSError) as error:
+                    self._tell("frames", f"history: open pages are not told: {error!r}")
+                except Exception:
+                    self._broken("frames")
 
     def _clock_of_redis(self) -> int:
         whole, micro = client().time()
@@ -116,8 +130,9 @@ class Recorder:
     def _pause_s(self) -> float:
         """To the moment of the next second at which it is this site's turn."""
         wanted = WRITING_AT_S if self._writing else STANDING_BY_AT_S
-        pause_s = (wanted - (self._clock() + self._ahead_s)) % 1.0
-        return pause_s or 1.0
+        now = self._clock() + self._ahead_s
+        pause_s = self._looked + 1 + wanted - now
+        return pause_s if 0 < pause_s < 2 else (wanted - now) % 1.0
 
     # --- what is slower -----------------------------------------------------------------------
 
@@ -127,15 +142,16 @@ class Recorder:
         Raises:
             redis.exceptions.RedisError, django.db.Error: a store does not answer.
         """
-        now = self._clock()
+        now = self._clock() + self._ahead_s
         redis = client()
-        first = self._minutes_from or int(now) - seconds.KEPT_S
+        # Also where the clock was set back since.
+        first = self._minutes_from if 0 < self._minutes_from <= now else int(now) - seconds.KEPT_S
         self._minutes_from = keeping.roll_up_minutes(
             lambda low, high: seconds.read(redis, low, high), first, now
         )
-        first = self._hours_from or int(now) - keeping.WEEK_S
+        first = self._hours_from if 0 < self._hours_from <= now else int(now) - keeping.WEEK_S
         self._hours_from = keeping.roll_up_hours(first, now)
-        if now - self._pruned_at >= PRUNE_S:
+        if not 0 <= now - self._pruned_at < PRUNE_S:
             keeping.prune(now)
             self._pruned_at = now
 

@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from relay.alarms.models import Alarm, State
 from relay.alarms.rules import Severity
+from relay.federation import traffic
 from relay.federation.live import PartnerState
 from relay.federation.models import RelayNode
 from relay.history import busiest
@@ -52,6 +53,7 @@ class Watch:
             self._twins_at = now + TWINS_S
         if now >= self._partners_at:
             found = load.look_at_partners(client())
+            traffic.meter.note(found)
             self._partners = strip(found, stopped(), time.time())
             self._partners_at = now + max(PARTNERS_S, SHARE * (self._clock() - now))
         return Surroundings(firing, worst, self._top, self._partners)

@@ -69,7 +69,7 @@ LEFT_OUT: Final = frozenset(
 MADE_BY_MIGRATIONS: Final = frozenset({"auth.group"})
 """There is something in them from the beginning."""
 
-HISTORY: Final = frozenset({"relay_sessions.session"})
+HISTORY: Final = frozenset({"relay_sessions.session", "relay_history.point"})
 
 Progress = Callable[[str], None]
 

@@ -85,7 +85,8 @@ def test_settings_import_nothing_heavy(tmp_path: Path) -> None:
         "import django, sys; django.setup(); import relay.sessions.app;"
         "print(sorted({'pyspark', 'substrateinterface', 'scalecodec', 'twisted', 'daphne', 'ninja',"
         " 'celery', 'kombu', 'aiohttp', 'chain.client', 'pydantic', 'allauth', 'unfold', 'jwt',"
-        " 'relay.audit.services', 'relay.access.services', 'relay.access.tokens'}"
+        " 'relay.audit.services', 'relay.access.services', 'relay.access.tokens', 'relay.history',"
+        " 'relay.dashboard'}"
         " & set(sys.modules)))"
     )
     environment = {

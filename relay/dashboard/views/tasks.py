@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from django.http import HttpRequest
@@ -15,7 +15,7 @@ from relay.dashboard.acts import Question, act
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
-from relay.dashboard.tables import Action, Ask, Cell, Column, Row, Table, respond_all
+from relay.dashboard.tables import Action, Ask, Cell, Column, Fetch, Row, Table, respond_all
 from relay.ops import tasks_services
 from relay.ops.paging import Page
 from relay.ops.tasks_services import FailedTask, RunningTask, TaskQueue
@@ -52,16 +52,21 @@ IDLE: Final = State("nobody", Tone.BAD, "no Celery worker takes tasks from this 
 def tasks(request: HttpRequest) -> HttpResponseBase:
     """The queues of the broker, what runs, and the failures of a week."""
     retries = may(request, "task.retry")
-    tables = (
-        _table(request, "task-queues", QUEUES, tasks_services.queues, _queue, "q-", ""),
-        _table(request, "running-tasks", RUNNING, tasks_services.running, _running, "r-",
-               "Nothing runs now."),
-        _table(request, "failed-tasks", FAILED, tasks_services.failed,
-               lambda task: _failed(task, retries), "f-", "No task failed in the last week."),
+    queues = Table(
+        request, "task-queues", QUEUES, _all(tasks_services.queues, _queue),
+        title="Queues", live=True, prefix="q-",
     )  # fmt: skip
-    titles = ("Queues", "Running now", "Failed")
-    context = {"sections": list(zip(titles, tables, strict=True))}
-    return respond_all(request, tables, "relay_dashboard/tasks.html", "Background tasks", context)
+    running = Table(
+        request, "running-tasks", RUNNING, _all(tasks_services.running, _running),
+        title="Running now", empty="Nothing runs now.", live=True, prefix="r-",
+    )  # fmt: skip
+    failed = Table(
+        request, "failed-tasks", FAILED,
+        _all(tasks_services.failed, lambda task: _failed(task, retries)),
+        title="Failed", empty="No task failed in the last week.", live=True, prefix="f-",
+    )  # fmt: skip
+    tables = (queues, running, failed)
+    return respond_all(request, tables, "relay_dashboard/tables.html", "Background tasks")
 
 
 @page("task.retry")
@@ -99,21 +104,13 @@ def forget(request: HttpRequest, task_id: str) -> HttpResponseBase:
     return act(request, question, perform, reverse("console:tasks"))
 
 
-def _table(
-    request: HttpRequest,
-    name: str,
-    columns: Sequence[Column],
-    read: Callable[[], Iterable[Item]],
-    show: Callable[[Item], Row],
-    prefix: str,
-    empty: str,
-) -> Table:
-    """A table of a list that is bounded already, on one page."""
+def _all(read: Callable[[], Iterable[Item]], show: Callable[[Item], Row]) -> Fetch:
+    """Fetches a list that is bounded already, on one page."""
 
     def fetch(ask: Ask) -> Page[Row]:
         return Page([show(each) for each in read()], "")
 
-    return Table(request, name, columns, fetch, empty=empty, live=True, prefix=prefix)
+    return fetch
 
 
 def _queue(queue: TaskQueue) -> Row:

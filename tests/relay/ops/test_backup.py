@@ -18,6 +18,7 @@ from relay.access.actor import SYSTEM, Actor, Face
 from relay.access.errors import Denied
 from relay.audit.models import AuditEntry
 from relay.federation.models import RelayNode
+from relay.history.models import Point
 from relay.limits.models import TwinLimit
 from relay.ops import backup
 from relay.ops.backup import BackupError
@@ -39,6 +40,7 @@ def fill(django_user_model: Any) -> None:
         twin=7, sid="\u2028x", sid_present=True, epoch=2**60, worker="w",
         opened_at=datetime(2026, 1, 2, 3, 4, 5, 123456, UTC),
     )  # fmt: skip
+    Point.objects.create(resolution_s=60, at=1_800_000_000, figures=bytes(range(250)))
     user = django_user_model.objects.create_superuser("one", "one@example.com", "password-of-test")
     user.groups.create(name="night shift")
 
@@ -58,7 +60,7 @@ def everything() -> dict[str, Any]:
 
 
 def clear(django_user_model: Any) -> None:
-    for model in (Twin, TwinLimit, RelayNode, Session, django_user_model):
+    for model in (Twin, TwinLimit, RelayNode, Session, Point, django_user_model):
         model.objects.all().delete()
 
 

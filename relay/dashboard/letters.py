@@ -1,0 +1,102 @@
+"""Messages for other relays as pages show them: headers and tries, never payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from django.urls import reverse
+
+from relay.dashboard.figures import Kind, write
+from relay.dashboard.tables import Action, Cell, Column, Row
+from relay.federation.letters import Letter, Try
+from relay.federation.outbox import ACCOUNT_SEPARATOR
+
+_MESSAGE: Final = (
+    Column("source", "From", Cell.TEXT, hint="twin, with its session"),
+    Column("destination", "To", Cell.TEXT, hint="twin, with its session"),
+    Column("message", "Message", Cell.CODE, hint="kind, command and [tags]"),
+    Column("uid", "Uid", Cell.CODE),
+    Column("size_bytes", "Size", Kind.BYTES),
+)
+_END: Final = (
+    Column("relays", "Relays", Cell.CODE, hint="those its destination lists"),
+    Column("tries", "Tries", Kind.NUMBER, hint="that failed; 32 at most are kept"),
+    Column("last", "Last try", Cell.CODE),
+    Column("shard", "Shard", Cell.TEXT, optional=True, hint="of the outbox"),
+    Column("entry", "Entry", Cell.CODE, optional=True, hint="id in its stream"),
+)
+
+WAITING: Final = (
+    Column("at", "Waits since", Cell.MOMENT),
+    *_MESSAGE,
+    Column("deadline", "Expires", Cell.MOMENT),
+    *_END,
+)
+DEAD: Final = (
+    Column("at", "Died", Cell.MOMENT),
+    Column("why", "Reason", Cell.TEXT, hint="see Reasons in the documentation"),
+    *_MESSAGE,
+    *_END,
+)
+TRIES: Final = (
+    Column("at", "When", Cell.MOMENT),
+    Column("relay", "Relay", Cell.CODE),
+    Column("answer", "Answer", Cell.TEXT),
+    Column("took_s", "Took", Kind.DURATION),
+)
+
+
+def what(letter: Letter) -> str:
+    """Its kind, command and tags."""
+    named = (letter.kind, letter.command, letter.tags and f"[{letter.tags}]")
+    return " ".join(filter(None, named)) or "unreadable"
+
+
+def row(letter: Letter, actions: Sequence[Action] = ()) -> Row:
+    """A message in a list of either kind."""
+    values = {
+        "at": letter.at,
+        "why": letter.why,
+        "source": letter.source,
+        "destination": letter.destination,
+        "message": what(letter),
+        "uid": letter.uid,
+        "size_bytes": letter.size_bytes,
+        "deadline": letter.deadline or None,
+        "relays": letter.account,
+        "tries": len(letter.tries),
+        "last": told(letter.tries[-1]) if letter.tries else "",
+        "shard": letter.shard,
+        "entry": letter.entry,
+    }
+    links = {"message": url(letter)}
+    if letter.account and ACCOUNT_SEPARATOR not in letter.account:
+        links["relays"] = reverse("console:relay", args=[letter.account])
+    return Row(values, links, actions)
+
+
+def url(letter: Letter) -> str:
+    """The page of one message."""
+    if letter.why:
+        return reverse("console:letter", args=[letter.entry])
+    return reverse("console:outbox_message", args=[letter.shard, letter.entry])
+
+
+def relays_of(letter: Letter) -> list[str]:
+    """The relays it is for."""
+    return [each for each in letter.account.split(ACCOUNT_SEPARATOR) if each]
+
+
+def told(one: Try) -> str:
+    """One try in a line."""
+    return f"{one.relay}: {one.answer}, after {write(one.ms / 1000, Kind.DURATION)}"
+
+
+def try_rows(tries: Iterable[Try]) -> list[Row]:
+    """Tries, the latest first."""
+    found = sorted(tries, key=lambda one: one.at, reverse=True)
+    return [
+        Row({"at": one.at, "relay": one.relay, "answer": one.answer, "took_s": one.ms / 1000})
+        for one in found
+    ]

@@ -1,0 +1,177 @@
+"""Other relays as pages show them: how they are in words, and what can be decided about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from relay.access.actor import Actor
+from relay.dashboard.acts import Question
+from relay.dashboard.pages import may
+from relay.dashboard.states import State, Tone
+from relay.dashboard.tables import Action
+from relay.federation import services
+from relay.federation.listing import Health, Relay
+
+_TONES: Final = {
+    Health.BACKED_OFF: Tone.BAD,
+    Health.FAILING: Tone.WARNING,
+    Health.BLOCKED: Tone.INFO,
+    Health.PAUSED: Tone.INFO,
+    Health.UNKNOWN: Tone.IDLE,
+    Health.WORKING: Tone.GOOD,
+}
+
+
+class Verb(NamedTuple):
+    """Something that can be decided about a relay.
+
+    Attributes:
+        action: of the matrix.
+        label: of its button.
+        fits: whether it would change anything.
+        ask: the question before it.
+        perform: does it.
+        done: what is said afterwards, after the domain.
+    """
+
+    action: str
+    label: str
+    fits: Callable[[Relay], bool]
+    ask: Callable[[Relay], Question]
+    perform: Callable[[str, Actor], object]
+    done: str
+
+
+def state(health: Health, hint: str = "") -> State:
+    """How a relay is, with a sign and a colour."""
+    return State(str(health), _TONES[health], hint)
+
+
+def state_of(relay: Relay) -> State:
+    """The same with its last error on hover, where that is the reason."""
+    failing = relay.health in (Health.BACKED_OFF, Health.FAILING)
+    return state(relay.health, relay.live.last_error if failing else "")
+
+
+def actions(request: HttpRequest, relay: Relay) -> list[Action]:
+    """The buttons of a relay, for whoever looks."""
+    found = []
+    for name, verb in VERBS.items():
+        if verb.fits(relay) and may(request, verb.action):
+            url = reverse("console:relay_decide", args=[relay.domain, name])
+            found.append(Action(verb.label, url, verb.ask(relay).danger))
+    if may(request, "relay.forget"):
+        url = reverse("console:relay_forget", args=[relay.domain])
+        found.append(Action("Forget", url, danger=True))
+    return found
+
+
+def forgetting(relay: Relay) -> Question:
+    """The question before a relay is forgotten."""
+    flags, live = relay.flags, relay.live
+    loses = [
+        f"what is decided about it: {', '.join(flags)}" if flags else "",
+        "its note" if relay.note else "",
+        f"its counts: {live.sent:,} messages out, {live.received:,} in",
+        f"its rank: {live.failures:,} failures" if live.failures else "",
+    ]
+    return Question(
+        f"Forget relay {relay.domain}",
+        "Forget",
+        "Messages that wait for it stay. It is listed again as soon as it is used.",
+        loses=tuple(filter(None, loses)),
+        danger=True,
+    )
+
+
+def _pausing(relay: Relay) -> Question:
+    return Question(
+        f"Pause relay {relay.domain}",
+        "Pause",
+        "Nothing is sent to it from now on; what it sends is taken. Messages for it wait until "
+        "they expire, and their senders are told then.",
+        loses=_waiting(relay, "those that expire before it is resumed, of"),
+    )
+
+
+def _blocking(relay: Relay) -> Question:
+    return Question(
+        f"Block relay {relay.domain}",
+        "Block",
+        "Nothing is sent to it and nothing is taken from it, nor from twins that list only blocked "
+        'relays. Requests to such twins are answered "destination offline".',
+        loses=_waiting(relay, "their senders are told so:"),
+        danger=True,
+    )
+
+
+def _trusting(relay: Relay) -> Question:
+    return Question(
+        f"Trust relay {relay.domain}",
+        "Trust",
+        "What it sends from an address its domain resolves to is taken without the signature of "
+        "its source twin: whoever runs it can speak for any twin that lists it. Only for relays "
+        "you run yourself.",
+        danger=True,
+    )
+
+
+def _resetting(relay: Relay) -> Question:
+    failures = relay.live.failures
+    return Question(
+        f"Reset rank and back-off of {relay.domain}",
+        "Reset",
+        "It is tried at once, as one without failures.",
+        loses=(f"its {failures:,} failures of the ranker's period",) if failures else (),
+    )
+
+
+def _waiting(relay: Relay, before: str) -> tuple[str, ...]:
+    held = relay.live.held.messages
+    return (f"{before} {held:,} messages that wait for it alone",) if held else ()
+
+
+def _plain(title: str, button: str, text: str) -> Callable[[Relay], Question]:
+    return lambda relay: Question(f"{title} {relay.domain}", button, text)
+
+
+VERBS: Final = {
+    "reset": Verb(
+        "relay.reset", "Reset rank",
+        lambda relay: bool(relay.live.failures or relay.live.in_a_row or relay.live.retry_at),
+        _resetting,
+        lambda domain, actor: services.reset(domain, actor=actor), "is tried at once",
+    ),
+    "pause": Verb(
+        "relay.pause", "Pause", lambda relay: not relay.paused, _pausing,
+        lambda domain, actor: services.pause(domain, actor=actor), "is paused",
+    ),
+    "resume": Verb(
+        "relay.resume", "Resume", lambda relay: relay.paused,
+        _plain("Resume relay", "Resume", "What waits for it is sent at once."),
+        lambda domain, actor: services.resume(domain, actor=actor), "is sent to again",
+    ),
+    "block": Verb(
+        "relay.block", "Block", lambda relay: not relay.blocked, _blocking,
+        lambda domain, actor: services.block(domain, actor=actor), "is blocked",
+    ),
+    "unblock": Verb(
+        "relay.unblock", "Unblock", lambda relay: relay.blocked,
+        _plain("Unblock relay", "Unblock", "It is treated as any other again."),
+        lambda domain, actor: services.unblock(domain, actor=actor), "is not blocked any more",
+    ),
+    "trust": Verb(
+        "relay.trust", "Trust", lambda relay: not relay.trusted, _trusting,
+        lambda domain, actor: services.trust(domain, actor=actor), "is trusted",
+    ),
+    "distrust": Verb(
+        "relay.distrust", "Trust no longer", lambda relay: relay.trusted,
+        _plain("Trust no longer relay", "Trust no longer",
+               "What it sends needs the signature of its source twin again."),
+        lambda domain, actor: services.trust(domain, False, actor=actor), "is not trusted any more",
+    ),
+}  # fmt: skip

@@ -1,0 +1,107 @@
+"""One other relay: how it does, what waits for it with every try, its dead letters."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.contrib.admin.utils import quote
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from relay.dashboard import letters, relays
+from relay.dashboard.pages import may, page
+from relay.dashboard.tables import Action, Ask, Fetch, Row, Table, respond_all
+from relay.dashboard.views.letters import letter_actions
+from relay.federation import letter_lists, listing
+from relay.federation.letters import MAX_SHOWN, Letter
+from relay.ops.paging import Page
+
+FACTS: Final = "relay-facts"
+TRIES_SHOWN: Final = 50
+
+
+@page("relay.view")
+def relay(request: HttpRequest, domain: str) -> HttpResponseBase:
+    """Its facts, and the messages that are for it."""
+    shown = listing.get(domain)
+    context: dict[str, Any] = {
+        "relay": shown,
+        "state": relays.state_of(shown),
+        "latency_s": shown.live.latency_ms / 1000 or None,
+        "out_rate": shown.traffic.out if shown.traffic else None,
+        "in_rate": shown.traffic.into if shown.traffic else None,
+        "tally": listing.tally(domain),
+        "facts_id": FACTS,
+        "period_s": settings.RMB.federation.ranker_period_s,
+    }
+    if request.headers.get("HX-Target") == FACTS:
+        return TemplateResponse(request, "relay_dashboard/relay_facts.html", context)
+    context["actions"] = [*relays.actions(request, shown), *_record(request, shown)]
+    if may(request, "letter.requeue") and letter_lists.count_dead(domain):
+        url = reverse("console:relay_requeue", args=[domain])
+        context["actions"].append(Action("Requeue dead letters", url))
+
+    @functools.cache
+    def read() -> list[Letter]:
+        return letter_lists.waiting(relay=domain, limit=MAX_SHOWN).items
+
+    tables = [
+        Table(
+            request, "waiting", letters.WAITING, _waiting(read),
+            title="Waiting in the outbox", empty=f"Nothing waits for {domain}.",
+            live=True, prefix="w-",
+        ),
+        Table(
+            request, "tries", letters.TRIES, _tries(domain, read),
+            title="Failed tries of what waits", empty="No try of a message that waits failed.",
+            live=True, prefix="t-",
+        ),
+        Table(
+            request, "dead", letters.DEAD, _dead(request, domain),
+            title="Dead letters", empty=f"No message for {domain} failed for good.",
+            live=True, prefix="d-",
+        ),
+    ]  # fmt: skip
+    return respond_all(request, tables, "relay_dashboard/relay.html", domain, context)
+
+
+def _record(request: HttpRequest, shown: listing.Relay) -> list[Action]:
+    """The way to the row in the database, where a note is written."""
+    if not may(request, "relay.put"):
+        return []
+    if shown.recorded:
+        name = "admin:relay_federation_relaynode_change"
+        return [Action("Edit record", reverse(name, args=[quote(shown.domain)]), asks=False)]
+    query = urlencode({"domain": shown.domain})
+    url = f"{reverse('admin:relay_federation_relaynode_add')}?{query}"
+    return [Action("Add record", url, asks=False)]
+
+
+def _waiting(read: Callable[[], list[Letter]]) -> Fetch:
+    def fetch(ask: Ask) -> Page[Row]:
+        return Page([letters.row(each) for each in read()[: ask.limit]], "")
+
+    return fetch
+
+
+def _tries(domain: str, read: Callable[[], list[Letter]]) -> Fetch:
+    def fetch(ask: Ask) -> Page[Row]:
+        tries = [one for letter in read() for one in letter.tries if one.relay == domain]
+        return Page(letters.try_rows(tries)[:TRIES_SHOWN], "")
+
+    return fetch
+
+
+def _dead(request: HttpRequest, domain: str) -> Fetch:
+    def fetch(ask: Ask) -> Page[Row]:
+        found = letter_lists.dead(relay=domain, limit=min(ask.limit, MAX_SHOWN), cursor=ask.cursor)
+        rows = [letters.row(each, letter_actions(request, each)) for each in found.items]
+        return Page(rows, found.next)
+
+    return fetch

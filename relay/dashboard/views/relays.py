@@ -1,0 +1,201 @@
+"""Other relays: a map of them, a table beside it, and what can be decided about one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from relay.access.actor import Actor
+from relay.access.errors import NotFound
+from relay.dashboard import graph, relays
+from relay.dashboard.acts import act
+from relay.dashboard.figures import Kind
+from relay.dashboard.pages import may, page
+from relay.dashboard.states import State
+from relay.dashboard.tables import (
+    Action,
+    Ask,
+    Cell,
+    Column,
+    Fetch,
+    Filter,
+    Row,
+    Table,
+    href,
+    respond,
+)
+from relay.federation import listing, services
+from relay.federation.listing import Health, Relay
+from relay.ops.paging import Page
+
+MAP: Final = "relay-map"
+
+COLUMNS: Final = (
+    Column("domain", "Relay", Cell.TEXT, order="domain"),
+    Column("state", "State", Cell.STATE, order="health"),
+    Column("decided", "Decided", Cell.TEXT, hint="trusted, paused, blocked"),
+    Column("out_rate", "Out", Kind.RATE, order="traffic",
+           hint="messages it took, over the last minute"),
+    Column("in_rate", "In", Kind.RATE, hint="messages it brought, over the last minute"),
+    Column("latency_s", "Latency", Kind.DURATION, order="latency",
+           hint="of a request, averaged"),
+    Column("rank", "Rank", Kind.NUMBER, order="rank",
+           hint="failures an hour; of a twin's relays the one with the least is tried first"),
+    Column("failures", "Failures", Kind.NUMBER, order="failures", hint="in the ranker's period"),
+    Column("retry_at", "Back-off until", Cell.MOMENT, order="retry",
+           hint="nothing is sent to it before"),
+    Column("last_success", "Last success", Cell.MOMENT, order="success"),
+    Column("held", "Waiting", Kind.NUMBER, order="held",
+           hint="in the outbox, for twins that list this relay alone"),
+    Column("oldest_at", "Oldest", Cell.MOMENT, order="oldest"),
+    Column("sent", "Out in all", Kind.NUMBER, order="sent", optional=True),
+    Column("received", "In in all", Kind.NUMBER, order="received", optional=True),
+    Column("held_bytes", "Waiting size", Kind.BYTES, optional=True),
+    Column("kind", "Kind", Cell.TEXT, optional=True,
+           hint="ours takes many messages at once; reference one by one"),
+    Column("heard", "Last heard", Cell.MOMENT, optional=True,
+           hint="when something it sent was last taken"),
+    Column("last_error", "Last error", Cell.TEXT, optional=True),
+    Column("note", "Note", Cell.TEXT, optional=True),
+)  # fmt: skip
+FILTERS: Final = (
+    Filter("domain", "Relay", hint="part of a domain"),
+    Filter("state", "State", tuple((str(each), str(each)) for each in Health)),
+    Filter("decided", "Decided", tuple((each, each) for each in ("trusted", "paused", "blocked"))),
+)
+
+
+@page("relay.view")
+def federation(request: HttpRequest) -> HttpResponseBase:
+    """The map and the table."""
+    look = _Look()
+    if request.headers.get("HX-Target") == MAP:
+        return TemplateResponse(request, "relay_dashboard/relay_map.html", look.context(request))
+    table = Table(
+        request, "relays", COLUMNS, _fetch(request, look), order="health", filters=FILTERS,
+        empty="No other relay is known yet. Those that twins list turn up when they are used.",
+        live=True,
+    )  # fmt: skip
+    context: dict[str, Any] = {"look": look}
+    if may(request, "relay.add"):
+        add = Action("Add a relay", reverse("admin:relay_federation_relaynode_add"), asks=False)
+        context["actions"] = [add]
+    if not _alone(request):
+        context |= look.context(request)
+    return respond(request, table, "relay_dashboard/relays.html", "Federation", context)
+
+
+@page("relay.put")
+def decide(request: HttpRequest, domain: str, verb: str) -> HttpResponseBase:
+    """Pause, resume, block, unblock, trust, no longer trust, or reset one relay."""
+    chosen = relays.VERBS.get(verb)
+    if chosen is None:
+        raise NotFound(f"nothing called {verb} can be decided about a relay")
+    relay = listing.get(domain)
+
+    def perform(actor: Actor) -> str:
+        chosen.perform(domain, actor)
+        return f"{domain} {chosen.done}"
+
+    return act(request, chosen.ask(relay), perform, reverse("console:relays"))
+
+
+@page("relay.forget")
+def forget(request: HttpRequest, domain: str) -> HttpResponseBase:
+    """Remove a relay's record, rank and counts."""
+    relay = listing.get(domain)
+
+    def perform(actor: Actor) -> str:
+        services.forget([domain], actor=actor)
+        return f"{domain} is forgotten"
+
+    return act(request, relays.forgetting(relay), perform, reverse("console:relays"))
+
+
+class _Look:
+    """All relays, read once for the map and the table, when one of them wants it."""
+
+    @cached_property
+    def relays(self) -> list[Relay]:
+        return listing.look()
+
+    def context(self, request: HttpRequest) -> dict[str, Any]:
+        """What the map shows."""
+        shown = listing.busiest(self.relays, graph.MAX_SHOWN)
+        counts = Counter(relay.health for relay in self.relays)
+        return {
+            "map_id": MAP,
+            "graph": graph.draw(shown, len(self.relays) - len(shown)),
+            "states": [
+                (relays.state(each), counts[each], _filtered(request, each))
+                for each in Health
+                if counts[each]
+            ],
+            "own": settings.RMB.relay.domains[0] if settings.RMB.relay.domains else "",
+        }
+
+
+def _filtered(request: HttpRequest, health: Health) -> str:
+    return href(request, state=str(health)) + "#table-relays"
+
+
+def _alone(request: HttpRequest) -> bool:
+    """Whether only the table is wanted, as part of a page or as a file."""
+    return request.headers.get("HX-Target") == "table-relays" or "export" in request.GET
+
+
+def _fetch(request: HttpRequest, look: _Look) -> Fetch:
+    def fetch(ask: Ask) -> Page[Row]:
+        found = listing.page(
+            _matching(look.relays, ask), order=ask.order, limit=ask.limit, cursor=ask.cursor
+        )
+        return Page([_row(request, relay) for relay in found.items], found.next)
+
+    return fetch
+
+
+def _matching(found: Sequence[Relay], ask: Ask) -> list[Relay]:
+    part, state, decided = (ask.filters[name] for name in ("domain", "state", "decided"))
+    return [
+        relay
+        for relay in found
+        if part.lower() in relay.domain
+        and (not state or relay.health == state)
+        and (not decided or decided in relay.flags)
+    ]
+
+
+def _row(request: HttpRequest, relay: Relay) -> Row:
+    live = relay.live
+    state: State = relays.state_of(relay)
+    values = {
+        "domain": relay.domain,
+        "state": state,
+        "decided": ", ".join(relay.flags),
+        "out_rate": relay.traffic.out if relay.traffic else None,
+        "in_rate": relay.traffic.into if relay.traffic else None,
+        "latency_s": live.latency_ms / 1000 if live.latency_ms else None,
+        "rank": live.rate_per_hour,
+        "failures": live.failures,
+        "retry_at": live.retry_at if relay.health is Health.BACKED_OFF else None,
+        "last_success": live.last_success or None,
+        "held": live.held.messages,
+        "oldest_at": live.oldest_at or None,
+        "sent": live.sent,
+        "received": live.received,
+        "held_bytes": live.held.size_bytes,
+        "kind": live.kind,
+        "heard": live.heard or None,
+        "last_error": live.last_error,
+        "note": relay.note,
+    }
+    url = reverse("console:relay", args=[relay.domain])
+    return Row(values, {"domain": url}, relays.actions(request, relay))

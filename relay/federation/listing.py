@@ -1,0 +1,212 @@
+"""Relays for pages: what is decided about each, beside how it does and what goes through it now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from django.conf import settings
+from redis.exceptions import RedisError
+
+from relay.access.errors import Away, NotFound
+from relay.federation import counters, live, traffic
+from relay.federation.live import PartnerState
+from relay.federation.models import RelayNode
+from relay.federation.traffic import Traffic
+from relay.ops.paging import Page, one_of, page_of
+from relay.ops.redis_client import client, number, text
+from relay.queues import keys
+
+MAX_LOOKED_AT: Final = 2000
+"""Relays whose state is read for one list; of more, those in traffic and the first by name."""
+
+
+class Health(StrEnum):
+    """How a relay is, the worst first; what operators decided stands above how it does."""
+
+    BACKED_OFF = "backed off"
+    FAILING = "failing"
+    BLOCKED = "blocked"
+    PAUSED = "paused"
+    UNKNOWN = "not used yet"
+    WORKING = "working"
+
+
+_SEVERITY: Final = tuple(Health)
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """One other relay.
+
+    Attributes:
+        recorded: whether the database has a row of it.
+        updated: when something was decided last.
+        live: its state in Redis.
+        traffic: messages a second over the last minute; None where that is not known yet.
+    """
+
+    domain: str
+    trusted: bool
+    paused: bool
+    blocked: bool
+    note: str
+    recorded: bool
+    updated: datetime | None
+    live: PartnerState
+    traffic: Traffic | None
+    health: Health
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What is decided."""
+        return tuple(name for name in ("trusted", "paused", "blocked") if getattr(self, name))
+
+    @property
+    def rate(self) -> float:
+        """Messages a second in both directions, as far as is known."""
+        return self.traffic.both if self.traffic else 0.0
+
+    @property
+    def messages(self) -> int:
+        """In both directions, since it is known."""
+        return self.live.sent + self.live.received
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What drainers counted of one relay.
+
+    Attributes:
+        success: messages it took.
+        errors: tries it did not answer with success.
+    """
+
+    success: int
+    errors: int
+
+
+ORDERS: Final[dict[str, Callable[[Relay], float | str]]] = {
+    "domain": lambda relay: relay.domain,
+    "health": lambda relay: _SEVERITY.index(relay.health),
+    "rank": lambda relay: relay.live.rate_per_hour,
+    "failures": lambda relay: relay.live.failures,
+    "retry": lambda relay: relay.live.retry_at,
+    "success": lambda relay: relay.live.last_success,
+    "traffic": lambda relay: relay.rate,
+    "sent": lambda relay: relay.live.sent,
+    "received": lambda relay: relay.live.received,
+    "latency": lambda relay: relay.live.latency_ms,
+    "held": lambda relay: relay.live.held.messages,
+    "oldest": lambda relay: relay.live.oldest_at,
+}
+
+
+def look() -> list[Relay]:
+    """All relays: those in traffic, and those in the database.
+
+    Raises:
+        Away: Redis does not answer.
+    """
+    try:
+        known = {text(member) for member in client().smembers(keys.PARTNERS)}
+        rows = {node.domain: node for node in RelayNode.objects.all()}
+        names = sorted(known) + sorted(rows.keys() - known)
+        states = _states(names[:MAX_LOOKED_AT])
+    except RedisError as error:
+        raise Away(f"Redis does not answer: {error}") from error
+    traffic.meter.note(states.values())
+    return _relays(states, rows)
+
+
+def page(relays: Sequence[Relay], *, order: str, limit: int, cursor: str = "") -> Page[Relay]:
+    """A page of them.
+
+    Raises:
+        Invalid: the order or the cursor is none of this list.
+    """
+    value = ORDERS[one_of(order, tuple(ORDERS))[0]]
+    return page_of(relays, lambda relay: (value(relay), relay.domain), order, limit, cursor)
+
+
+def busiest(relays: Sequence[Relay], count: int) -> list[Relay]:
+    """Those with the most traffic now, then those with the most so far; by name."""
+    ranked = sorted(relays, key=lambda relay: (-relay.rate, -relay.messages, relay.domain))
+    return sorted(ranked[:count], key=lambda relay: relay.domain)
+
+
+def get(domain: str) -> Relay:
+    """One of them.
+
+    Raises:
+        NotFound: nobody has heard of it.
+        Away: Redis does not answer.
+    """
+    try:
+        rows = {node.domain: node for node in RelayNode.objects.filter(domain=domain)}
+        if not rows and not client().sismember(keys.PARTNERS, domain):
+            raise NotFound(f"no relay {domain} is known here")
+        states = _states([domain])
+    except RedisError as error:
+        raise Away(f"Redis does not answer: {error}") from error
+    return _relays(states, rows)[0]
+
+
+def tally(domain: str) -> Tally:
+    """What was counted of one relay.
+
+    Raises:
+        Away: Redis does not answer.
+    """
+    fields = [counters.field(name, domain) for name in (counters.SUCCESS, counters.ERROR)]
+    try:
+        success, errors = client().hmget(keys.FEDERATION_COUNTERS, fields)
+    except RedisError as error:
+        raise Away(f"Redis does not answer: {error}") from error
+    return Tally(int(number(success)), int(number(errors)))
+
+
+def _states(names: Sequence[str]) -> dict[str, PartnerState]:
+    return live.read_partners(client(), names, settings.RMB.federation.ranker_period_s)
+
+
+def _relays(states: Mapping[str, PartnerState], rows: Mapping[str, RelayNode]) -> list[Relay]:
+    now = time.time()
+    rates = traffic.meter.read()
+    return [
+        _relay(rows.get(name) or RelayNode(domain=name), name in rows, state, now, rates)
+        for name, state in states.items()
+    ]
+
+
+def _relay(
+    node: RelayNode, recorded: bool, state: PartnerState, now: float, rates: Mapping[str, Traffic]
+) -> Relay:
+    return Relay(
+        domain=node.domain,
+        trusted=node.trusted,
+        paused=node.paused,
+        blocked=node.blocked,
+        note=node.note,
+        recorded=recorded,
+        updated=node.updated,
+        live=state,
+        traffic=rates.get(node.domain),
+        health=_health(node, state, now),
+    )
+
+
+def _health(node: RelayNode, state: PartnerState, now: float) -> Health:
+    if node.blocked:
+        return Health.BLOCKED
+    if node.paused:
+        return Health.PAUSED
+    if state.retry_at > now:
+        return Health.BACKED_OFF
+    if state.in_a_row:
+        return Health.FAILING
+    return Health.WORKING if state.last_success or state.heard else Health.UNKNOWN

@@ -1,0 +1,30 @@
+-- name: letters
+-- The ids of the latest dead letters of some kind, without taking their payloads out of Redis.
+-- KEYS: federation:dead. ARGV: where it begins, most ids, most letters looked at, a relay and a
+-- reason; either empty for all.
+-- Replies [where the next look begins, or empty after the last letter, id, ...], newest first. Only
+-- reads, so it is atomic in the only way that matters. Letter after letter, because a page of them
+-- may hold many of 16 MiB; it stops at 64 MiB.
+local start, most, looks, relay, reason = unpack(ARGV)
+local found, size = {''}, 0
+for look = 1, tonumber(looks) + 1 do
+  local entry = redis.call('XREVRANGE', KEYS[1], start, '-', 'COUNT', 1)[1]
+  if not entry then return found end
+  if #found > tonumber(most) or look > tonumber(looks) or size > 67108864 then
+    found[1] = start
+    return found
+  end
+  local account, why = '', ''
+  for at = 1, #entry[2], 2 do
+    local value = entry[2][at + 1]
+    size = size + #value
+    if entry[2][at] == 'for' then account = value end
+    if entry[2][at] == 'why' then why = value end
+  end
+  local of_relay = relay == '' or string.find('_' .. account .. '_', '_' .. relay .. '_', 1, true)
+  if of_relay and (reason == '' or why == reason) then
+    table.insert(found, entry[1])
+  end
+  start = '(' .. entry[1]
+end
+return found
