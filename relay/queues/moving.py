@@ -13,7 +13,7 @@ A connected target is woken by the script, as by any writer.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,8 +26,7 @@ from relay.queues.batch import SHARE_FROM, QueuePolicy
 from relay.queues.headers import Header
 
 MOVE_S: Final = 5.0
-"""A move that takes longer stops, and the next one goes on where it ended: its transaction in the
-database makes other changes wait."""
+"""A move that takes longer stops, and the next one goes on where it ended: somebody waits."""
 _MAX_DEADLINE: Final = 1 << 53
 """Clients choose any; above it the numbers of a script are not exact, and it is the end of days."""
 
@@ -53,19 +52,30 @@ class Moved:
 
 
 def move(client: Redis, source: str, target: str, policy: QueuePolicy) -> Moved:
-    """Move what waits for one session key to another.
+    """Move what waits for one session key to another, as `steps` does, to its end."""
+    *_, (moved, _over) = steps(client, source, target, policy)
+    return moved
+
+
+def steps(
+    client: Redis, source: str, target: str, policy: QueuePolicy
+) -> Iterator[tuple[Moved, bool]]:
+    """Move what waits for one session key to another, a page of it at each step.
 
     Args:
         client: replies as bytes.
         source, target: of the same twin, and different.
         policy: the bounds of the other queue.
 
+    Yields:
+        All that was moved until then, and whether that was the last step.
+
     Raises:
-        redis.exceptions.RedisError: Redis does not answer and nothing was moved.
+        redis.exceptions.RedisError: Redis does not answer at the first step, and nothing was moved.
     """
     until = time.monotonic() + MOVE_S
     moved = expired = malformed = 0
-    after, stopped = "", ""
+    after, stopped, going_on = "", "", False
     try:
         newest: Any = client.xrevrange(keys.stream(source), count=1)
         last = text(newest[0][0]) if newest else ""
@@ -85,12 +95,16 @@ def move(client: Redis, source: str, target: str, policy: QueuePolicy) -> Moved:
                 moved, expired = moved + count, expired + old
             if time.monotonic() >= until and not stopped:
                 stopped = "time"
+            if after != last and not stopped:
+                left = int(client.xlen(keys.stream(source)))
+                going_on = True
+                yield Moved(moved, expired, malformed, left, ""), False
         left = int(client.xlen(keys.stream(source)))
     except RedisError:
-        if not moved:
+        if not (moved or going_on):
             raise
         left, stopped = -1, "redis"
-    return Moved(moved, expired, malformed, left, stopped)
+    yield Moved(moved, expired, malformed, left, stopped), True
 
 
 def _is_movable(header: Header, retention_s: int) -> bool:

@@ -171,6 +171,9 @@ def move(source: str, target: str, *, actor: Actor) -> Moved:
 
     The other need not exist yet; if it is connected it gets the messages at once.
 
+    All other changes wait for one that is in a transaction with its entry, so only the first page
+    is: its entry says whether the move goes on, and then another one says what came of it.
+
     Raises:
         Denied, Away
         Invalid: a key is none, or they are the same, or of two twins.
@@ -188,12 +191,21 @@ def move(source: str, target: str, *, actor: Actor) -> Moved:
         raise Invalid(fields={"target": f"its session id is longer than {max_sid_bytes} bytes"})
     queue = settings.RMB.queue
     policy = QueuePolicy(queue.max_messages, queue.max_bytes, queue.retention_s)
+    steps = moving.steps(client(), source, target, policy)
     with audit.change(actor, "queue.move", target=source) as change:
-        moved = moving.move(client(), source, target, policy)
+        moved, over = next(steps)
         if moved.stopped and not moved.moved:
             raise Conflict(f"nothing was moved: {_WHY[moved.stopped]}")
         change.after = {"to": target, "moved": moved.moved, "stopped": moved.stopped}
-        change.happened = bool(moved.moved)
+        if not over:
+            change.after["goes_on"] = True
+        change.happened = bool(moved.moved) or not over
+    if over:
+        return moved
+    first = moved.moved
+    *_, (moved, _over) = steps
+    with audit.change(actor, "queue.move", target=source) as change:
+        change.after = {"to": target, "moved": moved.moved - first, "stopped": moved.stopped}
     return moved
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import time
+from typing import Any
 
 import pytest
+from django.db import connection
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from relay.access.actor import Actor, Face
 from relay.access.errors import Away, Conflict, Denied, Invalid, NotFound
 from relay.audit.models import AuditEntry
 from relay.limits.models import TwinLimit
-from relay.queues import keys, services
+from relay.queues import keys, moving, services
 from relay.twins.models import Twin
 from tests.relay.queues.mail import TO, fill, put, uids
 from tests.support.envelopes import request
@@ -151,6 +154,48 @@ def test_move(server: RedisServer) -> None:
         services.move("7:x", "7", actor=ACTOR)
     assert services.move("7:none", "7", actor=ACTOR).moved == 0
     assert AuditEntry.objects.count() == 1
+
+
+def test_a_long_move_lets_other_changes_in(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only its first page is in a transaction with its entry; what came of it is another entry."""
+    mail = fill(server, "7", 600)
+    held = []
+    run = moving._run
+
+    def watched(*arguments: Any) -> Any:
+        held.append(connection.in_atomic_block)
+        return run(*arguments)
+
+    monkeypatch.setattr(moving, "_run", watched)
+    moved = services.move("7", "7:y", actor=ACTOR)
+    assert (moved.moved, moved.left, moved.stopped) == (603, 0, "")
+    assert uids(server, "7:y")[3:] == mail
+    assert held == [True, False, False]
+    told = [json.loads(entry.after_json) for entry in AuditEntry.objects.order_by("number")]
+    assert told == [
+        {"to": "7:y", "moved": 256, "stopped": "", "goes_on": True},
+        {"to": "7:y", "moved": 347, "stopped": ""},
+    ]
+
+
+def test_a_long_move_that_is_broken_off_says_so(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(server, "7", 300)
+    run = moving._run
+
+    def once(*arguments: Any) -> Any:
+        if AuditEntry.objects.exists():
+            raise RedisConnectionError("gone")
+        return run(*arguments)
+
+    monkeypatch.setattr(moving, "_run", once)
+    moved = services.move("7", "7:y", actor=ACTOR)
+    assert (moved.moved, moved.left, moved.stopped) == (256, -1, "redis")
+    last = AuditEntry.objects.latest("number")
+    assert json.loads(last.after_json) == {"to": "7:y", "moved": 0, "stopped": "redis"}
 
 
 def test_who_may_not(server: RedisServer) -> None:
