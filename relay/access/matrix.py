@@ -117,6 +117,7 @@ ACTIONS: Final[tuple[Action, ...]] = tuple(
         # Audit
         ("audit.view", "relay_audit.view_auditentry", _VIEWER),
         ("audit.export", "relay_audit.export_auditentry", _OWNER),
+        ("audit.prune", "relay_audit.export_auditentry", _OWNER),
         # Accounts, groups and tokens
         ("account.view", "auth.view_user", _OWNER),
         ("account.add", "auth.add_user", _OWNER),

@@ -4,7 +4,8 @@
 
 The key comes from the secret key of the site. Whoever has only the database can change rows, but
 not make the hashes fit. Entries at the end can be cut off without a trace in the rest: against
-that, a head (number and hash of the last entry) is kept elsewhere, and verified as well.
+that, a head (number and hash of the last entry) is kept elsewhere, and verified as well. Entries at
+the beginning may be gone where an entry of the log says so (`relay.audit.pruning`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ NO_HASH: Final = "0" * 64
 
 MAX_VALUE_BYTES: Final = 4096
 """Of what was before and of what is after, each."""
+
+PRUNE: Final = "audit.prune"
+"""The action of an entry that says which were deleted: all up to the head in its `after`."""
 
 _PURPOSE: Final = b"rmb relay audit chain 1"
 
@@ -111,7 +115,8 @@ def verify(
     Args:
         keys: those entries may be hashed with, the present one first.
         entries: with the hash each has, by rising number from the first.
-        anchors: heads the log had at some time.
+        anchors: heads the log had at some time; those of entries that were pruned are passed over,
+            but for the last of them.
 
     Returns:
         The head it has now.
@@ -120,8 +125,15 @@ def verify(
         Broken: it was changed.
     """
     wanted = {anchor.number: anchor.hash for anchor in anchors if anchor.number}
-    head = EMPTY
+    head = pruned = EMPTY
+    said = True
     for record, found in entries:
+        if head == EMPTY and record.number > 1:
+            head = pruned = Head(record.number - 1, record.previous)
+            said = False
+            if wanted.pop(pruned.number, pruned.hash) != pruned.hash:
+                raise Broken(pruned.number, "it is not the one that was the head")
+            wanted = {number: each for number, each in wanted.items() if number > pruned.number}
         expected = head.number + 1
         if record.number != expected:
             raise Broken(expected, "it is missing" if record.number > expected else "it is twice")
@@ -133,6 +145,14 @@ def verify(
         if anchored != found:
             raise Broken(expected, "it is not the one that was the head")
         head = Head(expected, found)
+        said = said or (record.action == PRUNE and _pruned_by(record) == pruned)
+    if not said:
+        raise Broken(1, "it is missing, and no entry says that it was pruned")
     if wanted:
         raise Broken(head.number + 1, f"it is missing: there was a head {max(wanted)}")
     return head
+
+
+def _pruned_by(record: Record) -> Head | None:
+    after = json.loads(record.after)
+    return Head(after["number"], after["hash"]) if isinstance(after, dict) else None

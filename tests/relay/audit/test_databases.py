@@ -20,6 +20,7 @@ from tests.support.relay_process import run_command
 
 PROCESSES = 3
 COUNT = 12
+DAYS_AGO = 100
 KEPT = PROCESSES * write_entries.THREADS * COUNT * 2 // 3
 ROOT = Path(__file__).parents[3]
 
@@ -43,7 +44,7 @@ def database(
             "RMB_DATA__DIR": str(folder),
             "RMB_DATABASE__URL": url,
         }
-        command = [sys.executable, "-m", write_entries.__name__, str(COUNT)]
+        command = [sys.executable, "-m", write_entries.__name__, str(COUNT), str(DAYS_AGO)]
         writers = [
             subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
             for _ in range(PROCESSES)
@@ -96,13 +97,29 @@ def test_the_database_refuses_changes(database: tuple[str, Path], verb: str) -> 
         execute(url, statement)
 
 
+def test_the_oldest_entries_are_deleted(database: tuple[str, Path]) -> None:
+    """All but the last one, in front of the triggers, which are there again afterwards."""
+    url, folder = database
+    head = manage(url, folder, "rmb_audit", "verify").stdout.splitlines()[-1].removeprefix("head ")
+    copy = folder / "old.jsonl"
+    done = manage(url, folder, "rmb_audit", "prune", "--before", "60d", "--copy", str(copy))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"all entries up to {KEPT - 1} are deleted\n")
+    assert len(copy.read_text().splitlines()) == KEPT - 1
+    done = manage(url, folder, "rmb_audit", "verify", "--head", head)
+    assert (done.returncode, done.stdout[:9]) == (0, "2 entries"), done.stderr
+    for statement in (f"DELETE FROM {triggers.TABLE}", f"UPDATE {triggers.TABLE} SET actor = 'x'"):
+        with pytest.raises((sqlite3.DatabaseError, psycopg.DatabaseError), match=triggers.REFUSED):
+            execute(url, statement)
+
+
 def test_who_goes_around_the_triggers_is_found(database: tuple[str, Path]) -> None:
     url, folder = database
     vendor = "sqlite" if url.startswith("sqlite") else "postgresql"
     execute(
         url,
         *triggers.REMOVE[vendor],
-        f"UPDATE {triggers.TABLE} SET target = 'other' WHERE number = 7",
+        f"UPDATE {triggers.TABLE} SET target = 'other' WHERE number = {KEPT}",
     )
     done = manage(url, folder, "rmb_audit", "verify")
-    assert (done.returncode, "entry 7: it was changed" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, f"entry {KEPT}: it was changed" in done.stderr) == (1, True)

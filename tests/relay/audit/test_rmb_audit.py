@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+from datetime import timedelta
 from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.utils import timezone
 
 from relay.access.actor import SYSTEM, Actor, Face
-from relay.audit import services
+from relay.audit import services, triggers
 from relay.audit.models import AuditEntry
 
 pytestmark = pytest.mark.django_db
@@ -125,3 +129,90 @@ def test_what_the_system_does_has_a_name() -> None:
 def test_what_a_stranger_typed_does_nothing_to_the_terminal(db: None) -> None:
     services.record(SYSTEM, "account.sign_in_failed", target="\x1bc…")
     assert "\x1b" not in run("list") and "x1bc" in run("list")
+
+
+@pytest.fixture
+def aged(monkeypatch: pytest.MonkeyPatch) -> list[AuditEntry]:
+    """Entries 1 to 6, of 60, 50, 40, 20, 10 and 0 days ago."""
+    today = timezone.now()
+    for days in (60, 50, 40, 20, 10, 0):
+        at = today - timedelta(days=days)
+        monkeypatch.setattr(timezone, "now", lambda at=at: at)
+        services.record(SYSTEM, "account.sign_in", target=f"{days} days ago")
+    monkeypatch.undo()
+    return list(AuditEntry.objects.order_by("number"))
+
+
+def numbers() -> list[int]:
+    return sorted(AuditEntry.objects.values_list("number", flat=True))
+
+
+def test_pruning(aged: list[AuditEntry], tmp_path: Path) -> None:
+    file = tmp_path / "old.jsonl"
+    told = run("prune", "--before", "45d", "--copy", str(file))
+    assert told == f"all entries up to 2 are deleted\nhead 2:{aged[1].hash}\n"
+    assert numbers() == [3, 4, 5, 6, 7]
+    assert [json.loads(line)["number"] for line in file.read_text().splitlines()] == [1, 2]
+    assert file.stat().st_mode & 0o777 == 0o600
+    entry = AuditEntry.objects.get(number=7)
+    assert (entry.action, entry.after["deleted"], entry.face) == ("audit.prune", 2, "cli")
+    heads = (
+        "--head",
+        f"1:{'0' * 64}",
+        "--head",
+        f"2:{aged[1].hash}",
+        "--head",
+        f"6:{aged[5].hash}",
+    )
+    assert run("verify", *heads).startswith("5 entries, nothing was changed\n")
+    with pytest.raises(CommandError, match="entry 2: it is not the one"):
+        run("verify", "--head", f"2:{'0' * 64}")
+
+    assert json.loads(run("prune", "--before", "45d", "--no-copy", "--json")) == {"pruned": None}
+    again = json.loads(run("prune", "--before", "31d", "--no-copy", "--json"))
+    assert again == {"pruned": f"3:{aged[2].hash}"} and numbers() == [4, 5, 6, 7, 8]
+    assert run("verify").startswith("5 entries")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM {} WHERE number = 3",  # more than the entry says
+        "DELETE FROM {} WHERE number = 7",  # the entry that says it
+        "UPDATE {} SET previous = '{zeros}' WHERE number = 3",
+    ],
+)
+def test_cutting_more_off_is_found(aged: list[AuditEntry], statement: str) -> None:
+    run("prune", "--before", "45d", "--no-copy")
+    if "number = 7" in statement:
+        services.record(SYSTEM, "account.sign_in", target="later")
+        run("verify")
+    with connection.cursor() as cursor:
+        triggers.remove(None, SimpleNamespace(connection=connection))
+        cursor.execute(statement.format(TABLE, zeros="0" * 64))
+        if "number = 7" in statement:  # and the tail behind it
+            cursor.execute(f"DELETE FROM {TABLE} WHERE number = 8")
+    with pytest.raises(CommandError, match="the audit log was changed"):
+        run("verify")
+
+
+def test_a_beginning_that_nobody_pruned_is_missing(aged: list[AuditEntry]) -> None:
+    tamper(f"DELETE FROM {TABLE} WHERE number < 3")
+    with pytest.raises(CommandError, match="entry 1: it is missing, and no entry says"):
+        run("verify")
+    with pytest.raises(CommandError, match="nothing is deleted"):
+        run("prune", "--before", "35d", "--no-copy")
+    assert numbers() == [3, 4, 5, 6]
+
+
+def test_what_is_not_pruned(aged: list[AuditEntry], tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.write_text("mine")
+    for wrong, why in (
+        (("--before", "20d", "--no-copy"), "before: must be 30 days"),
+        (("--before", "45d", "--copy", str(there)), "File exists"),
+        (("--before", "45d"), "one of the arguments --copy --no-copy is required"),
+    ):
+        with pytest.raises(CommandError, match=why):
+            run("prune", *wrong)
+    assert numbers() == [1, 2, 3, 4, 5, 6] and there.read_text() == "mine"

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import sys
 import threading
+from datetime import timedelta
 
 import django
+from django.utils import timezone
 
 THREADS = 3
 
 
-def main(count: int) -> None:
-    """Write `count` entries with each thread; those after every third are rolled back."""
+def main(count: int, days_ago: int) -> None:
+    """Write `count` entries with each thread, by a clock of some days ago.
+
+    Those after every third are rolled back.
+    """
     django.setup()
+    at = timezone.now() - timedelta(days=days_ago)
+    timezone.now = lambda: at  # type: ignore[assignment]
     from django.db import connection
 
     from relay.access.actor import SYSTEM
@@ -38,4 +45,4 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

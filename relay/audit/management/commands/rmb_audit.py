@@ -1,4 +1,4 @@
-"""`manage.py rmb_audit list|verify|export`: who changed what, on the command line."""
+"""`manage.py rmb_audit list|verify|export|prune`: who changed what, on the command line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -14,8 +15,9 @@ from django.utils import timezone
 
 from relay.access import faces
 from relay.access.actor import Face, of_command
-from relay.audit import chain, listing, services
+from relay.audit import chain, listing, pruning, services
 from relay.audit.chain import Broken, Head
+from relay.audit.models import AuditEntry
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 
@@ -29,6 +31,11 @@ The audit log: every change and every sign-in; who, when, from where, and what t
 
 `verify` prints the head. Keep it where the database's owner cannot write (a ticket, another host, a
 print-out), and give it to the next `verify`. Exit code 1: the log was changed.
+
+  rmb_audit prune --before 365d --copy old.jsonl    deletes the oldest entries; the log says so
+
+`prune` verifies the log first and asks for nothing. --copy gets what goes, as `export` has it;
+--no-copy keeps none.
 Times: 2026-11-21, 2026-11-21T10:00 (UTC), or an age such as 90m, 24h, 7d.
 """
 
@@ -62,9 +69,20 @@ class Command(RelayCommand):
         exporter = verbs.add_parser("export", help="all entries that fit, the oldest first")
         exporter.add_argument("--form", choices=listing.FORMS, default="jsonl")
         _add_filters(exporter)
+        pruner = verbs.add_parser("prune", help="delete the oldest entries for good")
+        pruner.add_argument("--before", type=_moment, required=True, help="what is older goes")
+        keep = pruner.add_mutually_exclusive_group(required=True)
+        keep.add_argument("--copy", type=Path, metavar="FILE", help="a new file that gets them")
+        keep.add_argument("--no-copy", action="store_true", help="keep no copy")
+        pruner.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
-        actions = {"list": self._list, "verify": self._verify, "export": self._export}
+        actions = {
+            "list": self._list,
+            "verify": self._verify,
+            "export": self._export,
+            "prune": self._prune,
+        }
         with faces.in_command():
             try:
                 actions[verb](options)
@@ -93,14 +111,28 @@ class Command(RelayCommand):
                 self.stdout.write(json.dumps(broken))
             raise CommandError(f"the audit log was changed: {error}") from None
         if options["json"]:
-            self.stdout.write(json.dumps({"ok": True, "entries": head.number, "head": str(head)}))
+            document = {"ok": True, "entries": _count(head), "head": str(head)}
+            self.stdout.write(json.dumps(document))
         else:
-            self.stdout.write(f"{head.number} entries, nothing was changed\nhead {head}")
+            self.stdout.write(f"{_count(head)} entries, nothing was changed\nhead {head}")
 
     def _export(self, options: dict[str, Any]) -> None:
         found = _found(options).order_by("number")
         for line in services.export(found, options["form"], actor=of_command()):
             self.stdout.write(line, ending="")
+
+    def _prune(self, options: dict[str, Any]) -> None:
+        last = pruning.prune(options["before"], options["copy"], actor=of_command())
+        if options["json"]:
+            self.stdout.write(json.dumps({"pruned": str(last) if last else None}))
+        elif last is None:
+            self.stdout.write("nothing is so old")
+        else:
+            self.stdout.write(f"all entries up to {last.number} are deleted\nhead {last}")
+
+
+def _count(head: Head) -> int:
+    return AuditEntry.objects.filter(number__lte=head.number).count()
 
 
 def _add_filters(parser: ArgumentParser) -> None:
