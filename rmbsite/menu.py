@@ -11,7 +11,10 @@ from relay.access import matrix
 
 
 def _page(title: str, icon: str, name: str, action: str) -> dict[str, Any]:
-    """A page of the console; whoever may not do the action does not see the entry."""
+    """A page of the console; whoever may not do the action does not see the entry.
+
+    Its key, after `g`, leads there: see `_KEYS`.
+    """
     permission = matrix.permission_of(action)
 
     def active(request: HttpRequest) -> bool:
@@ -21,6 +24,7 @@ def _page(title: str, icon: str, name: str, action: str) -> dict[str, Any]:
     return {
         "title": title,
         "icon": icon,
+        "key": _KEYS.get(name, ""),
         "link": reverse_lazy(f"console:{name}"),
         "active": active,
         "permission": lambda request: request.user.has_perm(permission),
@@ -33,6 +37,22 @@ def _section(url_name: str | None) -> str:
     return _BELONGS.get(name.partition("_")[0], name)
 
 
+_KEYS: Final = {
+    "overview": "o",
+    "sessions": "s",
+    "queues": "q",
+    "workers": "w",
+    "tasks": "b",
+    "traces": "r",
+    "twins": "t",
+    "limits": "l",
+    "relays": "f",
+    "chain": "c",
+    "alarms": "a",
+    "audit": "u",
+    "access": "i",
+    "settings": "e",
+}
 _BELONGS: Final = {
     "alarm": "alarms",
     "alarms": "alarms",

@@ -297,6 +297,12 @@ class AccessConfig:
     require_totp: tuple[str, ...] = option(
         (), "Roles that must have a second factor: viewer, operator, owner."
     )
+    session_hours: int = option(
+        12,
+        "Whoever signed in to the operator site has to do it again after this.",
+        minimum=1,
+        maximum=720,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -134,6 +134,7 @@ LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "/admin/"
 
 SESSION_COOKIE_NAME = "rmb_operator"
+SESSION_COOKIE_AGE = RMB.access.session_hours * 3600
 # Who is sent back by another site brings no strict cookie, and the answer would be nobody's.
 SESSION_COOKIE_SAMESITE = "Lax" if RMB.oidc.issuer else "Strict"
 CSRF_COOKIE_SAMESITE = "Strict"
@@ -214,8 +215,12 @@ UNFOLD = {
     "STYLES": [
         lambda request: static("relay_ops/admin.css"),
         lambda request: static("relay_dashboard/console.css"),
+        lambda request: static("relay_dashboard/palette.css"),
     ],
-    "SCRIPTS": [lambda request: static("relay_dashboard/theme.js")],
+    "SCRIPTS": [
+        lambda request: static("relay_dashboard/theme.js"),
+        lambda request: static("relay_dashboard/palette.js"),
+    ],
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
     "SIDEBAR": {

@@ -1,0 +1,111 @@
+"""Finding anything by a word: pages, twins, sessions, relays and messages.
+
+The palette (Ctrl+K on every page) asks for a list as JSON; without JavaScript the same list is a
+page. Each kind is searched only for accounts that may see it, and is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.urls import reverse
+
+from relay.access.errors import ServiceError
+from relay.dashboard import pages
+from relay.federation.models import RelayNode
+from relay.sessions import listing as sessions
+from relay.twins import listing as twins
+
+MAX_TEXT_CHARS: Final = 200
+MOST: Final = 6
+"""Hits of one kind: more would hide the other kinds."""
+
+_UID: Final = re.compile(r"[0-9A-Za-z-]{16,64}")
+_SESSION: Final = re.compile(r"([0-9]{1,10}):(.+)")
+
+
+class Hit(NamedTuple):
+    """Something found.
+
+    Attributes:
+        kind: what it is, in one word.
+        icon: of the theme's symbols.
+    """
+
+    kind: str
+    title: str
+    detail: str
+    href: str
+    icon: str
+
+
+def find(request: HttpRequest, text: str) -> list[Hit]:
+    """What a text may mean, the likeliest first; all pages for an empty one."""
+    # Stores take no NUL, and nothing is called by what cannot be printed.
+    wanted = "".join(filter(str.isprintable, text)).strip()[:MAX_TEXT_CHARS]
+    found = list(_pages(request, wanted))
+    if not wanted:
+        return found
+    for action, look in _LOOKS:
+        if pages.may(request, action):
+            try:
+                found += look(wanted)
+            except ServiceError:
+                continue  # a store is away or the text can be none of these: the others still count
+    return found
+
+
+def _pages(request: HttpRequest, text: str) -> Iterator[Hit]:
+    words = text.lower().split()
+    for group in admin.site.get_sidebar_list(request):  # type: ignore[attr-defined]  # the theme's
+        for item in group["items"]:
+            title = f"{group['title']} {item['title']}".lower()
+            if item["has_permission"] and all(word in title for word in words):
+                yield Hit("page", item["title"], group["title"], str(item["link"]), item["icon"])
+
+
+def _twins(text: str) -> Iterator[Hit]:
+    for twin in twins.search(text).order_by("id")[:MOST]:
+        href = reverse("admin:relay_twins_twin_change", args=[twin.pk])
+        yield Hit("twin", f"Twin {twin.pk}", twin.relays or "no relay", href, "group")
+
+
+def _sessions(text: str) -> Iterator[Hit]:
+    key = _SESSION.fullmatch(text)
+    if key:
+        held = sessions.live(twin=int(key[1]), sid=key[2], limit=MOST).items
+    elif text.isdecimal():
+        held = sessions.live(twin=int(text), limit=MOST).items
+    else:
+        held = sessions.live(sid=text, limit=MOST).items or (
+            sessions.live(address=text, limit=MOST).items if "." in text or "[" in text else []
+        )
+    for each in held:
+        query = f"?twin={each.twin}"
+        detail = f"{each.address}, {each.user_agent or 'no user agent'}"
+        yield Hit("session", each.key, detail, reverse("console:sessions") + query, "sensors")
+
+
+def _relays(text: str) -> Iterator[Hit]:
+    nodes = RelayNode.objects.filter(domain__icontains=text).order_by("domain")[:MOST]
+    for node in nodes:
+        href = reverse("admin:relay_federation_relaynode_change", args=[node.pk])
+        yield Hit("relay", node.domain, "another relay", href, "lan")
+
+
+def _messages(text: str) -> Iterator[Hit]:
+    if _UID.fullmatch(text):
+        href = reverse("console:trace_message", args=[text])
+        yield Hit("message", text, "what a trace kept of it", href, "troubleshoot")
+
+
+_LOOKS: Final[tuple[tuple[str, Callable[[str], Iterator[Hit]]], ...]] = (
+    ("twin.view", _twins),
+    ("session.view", _sessions),
+    ("relay.view", _relays),
+    ("trace.view", _messages),
+)

@@ -1,0 +1,67 @@
+"""Finding pages, twins, sessions, relays and messages by a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from relay.access.matrix import Role
+from relay.federation.models import RelayNode
+from relay.twins.models import Twin
+from tests.relay.dashboard.conftest import SignIn
+from tests.support.identities import twin as make_twin
+from tests.support.redis_servers import RedisServer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def hits(client: Client, text: str) -> list[dict[str, Any]]:
+    answer = client.get("/console/search/", {"q": text}, headers={"accept": "application/json"})
+    assert answer.status_code == 200
+    found: list[dict[str, Any]] = answer.json()["hits"]
+    return found
+
+
+def named(client: Client, text: str) -> list[tuple[str, str]]:
+    return [(hit["kind"], hit["title"]) for hit in hits(client, text)]
+
+
+@pytest.fixture
+def client(site_redis: RedisServer, sign_in: SignIn) -> Client:
+    Twin.objects.create(id=7, account=make_twin(7).account, relays="relay.example.com")
+    RelayNode.objects.create(domain="far.example.net")
+    return sign_in(Role.VIEWER)
+
+
+def test_pages(client: Client) -> None:
+    everything = hits(client, "")
+    assert {hit["kind"] for hit in everything} == {"page"}
+    assert ("page", "Queues") in named(client, "queue")
+    assert ("page", "Queues") in named(client, "Relay que")
+    # What an account may not see it does not find.
+    assert "Access" not in {hit["title"] for hit in everything}
+
+
+def test_objects(client: Client) -> None:
+    assert ("twin", "Twin 7") in named(client, "7")
+    assert ("twin", "Twin 7") in named(client, make_twin(7).account.hex().join(("0x", "")))
+    assert ("relay", "far.example.net") in named(client, "far.ex")
+    assert ("message", "a" * 32) in named(client, "a" * 32)
+    for hit in hits(client, "7") + hits(client, "far.ex"):
+        assert client.get(hit["href"]).status_code == 200, hit
+
+
+def test_nonsense(client: Client) -> None:
+    for text in ("<script>alert(1)</script>", "x" * 5000, "7:" + "y" * 200, "99999999999"):
+        assert named(client, text) == []
+    assert hits(client, "\x00\n") == hits(client, "")
+    page = client.get("/console/search/", {"q": "<script>alert(1)</script>"}).content.decode()
+    assert "<script>alert" not in page and "Nothing is called that" in page
+
+
+@pytest.mark.usefixtures("no_redis")
+def test_without_redis(sign_in: SignIn) -> None:
+    Twin.objects.create(id=8, account=make_twin(8).account)
+    assert ("twin", "Twin 8") in named(sign_in(Role.VIEWER), "8")
