@@ -60,6 +60,7 @@ _BELONGS: Final = {
     "letter": "letters",
     "outbox": "outbox",
     "chart": "overview",
+    "limit": "limits",
     "queue": "queues",
     "relay": "relays",
     "session": "sessions",
@@ -103,8 +104,8 @@ NAVIGATION: Final = [
     {
         "title": "Twins",
         "items": [
-            _item("Twins", "group", "relay_twins", "twin"),
-            _item("Limits and bans", "speed", "relay_limits", "twinlimit"),
+            _page("Twins", "group", "twins", "twin.view"),
+            _page("Limits and bans", "speed", "limits", "limit.view"),
         ],
     },
     {

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import QuerySet
+from django.db.models import Max, QuerySet
 
 from relay.access.actor import name_of_token
 from relay.audit.models import AuditEntry
@@ -55,6 +55,14 @@ def search(
     if until:
         found = found.filter(at__lt=until)
     return found
+
+
+def latest(actions: Iterable[str], targets: Iterable[object]) -> dict[str, AuditEntry]:
+    """The last entry of some actions about each of some targets, by the target; none: not named."""
+    about = AuditEntry.objects.filter(action__in=actions, target__in=map(str, targets))
+    numbers = about.order_by().values("target").annotate(last=Max("number"))
+    found = AuditEntry.objects.filter(pk__in=[each["last"] for each in numbers])
+    return {entry.target: entry for entry in found}
 
 
 def as_json(entry: AuditEntry) -> dict[str, Any]:

@@ -198,6 +198,7 @@ class Table:
         prefix: str = "",
         title: str = "",
         all_url: str = "",
+        short: int = 0,
         exports: Sequence[tuple[str, str]] | None = None,
     ) -> None:
         """Read what the request chooses.
@@ -209,10 +210,12 @@ class Table:
             live: it refreshes itself while it is looked at.
             prefix: of its parameters, where a page has two tables.
             title: stands above it, where a page has several.
-            all_url: of the page with the whole table; this one is short then, without choices.
+            all_url: of the page with the whole table; this one is short then.
+            short: has so many rows, one page and no choices.
             exports: (label, address) of files in place of those of its own.
         """
         self.title, self.all_url, self._exports = title, all_url, exports
+        self.short = short or (SHORT_LIMIT if all_url else 0)
         self.request, self.name, self.columns, self.fetch = request, name, columns, fetch
         self.empty, self.live, self.prefix = empty, live, prefix
         chosen = request.GET
@@ -222,7 +225,7 @@ class Table:
         ]
         self.filtered = any(each.value for each in self.filters)
         self.order = self._given("order") or order
-        self.limit = SHORT_LIMIT if all_url else _limit(self._given("limit"))
+        self.limit = self.short or _limit(self._given("limit"))
         self.cursor = self._given("cursor")
         keys = set(chosen.getlist(f"{prefix}column"))
         self.shown = [

@@ -23,6 +23,7 @@ from relay.ops import csv_text, paging
 from relay.ops.paging import Page
 from relay.ops.redis_client import client
 from relay.queues import headers, moving, purging, walking
+from relay.queues.ages import SURVEY, Ages
 from relay.queues.batch import QueuePolicy
 from relay.queues.headers import Header
 from relay.queues.moving import Moved
@@ -71,6 +72,18 @@ def get_queue(key: str) -> Queue:
     if found is None:
         raise NotFound(f"nothing waits for {key}")
     return found
+
+
+def ages() -> Ages:
+    """How long what waits in all queues has been waiting, some seconds ago.
+
+    Raises:
+        Away
+    """
+    try:
+        return SURVEY.look(client())
+    except RedisError as error:
+        raise _away(error) from error
 
 
 def list_headers(key: str, *, limit: int = 100, after: str = "") -> Page[Header]:

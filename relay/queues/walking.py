@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from redis import Redis
 
@@ -113,22 +113,50 @@ def parse(key: str) -> SessionKey:
         raise Invalid(fields={"key": str(error)}) from None
 
 
+class Extent(NamedTuple):
+    """How many messages a queue holds, and the unix times its first and last were stored."""
+
+    messages: int
+    oldest_at: float
+    newest_at: float
+
+
+def extents(client: Redis) -> Iterator[Extent]:
+    """Of each queue with messages.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    for _, value in _walk(client, None, None, "extent"):
+        messages, oldest, newest = text(value).split(" ")
+        yield Extent(int(messages), headers.stored_at(oldest), headers.stored_at(newest))
+
+
 def _places(
     client: Redis, twin: int | None, connected: bool | None, order: str, sign: int
 ) -> Iterator[_Place]:
-    """The place of each queue with messages; one that comes or goes meanwhile may have none."""
+    """The place of each queue with messages in an order."""
+    for name, value in _walk(client, twin, connected, order):
+        yield sign * _number(value), name.decode()
+
+
+def _walk(
+    client: Redis, twin: int | None, connected: bool | None, what: str
+) -> Iterator[tuple[bytes, Any]]:
+    """Each queue with messages and what `measure` says of it; one that comes or goes meanwhile may
+    be met or not."""
     met: set[bytes] = set()  # a scan may name a key twice
     pattern = keys.stream("*" if twin is None else f"{twin}*")  # with a session id and without
     wanted = "" if connected is None else int(connected)
     cursor: Any = b"0"
     for _ in range(MAX_STEPS):
-        arguments = (cursor, pattern, STEP_KEYS, order, wanted)
+        arguments = (cursor, pattern, STEP_KEYS, what, wanted)
         reply: Any = client.eval(scripts.source("measure"), 1, keys.SESSIONS, *arguments)
         cursor, *found = reply
         for name, value in zip(found[::2], found[1::2], strict=True):
             if name not in met and _is_ours(name, twin):
                 met.add(name)
-                yield sign * _number(value), name.decode()
+                yield name, value
         if cursor == b"0":
             return
 

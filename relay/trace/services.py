@@ -199,6 +199,13 @@ def find(order_id: str) -> TraceOrder:
     return row
 
 
+def running_of(twin: int) -> list[TraceOrder]:
+    """Orders in force that follow a twin, or one of its sessions."""
+    rows = _running(timezone.now()).exclude(kind=Kind.UID)
+    text = str(twin)
+    return [row for row in rows if row.subject.partition(":")[0] == text]
+
+
 def look(rows: Iterable[TraceOrder]) -> list[Trace]:
     """Orders with what became of them.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from relay.access.errors import Invalid
+from relay.limits import listing as limits
+from relay.sessions.models import Session
 from relay.twins.bounds import MAX_RELAYS_BYTES
 from relay.twins.fields import FieldError, parse_account, parse_id
 from relay.twins.models import Twin
@@ -16,7 +18,13 @@ MAX_SEARCH_CHARS: Final = 256
 
 
 def search(
-    text: str = "", *, relay: str = "", source: str = "", stale: bool | None = None
+    text: str = "",
+    *,
+    relay: str = "",
+    source: str = "",
+    stale: bool | None = None,
+    banned: bool | None = None,
+    connected: bool | None = None,
 ) -> QuerySet[Twin]:
     """Twins by what is known of them; all of them without a word.
 
@@ -25,6 +33,8 @@ def search(
         relay: a relay each of them lists.
         source: `registry` or `chain`.
         stale: only those of the chain that may have changed unseen, or only the others.
+        banned: only those that are banned now, or only the others.
+        connected: only those with a session, by what the database knows, or only the others.
 
     Raises:
         Invalid: a value can be none.
@@ -43,6 +53,12 @@ def search(
         twins = twins.filter(source=source)
     if stale is not None:
         twins = twins.filter(stale_since__isnull=not stale)
+    if banned is not None:
+        is_banned = Exists(limits.search(banned=True).filter(twin=OuterRef("pk")))
+        twins = twins.filter(is_banned if banned else ~is_banned)
+    if connected is not None:
+        held = Session.objects.filter(closed_at=None, twin=OuterRef("pk"))
+        twins = twins.filter(Exists(held) if connected else ~Exists(held))
     return twins.filter(_lists(relay)) if relay else twins
 
 

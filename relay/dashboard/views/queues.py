@@ -1,83 +1,103 @@
-"""Queues: what waits for whom, the headers of it, and deleting it."""
+"""Queues: what waits for whom, and how long."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from relay.access.actor import Actor
-from relay.dashboard.acts import Question, act
+from relay.access.errors import Away
+from relay.dashboard.bars import bars
 from relay.dashboard.figures import Kind, duration
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
 from relay.ops.paging import Page
 from relay.queues import services
+from relay.queues.ages import Step
 from relay.queues.walking import Queue
 
 COLUMNS = (
-    Column("key", "Queue", Cell.CODE, order="twin", hint="twin:session id"),
+    Column("key", "Queue", Cell.CODE, order="twin", hint="twin:session id; leads to its messages"),
     Column("state", "Session", Cell.STATE),
     Column("messages", "Messages", Kind.NUMBER, order="messages"),
+    Column("fill", "Full", Kind.SHARE, hint="of what it may hold, in messages or bytes"),
     Column("size_bytes", "Memory", Kind.BYTES, order="size", hint="of Redis, estimated"),
-    Column("oldest_at", "Oldest", Cell.MOMENT, order="oldest"),
-    Column("newest_at", "Newest", Cell.MOMENT, order="newest"),
+    Column("oldest_at", "Oldest", Cell.MOMENT, order="oldest", hint="message, stored"),
+    Column("newest_at", "Newest", Cell.MOMENT, order="newest", hint="message, stored"),
 )
 FILTERS = (
     Filter("twin", "Twin", hint="a twin id"),
     Filter("connected", "Session", (("yes", "connected"), ("no", "away"))),
 )
+CONNECTED: Final = State("connected", Tone.GOOD)
+GONE: Final = State("away", Tone.IDLE, "its mail waits until it comes back")
 
 
 @page("queue.view")
 def queues(request: HttpRequest) -> HttpResponseBase:
     """All queues that hold messages, the fullest first."""
+    if request.headers.get("HX-Target") == "queue-ages":
+        found = _ages()
+        status = 503 if "away" in found else 200
+        return TemplateResponse(request, "relay_dashboard/queue_ages.html", found, status=status)
     purgeable = may(request, "queue.purge")
 
     def fetch(ask: Ask) -> Page[Row]:
         found = services.list_queues(
-            twin=int(ask.filters["twin"]) if ask.filters["twin"].isdecimal() else None,
-            connected={"yes": True, "no": False}.get(ask.filters["connected"]),
+            twin=ask.number("twin"),
+            connected=ask.choice("connected", {"yes": True, "no": False}),
             order=ask.order,
             limit=ask.limit,
             cursor=ask.cursor,
         )
-        return Page([_row(queue, purgeable) for queue in found.items], found.next)
+        return Page(rows(found.items, purgeable), found.next)
 
     table = Table(
         request, "queues", COLUMNS, fetch, order="-messages", filters=FILTERS,
         empty="No mail waits: every message found its session.", live=True,
     )  # fmt: skip
-    return respond(request, table, "relay_dashboard/queues.html", "Queues")
+    return respond(request, table, "relay_dashboard/queues.html", "Queues", _ages())
 
 
-@page("queue.purge")
-def purge(request: HttpRequest, key: str) -> HttpResponseBase:
-    """Delete what waits now; what comes after the question is asked stays."""
-    queue = services.get_queue(key)
-    up_to = request.POST.get("up_to") or request.GET.get("up_to") or queue.newest
+def rows(found: Sequence[Queue], purgeable: bool) -> list[Row]:
+    """Rows of queues."""
+    return [_row(queue, purgeable) for queue in found]
 
-    def perform(actor: Actor) -> str:
-        count = services.purge(key, actor=actor, up_to=up_to)
-        return f"{count} messages for {key} are deleted"
 
-    question = Question(
-        f"Purge the queue of {key}",
-        "Purge",
-        "Its senders are not told.",
-        loses=(f"{queue.messages:,} messages, the oldest of {duration(_age_s(queue))} ago",),
-        danger=True,
-    )
-    return act(request, question, perform, reverse("console:queues"))
+def state_of(queue: Queue) -> State:
+    """Whether somebody takes from it."""
+    return CONNECTED if queue.connected else GONE
+
+
+def _ages() -> dict[str, Any]:
+    try:
+        ages = services.ages()
+    except Away as error:
+        return {"away": error.detail}
+    lines = ((_label(step), step.messages) for step in ages.steps)
+    return {"ages": ages, "bars": bars(lines, Kind.NUMBER)}
+
+
+def _label(step: Step) -> str:
+    if step.to_s is None:
+        return f"longer than {duration(step.from_s)}"
+    return f"up to {duration(step.to_s)}"
 
 
 def _row(queue: Queue, purgeable: bool) -> Row:
-    state = State("connected", Tone.GOOD) if queue.connected else State("away", Tone.IDLE)
+    policy = settings.RMB.queue
     values = {
         "key": queue.key,
-        "state": state,
+        "state": state_of(queue),
         "messages": queue.messages,
+        "fill": max(queue.messages / policy.max_messages, queue.size_bytes / policy.max_bytes),
         "size_bytes": queue.size_bytes,
         "oldest_at": queue.oldest_at,
         "newest_at": queue.newest_at,
@@ -85,9 +105,6 @@ def _row(queue: Queue, purgeable: bool) -> Row:
     actions = []
     if purgeable and not queue.connected:
         url = reverse("console:queue_purge", args=[queue.key])
-        actions.append(Action("Purge", f"{url}?up_to={queue.newest}", danger=True))
-    return Row(values, actions=actions)
-
-
-def _age_s(queue: Queue) -> float:
-    return max(0.0, queue.newest_at - queue.oldest_at)
+        up_to = urlencode({"up_to": queue.newest})
+        actions.append(Action("Purge", f"{url}?{up_to}", danger=True))
+    return Row(values, {"key": reverse("console:queue", args=[queue.key])}, actions)

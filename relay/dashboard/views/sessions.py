@@ -295,7 +295,7 @@ def _reason(reason: str) -> State | None:
 
 
 def _links(twin: int) -> dict[str, str]:
-    return {"twin": f"{reverse('console:sessions')}?{urlencode({'twin': twin})}"}
+    return {"twin": reverse("console:twin", args=[twin])}
 
 
 def _kick_twin_url(twin: int) -> str:

@@ -2,7 +2,8 @@
 -- One bounded step of a walk over all queues. Reads only; what comes or goes between two steps may
 -- be met or not, and a queue may be met twice.
 -- KEYS: relay:sessions. ARGV: cursor, pattern of the streams, keys a step, what is asked for: twin,
--- messages, size, oldest or newest; 1 or 0 for sessions that are connected or are not, else "".
+-- messages, size, oldest, newest or extent (messages, oldest and newest, with spaces between); 1 or
+-- 0 for sessions that are connected or are not, else "".
 -- Returns the next cursor, then the session key and the value of each queue that holds messages.
 local step = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3], 'TYPE', 'stream')
 local found, what, wanted = {step[1]}, ARGV[4], tonumber(ARGV[5])
@@ -17,6 +18,10 @@ for _, name in ipairs(step[2]) do
       value = redis.call('XRANGE', name, '-', '+', 'COUNT', 1)[1][1]
     elseif what == 'newest' then
       value = redis.call('XREVRANGE', name, '+', '-', 'COUNT', 1)[1][1]
+    elseif what == 'extent' then
+      local first = redis.call('XRANGE', name, '-', '+', 'COUNT', 1)[1][1]
+      local last = redis.call('XREVRANGE', name, '+', '-', 'COUNT', 1)[1][1]
+      value = value .. ' ' .. first .. ' ' .. last
     end
     found[#found + 1] = key
     found[#found + 1] = value

@@ -1,0 +1,164 @@
+"""Limits and bans: what is decided about twins, and who runs into limits most."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+
+from relay.audit.models import AuditEntry
+from relay.dashboard.figures import Kind
+from relay.dashboard.pages import may, page
+from relay.dashboard.states import State, Tone
+from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond_all
+from relay.limits import defaults, hits, listing
+from relay.limits.hits import AddressHits, TwinHits
+from relay.limits.models import TwinLimit
+from relay.ops import keyset
+from relay.ops.paging import Page
+
+COLUMNS: Final = (
+    Column("twin", "Twin", Cell.CODE, order="twin"),
+    Column("ban", "Ban", Cell.STATE),
+    Column("reason", "Reason"),
+    Column("until", "Ends", Cell.MOMENT, hint="- is never"),
+    Column("count", "Messages a minute", Kind.NUMBER, hint="0 is no limit; - is that of all twins"),
+    Column("size", "Bytes a minute", Kind.BYTES, hint="and the largest single message"),
+    Column("by", "By", hint="who decided last, by the audit log"),
+    Column("updated", "Changed", Cell.MOMENT, order="updated"),
+    Column("note", "Note", optional=True),
+)
+FILTERS: Final = (
+    Filter("text", "Search", hint="twin id, reason or note"),
+    Filter("ban", "Ban", (("yes", "banned"), ("no", "not banned"))),
+    Filter("limit", "Limit", (("yes", "of its own"), ("no", "of all twins"))),
+)
+_CHOICES: Final = {"yes": True, "no": False}
+TWIN_HITS: Final = (
+    Column("twin", "Twin", Cell.CODE),
+    Column("messages", "Refused", Kind.NUMBER, hint="messages over its limit, within an hour"),
+    Column("state", "Decided", Cell.STATE),
+)
+ADDRESS_HITS: Final = (
+    Column("address", "Address", Cell.CODE),
+    Column("messages", "Messages", Kind.NUMBER, hint="over the limits of twins, within an hour"),
+    Column("handshakes", "Sign-ins", Kind.NUMBER, hint="over the limit of the address"),
+)
+BANNED: Final = State("banned", Tone.BAD)
+OVER: Final = State("over", Tone.IDLE, "its end has passed; it is lifted within a minute")
+LIMITED: Final = State("own limit", Tone.INFO)
+_NEEDED: Final = ("limit.set", "limit.remove", "limit.default", "ban.set", "ban.lift")
+TOP: Final = 10
+"""Of those who are refused most."""
+
+
+@page("limit.view")
+def limits(request: HttpRequest) -> HttpResponseBase:
+    """What is decided, and who ran into limits within the last hour."""
+    rights = {name: may(request, name) for name in _NEEDED}
+
+    def decided(ask: Ask) -> Page[Row]:
+        rows = listing.search(
+            ask.filters["text"],
+            banned=ask.choice("ban", _CHOICES),
+            limited=ask.choice("limit", _CHOICES),
+        )
+        found = keyset.page(
+            rows, listing.ORDERS, order=ask.order, limit=ask.limit, cursor=ask.cursor
+        )
+        deciders = listing.deciders(row.twin for row in found.items)
+        return Page([_row(row, deciders.get(row.twin), rights) for row in found.items], found.next)
+
+    def twin_hits(ask: Ask) -> Page[Row]:
+        return Page([_twin_hits(each, rights) for each in hits.top(TOP).twins], "")
+
+    def address_hits(ask: Ask) -> Page[Row]:
+        return Page([_address_hits(each) for each in hits.top(TOP).addresses], "")
+
+    tables = (
+        Table(
+            request, "limits", COLUMNS, decided, order="-updated", filters=FILTERS,
+            title="Decided about twins",
+            empty="Nothing is decided about single twins: the limit of all holds for each.",
+        ),
+        Table(
+            request, "limit-hits-twins", TWIN_HITS, twin_hits, title="Twins refused most",
+            short=TOP, live=True, prefix="t-", empty="No message was refused within an hour.",
+        ),
+        Table(
+            request, "limit-hits-addresses", ADDRESS_HITS, address_hits, short=TOP, live=True,
+            title="Addresses refused most", prefix="a-",
+            empty="No address was refused anything within an hour.",
+        ),
+    )  # fmt: skip
+    default = defaults.get()
+    context = {
+        "default": default,
+        "changeable": rights["limit.default"],
+        "actions": _page_actions(rights),
+    }
+    return respond_all(request, tables, "relay_dashboard/limits.html", "Limits and bans", context)
+
+
+def _page_actions(rights: dict[str, bool]) -> list[Action]:
+    actions = []
+    if rights["limit.set"]:
+        actions.append(Action("Limit a twin", reverse("console:limit_set")))
+    if rights["ban.set"]:
+        actions.append(Action("Ban a twin", reverse("console:limit_ban"), danger=True))
+    return actions
+
+
+def _row(limit: TwinLimit, decider: AuditEntry | None, rights: dict[str, bool]) -> Row:
+    holds = limit.ban_holds()
+    values = {
+        "twin": limit.twin,
+        "ban": BANNED if holds else OVER if limit.banned else None,
+        "reason": limit.ban_reason,
+        "until": limit.banned_until,
+        "count": limit.count,
+        "size": limit.size,
+        "by": decider and decider.actor,
+        "updated": limit.updated,
+        "note": limit.note,
+    }
+    actions = _twin_actions(limit.twin, limit.banned, rights)
+    if rights["limit.remove"]:
+        url = reverse("console:limit_remove", args=[limit.twin])
+        actions.append(Action("Forget", url, danger=True))
+    return Row(values, _links(limit.twin), actions)
+
+
+def _twin_hits(found: TwinHits, rights: dict[str, bool]) -> Row:
+    state = BANNED if found.banned else LIMITED if found.limited else None
+    values = {"twin": found.twin, "messages": found.messages, "state": state}
+    return Row(values, _links(found.twin), _twin_actions(found.twin, found.banned, rights))
+
+
+def _address_hits(found: AddressHits) -> Row:
+    values: dict[str, Any] = {
+        "address": found.address,
+        "messages": found.messages,
+        "handshakes": found.handshakes,
+    }
+    query = urlencode({"address": found.address})
+    return Row(values, {"address": f"{reverse('console:sessions')}?{query}"})
+
+
+def _twin_actions(twin: int, banned: bool, rights: dict[str, bool]) -> list[Action]:
+    query = urlencode({"twin": twin})
+    actions: list[Action] = []
+    if rights["limit.set"]:
+        actions.append(Action("Limit", f"{reverse('console:limit_set')}?{query}"))
+    if banned and rights["ban.lift"]:
+        actions.append(Action("Lift", reverse("console:limit_lift", args=[twin])))
+    if not banned and rights["ban.set"]:
+        actions.append(Action("Ban", f"{reverse('console:limit_ban')}?{query}", danger=True))
+    return actions
+
+
+def _links(twin: int) -> dict[str, str]:
+    return {"twin": reverse("console:twin", args=[twin])}

@@ -1,0 +1,255 @@
+"""One queue: the headers of what waits in it, deleting it and moving it. Never a payload."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+from urllib.parse import urlencode
+
+from django import forms
+from django.conf import settings
+from django.http import HttpRequest, QueryDict, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+
+from proto.identity.bounds import MAX_TWIN
+from relay.access import faces
+from relay.access.actor import Actor
+from relay.access.errors import Conflict, NotFound
+from relay.dashboard.acts import Question, act, posted
+from relay.dashboard.figures import Kind, duration
+from relay.dashboard.pages import may, page
+from relay.dashboard.states import State, Tone
+from relay.dashboard.tables import FORMS, Action, Ask, Cell, Column, Row, Table, respond
+from relay.dashboard.views.queues import state_of
+from relay.dashboard.views.traces import address_of
+from relay.ops.paging import Page
+from relay.queues import services, walking
+from relay.queues.headers import Header
+from relay.queues.moving import Moved
+from relay.queues.walking import Queue
+from relay.sessions import listing
+
+COLUMNS: Final = (
+    Column("at", "Stored", Cell.MOMENT),
+    Column("state", "State", Cell.STATE),
+    Column("source", "From", Cell.CODE),
+    Column("message", "Message", hint="its kind, and the command of a request"),
+    Column("uid", "Uid", Cell.CODE, hint="leads to the way of the message, where it is traced"),
+    Column("size_bytes", "Size", Kind.BYTES, hint="of the envelope"),
+    Column("payload_bytes", "Payload", Kind.BYTES, optional=True, hint="which is never shown"),
+    Column("deadline", "Expires", Cell.MOMENT, hint="by its own account; - is never"),
+    Column("tags_bytes", "Tags", Kind.BYTES, optional=True),
+    Column("destination", "To", Cell.CODE, optional=True),
+    Column("entry", "Entry", Cell.CODE, optional=True, hint="of the stream in Redis"),
+)
+WAITS: Final = State("waits", Tone.INFO)
+EXPIRED: Final = State("expired", Tone.WARNING, "its deadline passed while it waited")
+MAX_CHOICES: Final = 50
+"""Sessions of the twin that are offered to move to; any other can be named."""
+
+
+@page("queue.view")
+def queue(request: HttpRequest, key: str) -> HttpResponseBase:
+    """What waits for one session, the oldest first."""
+    twin, _ = walking.parse(key)
+
+    def fetch(ask: Ask) -> Page[Row]:
+        found = services.list_headers(key, limit=ask.limit, after=ask.cursor)
+        return Page([_row(header) for header in found.items], found.next)
+
+    exports = []
+    if may(request, "queue.export"):
+        address = reverse("console:queue_export", args=[key])
+        exports = [("CSV", f"{address}?form=csv"), ("JSON", f"{address}?form=jsonl")]
+    table = Table(
+        request, "messages", COLUMNS, fetch, exports=exports, live=True,
+        empty=f"Nothing waits for {key}.",
+    )  # fmt: skip
+    found = _found(key)
+    context = {
+        "queue": found,
+        "state": found and state_of(found),
+        "policy": settings.RMB.queue,
+        "actions": _actions(request, key, found, twin),
+    }
+    return respond(request, table, "relay_dashboard/queue.html", f"Mail for {key}", context)
+
+
+@page("queue.export")
+def export(request: HttpRequest, key: str) -> HttpResponseBase:
+    """All headers of the queue as a file. That it was taken is in the audit log."""
+    form = request.GET.get("form", "csv")
+    lines = services.export(key, form, actor=faces.operator(request))
+    answer = StreamingHttpResponse(lines, content_type=FORMS.get(form, "application/x-ndjson"))
+    answer["Content-Disposition"] = f'attachment; filename="queue.{form}"'
+    return answer
+
+
+@page("queue.purge")
+def purge(request: HttpRequest, key: str) -> HttpResponseBase:
+    """Delete what waits now; what comes after the question is asked stays."""
+    found = services.get_queue(key)
+    up_to = request.POST.get("up_to") or request.GET.get("up_to") or found.newest
+
+    def perform(actor: Actor) -> str:
+        count = services.purge(key, actor=actor, up_to=up_to)
+        return f"{count} messages for {key} are deleted"
+
+    question = Question(
+        f"Purge the queue of {key}",
+        "Purge",
+        "Its senders are not told.",
+        loses=(f"{found.messages:,} messages, which came within {duration(_span_s(found))}",),
+        danger=True,
+    )
+    return act(request, question, perform, reverse("console:queues"))
+
+
+@page("queue.purge")
+def purge_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
+    """Delete all mail of a twin that may not come for it."""
+    _check(twin)
+    if services.in_good_standing(twin):
+        raise Conflict(
+            f"twin {twin} is neither banned nor removed: its mail is kept; purge its queues one by "
+            "one"
+        )
+    waiting = services.list_queues(twin=twin, connected=False, limit=MAX_CHOICES).items
+
+    def perform(actor: Actor) -> str:
+        return f"{services.purge_twin(twin, actor=actor)} messages for twin {twin} are deleted"
+
+    messages = sum(each.messages for each in waiting)
+    question = Question(
+        f"Purge all mail of twin {twin}",
+        "Purge",
+        "It is banned or removed and cannot come for it. Senders are not told.",
+        loses=(f"{messages:,} messages in {len(waiting)} queues, and what comes meanwhile",),
+        danger=True,
+    )
+    return act(request, question, perform, reverse("console:twin", args=[twin]))
+
+
+class MoveForm(forms.Form):
+    """Where to."""
+
+    target = forms.ChoiceField(label="To the session", required=False)
+    sid = forms.CharField(
+        label="Or to another session id",
+        required=False,
+        strip=False,
+        max_length=walking.MAX_SID_BYTES,
+        help_text="It need not be connected, nor have been.",
+    )
+
+    def __init__(self, key: str, given: QueryDict | None) -> None:
+        super().__init__(given)
+        self.twin, _ = walking.parse(key)
+        target = cast(forms.ChoiceField, self.fields["target"])
+        target.choices = [("", "none of these"), *_targets(self.twin, key)]
+
+    def clean(self) -> dict[str, str]:
+        cleaned = self.cleaned_data
+        if bool(cleaned.get("target")) == bool(cleaned.get("sid")):
+            raise forms.ValidationError("Choose a session, or name a session id.")
+        return cleaned
+
+    @property
+    def key(self) -> str:
+        """Of the session that was chosen."""
+        given = self.cleaned_data
+        return given["target"] or f"{self.twin}:{given['sid']}"
+
+
+@page("queue.move")
+def move(request: HttpRequest, key: str) -> HttpResponseBase:
+    """Move what waits to another session of the twin."""
+    found = services.get_queue(key)
+    form = MoveForm(key, posted(request))
+
+    def perform(actor: Actor) -> str:
+        return _told(services.move(key, form.key, actor=actor), form.key)
+
+    question = Question(
+        f"Move the mail of {key}",
+        "Move",
+        f"{found.messages:,} messages go behind what the other session has; if it is connected it "
+        "gets them at once. What is too old already stays.",
+    )
+    return act(request, question, perform, reverse("console:queue", args=[key]), form)
+
+
+def _targets(twin: int, key: str) -> list[tuple[str, str]]:
+    """Keys of the twin's sessions that are connected or have mail, but for this one."""
+    live = listing.live(twin=twin, limit=MAX_CHOICES).items
+    waiting = services.list_queues(twin=twin, connected=False, limit=MAX_CHOICES).items
+    targets = {each.key: f"{each.key} (connected)" for each in live}
+    targets |= {each.key: f"{each.key} (away, {each.messages:,} messages)" for each in waiting}
+    targets.setdefault(str(twin), f"{twin} (without a session id)")
+    targets.pop(key, None)
+    return sorted(targets.items())
+
+
+def _told(moved: Moved, target: str) -> str:
+    parts = [f"{moved.moved} messages are moved to {target}"]
+    if moved.expired:
+        parts.append(f"{moved.expired} too old ones stayed")
+    if moved.malformed:
+        parts.append(f"{moved.malformed} that are no envelope stayed")
+    if moved.stopped:
+        parts.append(f"it stopped early ({moved.stopped}): {max(0, moved.left)} are left")
+    return "; ".join(parts)
+
+
+def _found(key: str) -> Queue | None:
+    try:
+        return services.get_queue(key)
+    except NotFound:
+        return None
+
+
+def _actions(request: HttpRequest, key: str, found: Queue | None, twin: int) -> list[Action]:
+    actions = [Action(f"Twin {twin}", reverse("console:twin", args=[twin]), asks=False)]
+    if found is None or found.connected:
+        return actions
+    if may(request, "queue.move"):
+        actions.append(Action("Move", reverse("console:queue_move", args=[key])))
+    if may(request, "queue.purge"):
+        url = reverse("console:queue_purge", args=[key])
+        up_to = urlencode({"up_to": found.newest})
+        actions.append(Action("Purge", f"{url}?{up_to}", danger=True))
+    return actions
+
+
+def _row(header: Header) -> Row:
+    state = EXPIRED if header.expired else WAITS
+    if header.problem:
+        state = State("malformed", Tone.BAD, header.problem.replace("_", " "))
+    values = {
+        "at": header.at,
+        "state": state,
+        "source": header.source,
+        "message": f"{header.kind} {header.command}".strip(),
+        "uid": header.uid,
+        "size_bytes": header.size_bytes,
+        "payload_bytes": None if header.problem else header.payload_bytes,
+        "deadline": header.judged_deadline,
+        "tags_bytes": None if header.problem else header.tags_bytes,
+        "destination": header.destination,
+        "entry": header.entry,
+    }
+    links = {}
+    if header.uid:
+        links["uid"] = address_of(header.uid)
+    if header.source_twin:
+        links["source"] = reverse("console:twin", args=[header.source_twin])
+    return Row(values, links)
+
+
+def _check(twin: int) -> None:
+    if not 0 < twin <= MAX_TWIN:
+        raise NotFound(f"there can be no twin {twin}")
+
+
+def _span_s(queue: Queue) -> float:
+    return max(0.0, queue.newest_at - queue.oldest_at)

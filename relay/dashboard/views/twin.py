@@ -1,0 +1,147 @@
+"""One twin: all that is known of it and can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+
+from proto.identity.bounds import MAX_TWIN
+from relay.access.errors import Away, NotFound
+from relay.dashboard import bars
+from relay.dashboard.pages import may, page
+from relay.dashboard.tables import Action, Ask, Row, Table, respond_all
+from relay.dashboard.views import queues, sessions, twins
+from relay.limits import defaults, hits
+from relay.limits import listing as limits
+from relay.limits.models import TwinLimit
+from relay.ops import keyset
+from relay.ops.paging import Page
+from relay.queues import services as queue_services
+from relay.sessions import listing
+from relay.trace import services as traces
+from relay.twins.models import Twin
+from relay.twins.source import split_relays
+
+Value = TypeVar("Value")
+
+LIVE: Final = ("sid", "address", "worker", "opened_at", "rate_in", "rate_out", "backlog", "drops")
+ENDED: Final = ("sid", "address", "closed_at", "lasted_s", "reason", "drops")
+
+
+@page("twin.view")
+def twin(request: HttpRequest, twin: int) -> HttpResponseBase:
+    """A twin, whether or not it is registered: what is decided about it holds anyway."""
+    if not 0 < twin <= MAX_TWIN:
+        raise NotFound(f"there can be no twin {twin}")
+    row = Twin.objects.filter(pk=twin).first()
+    limit = limits.of([twin]).get(twin)
+    tables = [_live(request, twin), _waiting(request, twin), _ended(request, twin)]
+    held = listing.open_of([twin]).get(twin, 0)
+    context = {
+        "twin": twin,
+        "row": row,
+        "relays": split_relays(row.relays) if row else (),
+        "pk": twins.key_text(row) if row else "",
+        "state": twins.state_of(limit, held),
+        "limit": limit,
+        "own_limit": twins.limit_of(limit),
+        "default": defaults.get(),
+        "decider": limits.deciders([twin]).get(twin),
+        "refused": _or_none(lambda: _refused(twin)),
+        "traces": traces.running_of(twin),
+        "actions": _actions(request, twin, row, limit, held),
+    }
+    return respond_all(request, tables, "relay_dashboard/twin.html", f"Twin {twin}", context)
+
+
+def _live(request: HttpRequest, twin: int) -> Table:
+    kickable = may(request, "session.kick")
+
+    def fetch(ask: Ask) -> Page[Row]:
+        found = listing.live(twin=twin, limit=ask.limit)
+        return Page(sessions.live_rows(found.items, sessions.worker_names(), kickable), found.next)
+
+    chosen = [each for each in sessions.LIVE if each.key in LIVE]
+    return Table(
+        request, "twin-sessions", chosen, fetch, title="Connected now", live=True, prefix="s-",
+        all_url=_list("sessions", twin), empty="It is not connected.",
+    )  # fmt: skip
+
+
+def _waiting(request: HttpRequest, twin: int) -> Table:
+    purgeable = may(request, "queue.purge")
+
+    def fetch(ask: Ask) -> Page[Row]:
+        found = queue_services.list_queues(twin=twin, order="-messages", limit=ask.limit)
+        return Page(queues.rows(found.items, purgeable), found.next)
+
+    return Table(
+        request, "twin-queues", queues.COLUMNS, fetch, title="Mail that waits", live=True,
+        prefix="q-", all_url=_list("queues", twin), empty="No mail waits for it.",
+    )  # fmt: skip
+
+
+def _ended(request: HttpRequest, twin: int) -> Table:
+    def fetch(ask: Ask) -> Page[Row]:
+        rows = listing.history(twin=twin, open=False)
+        found = keyset.page(rows, sessions.ENDED_ORDERS, order="-ended", limit=ask.limit)
+        return Page(sessions.ended_rows(found.items, sessions.worker_names()), found.next)
+
+    chosen = [each for each in sessions.ENDED if each.key in ENDED]
+    return Table(
+        request, "twin-ended", chosen, fetch, title="Ended lately", prefix="e-",
+        all_url=_list("session_history", twin), empty="None of its sessions has ended yet.",
+    )  # fmt: skip
+
+
+def _refused(twin: int) -> dict[str, Any]:
+    """Its messages of the last hour that were over its limit."""
+    minutes = list(reversed(hits.of_twin(twin)))
+    lines = [
+        (f"{datetime.fromtimestamp(at, UTC):%H:%M} UTC: {count:,} messages", count)
+        for at, count in minutes
+    ]
+    return {"total": sum(count for _, count in minutes), "strip": bars.strip(lines)}
+
+
+def _actions(
+    request: HttpRequest, twin: int, row: Twin | None, limit: TwinLimit | None, held: int
+) -> list[Action]:
+    banned = limit is not None and limit.ban_holds()
+    query = urlencode({"twin": twin})
+    trace = urlencode({"kind": "twin", "subject": twin})
+    edit = "" if row is None else reverse("admin:relay_twins_twin_change", args=[twin])
+    ban = Action("Ban", f"{reverse('console:limit_ban')}?{query}", danger=True)
+    if banned:
+        ban = Action("Lift the ban", reverse("console:limit_lift", args=[twin]))
+    offered = (
+        ("twin.put", row is not None and twins.in_registry(), Action("Edit", edit, asks=False)),
+        ("trace.start", True, Action("Trace", f"{reverse('console:trace_start')}?{trace}")),
+        ("limit.set", True, Action("Limit", f"{reverse('console:limit_set')}?{query}")),
+        ("session.kick", bool(held), Action("Kick all", reverse("console:twin_kick", args=[twin]))),
+        (
+            "queue.purge",
+            banned or row is None,
+            Action("Purge its mail", reverse("console:twin_purge", args=[twin]), danger=True),
+        ),
+        ("ban.lift" if banned else "ban.set", True, ban),
+    )
+    return [action for needed, fits, action in offered if fits and may(request, needed)]
+
+
+def _list(name: str, twin: int) -> str:
+    return f"{reverse(f'console:{name}')}?{urlencode({'twin': twin})}"
+
+
+def _or_none(read: Callable[[], Value]) -> Value | None:
+    """What a store says; None while it is away, which other parts of the page tell."""
+    try:
+        return read()
+    except Away:
+        return None

@@ -1,0 +1,188 @@
+"""Twins: all that are known, and bringing many of them from a file."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Final
+
+from django import forms
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+
+from relay.access.actor import Actor
+from relay.access.errors import Invalid
+from relay.dashboard.acts import Question, act, posted
+from relay.dashboard.figures import Kind
+from relay.dashboard.pages import may, page
+from relay.dashboard.states import State, Tone
+from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
+from relay.limits import listing as limits
+from relay.limits.models import TwinLimit
+from relay.ops import keyset
+from relay.ops.paging import Page
+from relay.sessions import listing as sessions
+from relay.twins import csv_io, listing
+from relay.twins.models import Twin
+from relay.twins.source import split_relays
+
+COLUMNS: Final = (
+    Column("id", "Twin", Cell.CODE, order="id", hint="leads to all that is known of it"),
+    Column("state", "State", Cell.STATE, hint="by the database, a second or two old"),
+    Column("sessions", "Sessions", Kind.NUMBER, hint="held now"),
+    Column("relays", "Relays", hint="through which it is reached"),
+    Column("limit", "Limit", hint="messages and bytes a minute, where it has one of its own"),
+    Column("account", "Account", Cell.CODE),
+    Column("pk", "Key (pk)", Cell.CODE, optional=True, hint="that mail to it is encrypted with"),
+    Column("source", "Source", hint="the registry of this relay, or the chain"),
+    Column("updated", "Changed", Cell.MOMENT, order="updated"),
+    Column("height", "Block", Kind.NUMBER, optional=True, hint="it was read at, if of the chain"),
+    Column("stale_since", "Stale since", Kind.NUMBER, optional=True,
+           hint="block from which on it may have changed unseen"),
+    Column("version", "Version", Kind.NUMBER, optional=True, hint="grows with every change"),
+)  # fmt: skip
+FILTERS: Final = (
+    Filter("text", "Search", hint="id, account or relay"),
+    Filter("relay", "Relay", hint="its whole name"),
+    Filter("source", "Source", [(each.value, each.value) for each in Twin.Source]),
+    Filter("state", "State", (("connected", "connected"), ("away", "away"), ("banned", "banned"))),
+)
+ORDERS: Final = {"id": "pk", "updated": "updated"}
+MAX_FILE_BYTES: Final = 16 << 20
+"""Of an import, which is in memory; the command takes more."""
+MAX_TOLD: Final = 10
+"""Lines that are told to be wrong."""
+
+
+@page("twin.view")
+def twins(request: HttpRequest) -> HttpResponseBase:
+    """All twins."""
+
+    def fetch(ask: Ask) -> Page[Row]:
+        state = ask.filters["state"]
+        rows = listing.search(
+            ask.filters["text"],
+            relay=ask.filters["relay"],
+            source=ask.filters["source"],
+            banned=True if state == "banned" else None,
+            connected={"connected": True, "away": False}.get(state),
+        )
+        found = keyset.page(rows, ORDERS, order=ask.order, limit=ask.limit, cursor=ask.cursor)
+        return Page(_rows(found.items), found.next)
+
+    table = Table(
+        request, "twins", COLUMNS, fetch, order="id", filters=FILTERS,
+        empty="No twin is known: nobody can connect yet.",
+    )  # fmt: skip
+    context = {"actions": _actions(request)}
+    return respond(request, table, "relay_dashboard/table_page.html", "Twins", context)
+
+
+class ImportForm(forms.Form):
+    """A file of twins."""
+
+    file = forms.FileField(
+        label="CSV file",
+        help_text="UTF-8, at most 16 MiB, with the header id,account,pk,relays. Relays are joined "
+        "by an underscore.",
+    )
+    keep_going = forms.BooleanField(
+        label="Import the good lines although there are bad ones", required=False
+    )
+
+    def clean_file(self) -> str:
+        given = self.cleaned_data["file"]
+        if given.size > MAX_FILE_BYTES:
+            raise forms.ValidationError("It is larger than 16 MiB.")
+        try:
+            return str(given.read().decode("utf-8-sig"))
+        except UnicodeDecodeError:
+            raise forms.ValidationError("It is not UTF-8.") from None
+
+
+@page("twin.import")
+def take_in(request: HttpRequest) -> HttpResponseBase:
+    """Add and change twins by a file."""
+    form = ImportForm(posted(request), request.FILES or None)
+
+    def perform(actor: Actor) -> str:
+        text, keep_going = form.cleaned_data["file"], form.cleaned_data["keep_going"]
+        try:
+            report = csv_io.import_twins(
+                io.StringIO(text, newline=""), actor=actor, keep_going=keep_going
+            )
+        except csv_io.ImportRefusedError as refused:
+            wrong = "; ".join(map(str, refused.report.errors[:MAX_TOLD]))
+            raise Invalid(fields={"file": f"{refused}: {wrong}"}) from None
+        told = (
+            f"{report.rows:,} lines read: {report.added:,} twins added, {report.changed:,} changed"
+        )
+        return f"{told}, {report.error_count:,} lines wrong" if report.error_count else told
+
+    question = Question(
+        "Import twins",
+        "Import",
+        "Twins of the file are added, or changed to what it says. Those that are not in it stay.",
+    )
+    return act(request, question, perform, reverse("console:twins"), form)
+
+
+def state_of(limit: TwinLimit | None, held: int) -> State:
+    """Whether a twin is connected, or may not be."""
+    if limit is not None and limit.ban_holds():
+        return State("banned", Tone.BAD, limit.ban_reason)
+    return State("connected", Tone.GOOD) if held else State("away", Tone.IDLE)
+
+
+def limit_of(limit: TwinLimit | None) -> str:
+    """A limit of its own in words; empty where the relay's holds."""
+    if limit is None or limit.count is None:
+        return ""
+    return f"{limit.count:,} and {limit.size:,} bytes" if limit.count else "none"
+
+
+def key_text(twin: Twin) -> str:
+    """The encryption key; empty where there is none."""
+    return f"0x{bytes(twin.encryption_key).hex()}" if twin.encryption_key else ""
+
+
+def in_registry() -> bool:
+    """Whether twins are this relay's own business, and not the chain's."""
+    return bool(settings.RMB.twins.source == "registry")
+
+
+def _actions(request: HttpRequest) -> list[Action]:
+    if not in_registry():
+        return []
+    actions = []
+    if may(request, "twin.import"):
+        actions.append(Action("Import", reverse("console:twin_import")))
+    if may(request, "twin.add"):
+        actions.append(Action("Add a twin", reverse("admin:relay_twins_twin_add"), asks=False))
+    return actions
+
+
+def _rows(found: Sequence[Twin]) -> list[Row]:
+    ids = [twin.id for twin in found]
+    decided, held = limits.of(ids), sessions.open_of(ids)
+    return [_row(twin, decided.get(twin.id), held.get(twin.id, 0)) for twin in found]
+
+
+def _row(twin: Twin, limit: TwinLimit | None, held: int) -> Row:
+    values = {
+        "id": twin.id,
+        "state": state_of(limit, held),
+        "sessions": held,
+        "relays": ", ".join(split_relays(twin.relays)),
+        "limit": limit_of(limit),
+        "account": twin.address,
+        "pk": key_text(twin),
+        "source": twin.source,
+        "updated": twin.updated,
+        "height": twin.height,
+        "stale_since": twin.stale_since,
+        "version": twin.version,
+    }
+    return Row(values, {"id": reverse("console:twin", args=[twin.id])})
