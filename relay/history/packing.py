@@ -8,18 +8,18 @@ are rounded to six before they are stored, so that one reads as it was written.
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from relay.history.series import BY_KEY, BY_NUMBER, SERIES, roll_up
+from relay.history.series import BY_KEY, BY_NUMBER, roll_up
 
 _ONE: Final = struct.Struct("<Bf")
+_VALUE: Final = struct.Struct("<f")
 MAX_BYTES: Final = _ONE.size * 255
 _LARGEST: Final = 3.4e38
-
-_KEYS: Final = {number: each.key for number, each in BY_NUMBER.items()}
 
 Values = Mapping[str, float]
 
@@ -40,13 +40,24 @@ def unpack(stored: bytes, keys: Collection[str] | None = None) -> dict[str, floa
     """The values, those of some keys only if they are given; bytes at the end that are no value
     are left out."""
     whole = len(stored) - len(stored) % _ONE.size
+    wanted = keys if keys is None else frozenset(keys)
     found = {}
-    for number, value in _ONE.iter_unpack(memoryview(stored)[:whole]):
-        key = _KEYS.get(number)
-        if key is not None and (keys is None or key in keys):
-            # What `rounded` does, without what a stored value cannot be: a chart has 100,000.
-            found[key] = float(f"{value:.6g}") if value else value
+    for key, at in _places(stored[: whole : _ONE.size], wanted):
+        (value,) = _VALUE.unpack_from(stored, at)
+        # What `rounded` does, without what a stored value cannot be: a chart has 100,000.
+        found[key] = float(f"{value:.6g}") if value else value
     return found
+
+
+@functools.lru_cache(maxsize=256)
+def _places(numbers: bytes, wanted: frozenset[str] | None) -> tuple[tuple[str, int], ...]:
+    """Where the values are: nearly all moments have the same series, in the same order."""
+    found = []
+    for place, number in enumerate(numbers):
+        series = BY_NUMBER.get(number)
+        if series is not None and (wanted is None or series.key in wanted):
+            found.append((series.key, place * _ONE.size + 1))
+    return tuple(found)
 
 
 def rolled_up(points: Iterable[Values]) -> dict[str, float]:
@@ -55,9 +66,4 @@ def rolled_up(points: Iterable[Values]) -> dict[str, float]:
     for point in points:
         for key, value in point.items():
             columns.setdefault(key, []).append(value)
-    found = {}
-    for series in SERIES:
-        one = roll_up(series, columns.get(series.key, ()))
-        if one is not None:
-            found[series.key] = rounded(one)
-    return found
+    return {key: rounded(roll_up(BY_KEY[key], values)) for key, values in columns.items()}

@@ -11,7 +11,7 @@ and be neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -156,13 +156,10 @@ BY_KEY: Final = {each.key: each for each in SERIES}
 BY_NUMBER: Final = {each.number: each for each in SERIES}
 
 
-def roll_up(series: Series, values: Iterable[float]) -> float | None:
-    """One value for several that follow each other; None for none."""
-    found = list(values)
-    if not found:
-        return None
+def roll_up(series: Series, values: Sequence[float]) -> float:
+    """One value for several that follow each other, of which there is one at least."""
     if series.roll_up is RollUp.MAX:
-        return max(found)
+        return max(values)
     if series.roll_up is RollUp.LAST:
-        return found[-1]
-    return sum(found) / len(found)
+        return values[-1]
+    return sum(values) / len(values)

@@ -69,4 +69,3 @@ def test_roll_ups() -> None:
     assert roll_up(mean, [1.0, 2.0, 6.0]) == 3.0
     assert roll_up(most, [1.0, 6.0, 2.0]) == 6.0
     assert roll_up(last, [1.0, 6.0, 2.0]) == 2.0
-    assert roll_up(mean, []) is None
