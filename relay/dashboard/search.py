@@ -93,7 +93,7 @@ def _sessions(text: str) -> Iterator[Hit]:
 def _relays(text: str) -> Iterator[Hit]:
     nodes = RelayNode.objects.filter(domain__icontains=text).order_by("domain")[:MOST]
     for node in nodes:
-        href = reverse("admin:relay_federation_relaynode_change", args=[node.pk])
+        href = reverse("console:relay", args=[node.domain])
         yield Hit("relay", node.domain, "another relay", href, "lan")
 
 
