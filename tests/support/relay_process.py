@@ -35,14 +35,21 @@ from tests.support.secrets_in_logs import assert_none
 from tests.support.world import all_twins_csv
 
 ROOT = Path(__file__).parents[2]
+WITHOUT_TELEMETRY = Path(__file__).with_name("without_telemetry")
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.02
 
 
 def command_environment(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a management command: only the given settings, none of the caller's."""
+    """The environment of a management command: only the given settings, none of the caller's.
+
+    Without OpenTelemetry, unless it is told where to send traces.
+    """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RMB_")}
+    if "otel.endpoint" not in settings:
+        path = [str(WITHOUT_TELEMETRY), *filter(None, [inherited.get("PYTHONPATH")])]
+        inherited["PYTHONPATH"] = os.pathsep.join(path)
     return {
         **inherited,
         "PYTHONUNBUFFERED": "1",

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from tests.support.redis_servers import free_port
-from tests.support.relay_process import ROOT, command_environment, eventually
+from tests.support.relay_process import (
+    ROOT,
+    WITHOUT_TELEMETRY,
+    command_environment,
+    eventually,
+)
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 40.0
@@ -25,7 +31,7 @@ class Started:
         self._log_path = folder / "out.log"
         program = ["-m", "relay.server.cli"] if module else [str(ROOT / "manage.py"), "runrelay"]
         environment = command_environment(folder, {"celery.embedded": str(int(celery))})
-        environment["PYTHONPATH"] = str(ROOT)
+        environment["PYTHONPATH"] = f"{WITHOUT_TELEMETRY}{os.pathsep}{ROOT}"
         self.since = self._log_path.stat().st_size if self._log_path.exists() else 0
         with self._log_path.open("ab") as log:
             self.process = subprocess.Popen(
