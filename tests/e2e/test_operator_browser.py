@@ -11,12 +11,24 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, StorageState
 
-from tests.support.operator_browser import Scheme, View, add_operator, kind_of, open_browser
+from tests.support.operator_browser import (
+    Scheme,
+    View,
+    add_operator,
+    kind_of,
+    open_tab,
+    running_browser,
+)
 from tests.support.redis_servers import start_valkey
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import connect, session
 from tests.support.world import fresh_twins
+
+# One loop for all, as the browser is one.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DESK_PX = 1400
 PHONE_PX = 400
@@ -51,17 +63,34 @@ def _site(relay: RelayProcess) -> str:
     return f"http://127.0.0.1:{relay.admin_port}"
 
 
-@pytest.fixture
-async def view(relay: RelayProcess) -> AsyncIterator[View]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """A browser; every test has tabs of its own."""
+    async with running_browser() as started:
+        yield started
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def signed_in(relay: RelayProcess, browser: Browser) -> StorageState:
+    """The cookies of an operator."""
+    async with open_tab(browser, _site(relay), width=DESK_PX) as view:
+        await view.sign_in()
+        assert not view.problems
+        return await view.cookies()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def view(
+    relay: RelayProcess, browser: Browser, signed_in: StorageState
+) -> AsyncIterator[View]:
     """A tab at desk size; whatever went wrong in it fails the test."""
-    async with open_browser(_site(relay), width=DESK_PX) as opened:
-        await opened.sign_in()
+    async with open_tab(browser, _site(relay), width=DESK_PX, cookies=signed_in) as opened:
         yield opened
         assert not opened.problems
 
 
-async def test_a_wrong_password_is_told(relay: RelayProcess) -> None:
-    async with open_browser(_site(relay), width=PHONE_PX) as view:
+async def test_a_wrong_password_is_told(relay: RelayProcess, browser: Browser) -> None:
+    async with open_tab(browser, _site(relay), width=PHONE_PX) as view:
         await view.open("/")  # leads to the sign-in
         await view.page.fill("input[name=username]", "operator")
         await view.page.fill("input[name=password]", "wrong")
@@ -71,14 +100,15 @@ async def test_a_wrong_password_is_told(relay: RelayProcess) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(DESK_PX, "light"), (PHONE_PX, "dark")])
-async def test_every_page_stands(relay: RelayProcess, width: int, scheme: Scheme) -> None:
+async def test_every_page_stands(
+    relay: RelayProcess, browser: Browser, signed_in: StorageState, width: int, scheme: Scheme
+) -> None:
     wide = "w" * 120
     (twin,) = fresh_twins(1)
     async with (
         session(relay.url, twin, wide, user_agent_header=wide),
-        open_browser(_site(relay), width=width, scheme=scheme) as view,
+        open_tab(browser, _site(relay), width=width, scheme=scheme, cookies=signed_in) as view,
     ):
-        await view.sign_in()
 
         async def in_database() -> bool:
             await view.open("/console/sessions/?column=user_agent")

@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from playwright.async_api import ConsoleMessage, Page, Response, Route, async_playwright
+from playwright.async_api import (
+    Browser,
+    ConsoleMessage,
+    Page,
+    Response,
+    Route,
+    StorageState,
+    async_playwright,
+)
 
 from tests.support.relay_process import ROOT, command_environment
 
@@ -29,7 +37,8 @@ PASSWORD = "password of a test operator"
 HEIGHT = 900
 TIMEOUT_MS = 15_000
 
-# Pages differ in their object's number only: one of each is looked at.
+# Pages that differ in their object only: one of each kind is looked at.
+_OBJECT = re.compile(r"^(/admin/\w+/\w+/)[^/]+(/(?:change|delete|history|password)/)$")
 _NUMBER = re.compile(r"/\d+/")
 
 
@@ -72,6 +81,10 @@ class View:
         await self.page.click("form button[type=submit]")
         await self.page.wait_for_url(f"{self.site}/admin/")
 
+    async def cookies(self) -> StorageState:
+        """What lets another tab begin where this one is, such as signed in."""
+        return await self.page.context.storage_state()
+
     async def open(self, path: str) -> int:
         """Go to a page of the site and wait until it stands; its status."""
         answer = await self.page.goto(f"{self.site}{path}", wait_until="load")
@@ -87,7 +100,7 @@ class View:
         )
         prefix = f"{self.site}/admin/"
         kinds = {
-            _NUMBER.sub("/0/", link): link.removeprefix(self.site)
+            kind_of(link.removeprefix(self.site)): link.removeprefix(self.site)
             for link in reversed(found)
             if link.startswith(prefix)
         }
@@ -122,33 +135,62 @@ class View:
 
 
 def kind_of(path: str) -> str:
-    """The page a path belongs to, whatever the number of its object."""
-    return _NUMBER.sub("/0/", path)
+    """The page a path belongs to, whatever its object."""
+    return _NUMBER.sub("/0/", _OBJECT.sub(r"\1object\2", path))
 
 
 @contextlib.asynccontextmanager
-async def open_browser(
-    site: str, *, width: int, scheme: Scheme = "light", scale: float = 1
-) -> AsyncIterator[View]:
-    """A fresh browser with one tab on the site at `site`, without trailing slash."""
+async def running_browser() -> AsyncIterator[Browser]:
+    """A browser without tabs. It takes longer to start than most pages do."""
     program = find_chromium()
     assert program, "browser tests need Chromium: make system-deps"
     async with async_playwright() as playwright:
         # As root the sandbox cannot be set up, and nothing but our own pages is shown.
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = await playwright.chromium.launch(executable_path=program, args=arguments)
-        context = await browser.new_context(
-            viewport={"width": width, "height": HEIGHT},
-            color_scheme=scheme,
-            device_scale_factor=scale,
-            reduced_motion="reduce",
-        )
-        context.set_default_timeout(TIMEOUT_MS)
-        page = await context.new_page()
-        view = View(page, site)
-        page.on("console", view._on_console)
-        page.on("pageerror", lambda error: view.problems.append(f"script error: {error}"))
-        page.on("response", view._on_response)
-        await context.route("**/*", view._route)
-        yield view
+        yield browser
         await browser.close()
+
+
+@contextlib.asynccontextmanager
+async def open_tab(
+    browser: Browser,
+    site: str,
+    *,
+    width: int,
+    scheme: Scheme = "light",
+    scale: float = 1,
+    cookies: StorageState | None = None,
+) -> AsyncIterator[View]:
+    """A tab on the site at `site`, without trailing slash.
+
+    It shares nothing with others of the browser, but begins with `cookies` (`View.cookies`).
+    """
+    context = await browser.new_context(
+        viewport={"width": width, "height": HEIGHT},
+        color_scheme=scheme,
+        device_scale_factor=scale,
+        reduced_motion="reduce",
+        storage_state=cookies,
+    )
+    context.set_default_timeout(TIMEOUT_MS)
+    page = await context.new_page()
+    view = View(page, site)
+    page.on("console", view._on_console)
+    page.on("pageerror", lambda error: view.problems.append(f"script error: {error}"))
+    page.on("response", view._on_response)
+    await context.route("**/*", view._route)
+    yield view
+    await context.close()
+
+
+@contextlib.asynccontextmanager
+async def open_browser(
+    site: str, *, width: int, scheme: Scheme = "light", scale: float = 1
+) -> AsyncIterator[View]:
+    """A browser of its own with one tab."""
+    async with (
+        running_browser() as browser,
+        open_tab(browser, site, width=width, scheme=scheme, scale=scale) as view,
+    ):
+        yield view
