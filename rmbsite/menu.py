@@ -106,6 +106,7 @@ NAVIGATION: Final = [
         "items": [
             _page("Twins", "group", "twins", "twin.view"),
             _page("Limits and bans", "speed", "limits", "limit.view"),
+            _page("Chain", "link", "chain", "chain.view"),
         ],
     },
     {

@@ -9,6 +9,7 @@ from relay.dashboard.views import (
     alarm_receivers,
     alarm_rules,
     alarms,
+    chain,
     charts,
     letters,
     limit_acts,
@@ -34,6 +35,8 @@ register_converter(KeyConverter, "key")
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
+    path("chain/", chain.chain, name="chain"),
+    path("chain/import/", chain.start_import, name="chain_import"),
     path("letters/", letters.dead_letters, name="letters"),
     path("letters/<str:entry>/", letters.letter, name="letter"),
     path("letters/<str:entry>/delete/", letters.delete, name="letter_delete"),

@@ -30,7 +30,7 @@ from relay.ops import background
 from relay.ops.lease import Lease
 from relay.ops.redis_client import client
 from relay.queues import keys
-from relay.twins import chain_import, chain_state, mirror, services
+from relay.twins import chain_events, chain_import, chain_state, mirror, services
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ class MirrorSink:
             pipe.hset(keys.CHAIN, "flushed", height)
             pipe.hincrby(keys.CHAIN_IMPORT, "wanted", 1)
             pipe.hincrby(keys.CHAIN, "flushes", 1)
+            chain_events.note(pipe, chain_events.Kind.MISSED, [(0, height)])
             pipe.execute()
         self._announce(None)
         background.start(chain_import.TASK)
@@ -96,6 +97,10 @@ class MirrorSink:
             self._announce(sorted(ids))
         with self._redis.pipeline(transaction=True) as pipe:
             pipe.hset(keys.CHAIN, mapping={"height": head.height, "hash": head.hash.hex()})
+            reverted_at = [(twin_id, self._reverted_at) for twin_id in reverted]
+            chain_events.note(pipe, chain_events.Kind.REVERTED, reverted_at)
+            told = [(twin.id, height) for twin, height in changed]
+            chain_events.note(pipe, chain_events.Kind.CHANGED, told)
             if changed:
                 pipe.hincrby(keys.CHAIN, "stored", stored)
                 pipe.hincrby(keys.CHAIN, "updated", len(changed) - stored)

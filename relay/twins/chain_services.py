@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 from redis.exceptions import RedisError
 
 from relay.access.actor import Actor
-from relay.access.errors import Away, Conflict
+from relay.access.errors import Away, Conflict, Invalid
 from relay.audit import services as audit
-from relay.ops import background
+from relay.ops import background, paging
+from relay.ops.paging import Page
 from relay.ops.redis_client import client
-from relay.twins import chain_import, chain_state
+from relay.queues import headers
+from relay.twins import chain_events, chain_import, chain_state
+from relay.twins.chain_events import Event
 from relay.twins.models import Twin
+
+_EVENTS: Final = "events"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,13 @@ class ChainStatus:
     imported: ImportStatus
 
 
+class Told(NamedTuple):
+    """An event of the chain, and its twin as the mirror has it now; None where there is none."""
+
+    event: Event
+    twin: Twin | None
+
+
 def status() -> ChainStatus:
     """How it is.
 
@@ -105,6 +119,31 @@ def status() -> ChainStatus:
             error=imported.error,
         ),
     )
+
+
+def list_events(*, limit: int = 100, cursor: str = "") -> Page[Told]:
+    """What the chain told, the latest first; some thousand events are kept.
+
+    Raises:
+        Invalid: the cursor is none of this list.
+        Away: Redis or the database does not answer.
+    """
+    wanted = paging.bounded(limit)
+    before = ""
+    if cursor:
+        (before,) = paging.decode(cursor, _EVENTS, str)
+        if not headers.is_entry(before):
+            raise Invalid(fields={"cursor": "is not a cursor of this list"})
+    try:
+        found = chain_events.latest(client(), wanted + 1, before)
+        rows = Twin.objects.in_bulk([event.twin for event in found if event.twin])
+    except RedisError as error:
+        raise Away(f"Redis does not answer: {error}") from error
+    except (OperationalError, InterfaceError) as error:
+        raise Away(f"the database does not answer: {error}") from error
+    shown = found[:wanted]
+    more = paging.encode(_EVENTS, shown[-1].entry) if len(found) > wanted else ""
+    return Page([Told(event, rows.get(event.twin)) for event in shown], more)
 
 
 def want_import(*, actor: Actor) -> ImportStatus:

@@ -1,6 +1,7 @@
 """How the chain is followed and imported, as it stands in Redis: for the tasks, health, metrics.
 
     relay:chain          the last block told of, the node, the newest head, counts
+    relay:chain:events   the latest of what it told (`relay.twins.chain_events`)
     relay:chain:import   the import of all twins: where it is, and which one is wanted
 
 Each flush of the follower wants another import, by raising a number; an import is done when it

@@ -19,7 +19,7 @@ from relay.ops import lease as lease_module
 from relay.ops.lease import Lease
 from relay.ops.redis_client import client
 from relay.queues import keys
-from relay.twins import chain_follow, chain_import, chain_state, mirror
+from relay.twins import chain_events, chain_follow, chain_import, chain_state, mirror
 from relay.twins.chain_state import ChainState
 from relay.twins.models import Twin
 from tests.relay.twins.conftest import UseChain
@@ -100,6 +100,8 @@ def test_a_change_reaches_mirror_and_workers(
         assert state().following.complaint(time.time()) == ""
     counts = state().following.counts
     assert (counts["stored"], counts["updated"], counts["flushes"]) == (2, 1, 1)
+    events = [(each.kind, each.twin) for each in chain_events.latest(client(), 10)]
+    assert events == [("changed", 9), ("changed", 9), ("changed", 7), ("missed", 0)]
     assert not state().following.leased, "given back at the end"
     figures = chain_state.figures(state())
     assert figures["events_listener_twin_stored_total"] == 2
@@ -147,6 +149,8 @@ def test_a_fork_takes_its_changes_back(chain: Devchain, following: Following) ->
         head = chain.fork(2, reinclude=False)["number"]
         until(lambda: tip() == head)
         assert relays() == "stays.example"
+        taken_back = {each.twin for each in chain_events.latest(client(), 2)}
+        assert taken_back == {7, 9}
         assert not Twin.objects.filter(id=9).exists()
 
 

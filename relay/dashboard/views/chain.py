@@ -1,0 +1,126 @@
+"""The chain: how far it is followed, the import of all twins, and what it told last."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from relay.access.actor import Actor
+from relay.dashboard.acts import Question, act
+from relay.dashboard.figures import Kind
+from relay.dashboard.pages import may, page, render
+from relay.dashboard.states import State, Tone
+from relay.dashboard.tables import Action, Ask, Cell, Column, Row, Table, respond
+from relay.ops.paging import Page
+from relay.twins import chain_events, chain_services
+from relay.twins.chain_services import ChainStatus, ImportStatus, Told
+
+FACTS: Final = "chain-facts"
+
+COLUMNS: Final = (
+    Column("at", "When", Cell.MOMENT),
+    Column("height", "Block", Kind.NUMBER),
+    Column("what", "What", Cell.STATE),
+    Column("twin", "Twin", Cell.TEXT),
+    Column("relays", "Relays now", Cell.TEXT, hint="as the mirror has them"),
+    Column("account", "Account", Cell.CODE, optional=True),
+)
+IMPORTS: Final = {
+    "never": State("never", Tone.IDLE, "no import was needed yet"),
+    "wanted": State("wanted", Tone.INFO, "begins within seconds"),
+    "running": State("running", Tone.INFO),
+    "waiting": State("waiting", Tone.WARNING, "goes on where it was"),
+    "done": State("done", Tone.GOOD),
+}
+EVENTS: Final = {
+    chain_events.Kind.CHANGED: State("changed", Tone.INFO, "a twin was made or changed"),
+    chain_events.Kind.REVERTED: State("taken back", Tone.WARNING, "a fork was left"),
+    chain_events.Kind.MISSED: State(
+        "blocks missed", Tone.WARNING, "any twin may have changed before: all are read again"
+    ),
+}
+
+
+@page("chain.view")
+def chain(request: HttpRequest) -> HttpResponseBase:
+    """How it is; for a relay with a registry of its own, that there is none."""
+    status = chain_services.status()
+    if not status.used:
+        mirrored = {"mirrored": status.mirrored}
+        return render(request, "relay_dashboard/chain_unused.html", "Chain", mirrored)
+    context = _facts(status)
+    if request.headers.get("HX-Target") == FACTS:
+        return TemplateResponse(request, "relay_dashboard/chain_facts.html", context)
+    if may(request, "chain.import"):
+        context["actions"] = [Action("Import all twins", reverse("console:chain_import"))]
+
+    def fetch(ask: Ask) -> Page[Row]:
+        found = chain_services.list_events(limit=ask.limit, cursor=ask.cursor)
+        return Page([_row(told) for told in found.items], found.next)
+
+    table = Table(
+        request, "events", COLUMNS, fetch, title="Events", live=True,
+        empty="The chain told of no change of a twin yet.",
+    )  # fmt: skip
+    return respond(request, table, "relay_dashboard/chain.html", "Chain", context)
+
+
+@page("chain.import")
+def start_import(request: HttpRequest) -> HttpResponseBase:
+    """Have all twins read from the chain."""
+    status = chain_services.status()
+    begun = status.imported
+
+    def perform(actor: Actor) -> str:
+        chain_services.start_import(actor=actor)
+        return "The import is started"
+
+    going_on = f" The one that is under way goes on: {begun.twins:,} twins are read."
+    question = Question(
+        "Import all twins from the chain",
+        "Import",
+        "Every twin is read from a node and kept in the mirror; sessions and messages go on "
+        f"meanwhile. {status.mirrored:,} twins are in the mirror now."
+        + (going_on if begun.state in ("running", "waiting") else ""),
+    )
+    return act(request, question, perform, reverse("console:chain"))
+
+
+def _facts(status: ChainStatus) -> dict[str, Any]:
+    following = State("following", Tone.GOOD)
+    if not status.following:
+        following = State("not followed", Tone.BAD)
+    return {
+        "facts_id": FACTS,
+        "status": status,
+        "following": following,
+        "imported": IMPORTS[status.imported.state],
+        "progress": _progress(status.imported),
+    }
+
+
+def _progress(imported: ImportStatus) -> float | None:
+    """The part that is read; None where nothing is under way."""
+    if imported.state not in ("running", "waiting") or not imported.newest_id:
+        return None
+    return min(1.0, imported.twins / imported.newest_id)
+
+
+def _row(told: Told) -> Row:
+    event, twin = told
+    links = {}
+    if twin is not None:
+        links["twin"] = reverse("admin:relay_twins_twin_change", args=[twin.id])
+    values = {
+        "at": event.at,
+        "height": event.height,
+        "what": EVENTS.get(event.kind, State(event.kind, Tone.IDLE)),  # type: ignore[call-overload]
+        "twin": event.twin or "all",
+        "relays": ", ".join(twin.record().relays) if twin else "",
+        "account": twin.address if twin else "",
+    }
+    return Row(values, links)
