@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Final, Literal
 
 from ninja import Field, Query, Router, Schema
 
+from proto.identity.bounds import MAX_TWIN
 from relay.access.errors import NotFound
 from relay.audit import services as audit
 from relay.limits import defaults, hits, services
@@ -15,7 +18,7 @@ from relay.limits.models import MAX_NOTE_CHARS, MAX_REASON_CHARS, TwinLimit
 from relay.rest import etag
 from relay.rest.caller import Request
 from relay.rest.operation import delete, get, post, put
-from relay.rest.paging import page
+from relay.rest.paging import page, page_list
 from relay.rest.schema import Body, Count, Page, PageQuery, Stamp, TwinId, moment
 
 router = Router(tags=["limits"])
@@ -67,10 +70,19 @@ class DefaultIn(Body):
     size: Count
 
 
-class HitsQuery(Schema):
-    """How many."""
+class HitsQuery(PageQuery):
+    """How far back, and in which order."""
 
-    limit: int = Field(20, ge=1, le=500, description="Most twins and most addresses.")
+    minutes: int = Field(
+        hits.MINUTES, ge=1, le=hits.MINUTES, description="To look back, the present one included."
+    )
+    order: Literal["messages", "-messages", "twin", "-twin"] = "-messages"
+
+
+class AddressHitsQuery(HitsQuery):
+    """As of twins."""
+
+    order: Literal["refused", "-refused", "address", "-address"] = "-refused"  # type: ignore[assignment]
 
 
 class TwinHitsOut(Schema):
@@ -88,13 +100,6 @@ class AddressHitsOut(Schema):
     address: str
     messages: int
     handshakes: int
-
-
-class HitsOut(Schema):
-    """Those who were refused most, the worst first."""
-
-    twins: list[TwinHitsOut]
-    addresses: list[AddressHitsOut]
 
 
 class MinuteOut(Schema):
@@ -145,10 +150,27 @@ def clear_default_limit(request: Request) -> Any:
         return _default()
 
 
-@get(router, "/limits/hits", action="limit.hits", answer=HitsOut)
+@get(router, "/limits/hits", action="limit.hits", answer=Page[TwinHitsOut])
 def list_limit_hits(request: Request, query: Query[HitsQuery]) -> Any:
-    """Who ran into limits most, over the last hour."""
-    return asdict(hits.top(query.limit))
+    """Twins that were refused messages, over the last hour; the worst first.
+
+    Counts grow while one reads: who comes to be worse meanwhile is on none of the later pages.
+    """
+    orders = {"messages": itemgetter(1), "twin": itemgetter(0)}
+    refused = hits.twins(query.minutes).items()
+    return page_list(query, refused, orders, _padded, show=_twin_hits)
+
+
+@get(router, "/limits/hits/addresses", action="limit.hits", answer=Page[AddressHitsOut])
+def list_address_hits(request: Request, query: Query[AddressHitsQuery]) -> Any:
+    """Addresses that were refused messages or handshakes, over the last hour; the worst first."""
+    return page_list(
+        query,
+        hits.addresses(query.minutes),
+        {"refused": lambda each: each.refused, "address": lambda each: each.address},
+        lambda each: each.address,
+        show=lambda found: map(asdict, found),
+    )
 
 
 @get(router, "/limits/{twin}/hits", action="limit.hits", answer=list[MinuteOut])
@@ -210,6 +232,15 @@ def lift_ban(request: Request, twin: TwinId) -> Any:
     _row(twin)
     services.lift_ban(twin, actor=request.actor)
     return _out(_row(twin))
+
+
+def _padded(each: tuple[int, int]) -> str:
+    """A twin as a text that is ordered as its number is."""
+    return f"{each[0]:0{len(str(MAX_TWIN))}}"
+
+
+def _twin_hits(found: list[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+    return map(asdict, hits.described(found))
 
 
 def _row(twin: int) -> TwinLimit:

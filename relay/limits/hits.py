@@ -9,6 +9,7 @@ refusals where more than five hundred names were refused in that minute.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,6 +53,11 @@ class AddressHits:
     messages: int
     handshakes: int
 
+    @property
+    def refused(self) -> int:
+        """All of it."""
+        return self.messages + self.handshakes
+
 
 @dataclass(frozen=True, slots=True)
 class Top:
@@ -73,21 +79,45 @@ def top(limit: int = 20, *, minutes: int = MINUTES) -> Top:
         Away: Redis does not answer.
     """
     wanted = paging.bounded(limit)
-    back = min(max(1, minutes), MINUTES)
-    last = int(time.time()) // 60
-    try:
-        twins, messages, handshakes = (_sums(kind, last, back) for kind in keys.HIT_KINDS)
-    except RedisError as error:
-        raise Away(f"Redis does not answer: {error}") from error
-    found = [(int(name), count) for name, count in twins.items() if name.isdecimal()]
-    worst = sorted(found, key=lambda each: (-each[1], each[0]))[:wanted]
-    decided = TwinLimit.objects.in_bulk([twin for twin, _ in worst])
-    addresses = [
+    worst = sorted(twins(minutes).items(), key=lambda each: (-each[1], each[0]))[:wanted]
+    return Top(described(worst), addresses(minutes)[:wanted])
+
+
+def twins(minutes: int = MINUTES) -> dict[int, int]:
+    """Every twin that was refused messages, with how many.
+
+    Args:
+        minutes: to look back, the present one included; up to an hour.
+
+    Raises:
+        Away: Redis does not answer.
+    """
+    found = _sums("twin", minutes)
+    return {int(name): count for name, count in found.items() if name.isdecimal()}
+
+
+def described(refused: Iterable[tuple[int, int]]) -> list[TwinHits]:
+    """Twins and what they were refused, with what is decided about them; in the same order."""
+    listed = list(refused)
+    decided = TwinLimit.objects.in_bulk([twin for twin, _ in listed])
+    return [_twin(twin, count, decided.get(twin)) for twin, count in listed]
+
+
+def addresses(minutes: int = MINUTES) -> list[AddressHits]:
+    """Every address that was refused something, the worst first.
+
+    Args:
+        minutes: as above.
+
+    Raises:
+        Away: Redis does not answer.
+    """
+    messages, handshakes = _sums("address", minutes), _sums("handshake", minutes)
+    found = [
         AddressHits(name, messages.get(name, 0), handshakes.get(name, 0))
         for name in messages.keys() | handshakes.keys()
     ]
-    addresses.sort(key=lambda each: (-each.messages - each.handshakes, each.address))
-    return Top([_twin(twin, count, decided.get(twin)) for twin, count in worst], addresses[:wanted])
+    return sorted(found, key=lambda each: (-each.refused, each.address))
 
 
 def of_twin(twin: int) -> list[tuple[int, int]]:
@@ -108,9 +138,13 @@ def of_twin(twin: int) -> list[tuple[int, int]]:
     return [(60 * minute, int(score or 0)) for minute, score in zip(minutes, scores, strict=True)]
 
 
-def _sums(kind: str, last: int, minutes: int) -> dict[str, int]:
-    names = [keys.hits(kind, minute) for minute in range(last, last - minutes, -1)]
-    found: Any = client().zunion(names, withscores=True)
+def _sums(kind: str, minutes: int) -> dict[str, int]:
+    last, back = int(time.time()) // 60, min(max(1, minutes), MINUTES)
+    names = [keys.hits(kind, minute) for minute in range(last, last - back, -1)]
+    try:
+        found: Any = client().zunion(names, withscores=True)
+    except RedisError as error:
+        raise Away(f"Redis does not answer: {error}") from error
     return {text(name): int(count) for name, count in found}
 
 

@@ -92,6 +92,24 @@ class FailedOut(Schema):
     worker: str
 
 
+class TaskQueueQuery(PageQuery):
+    """Order of the list."""
+
+    order: Literal["name", "-name", "waiting", "-waiting"] = "name"
+
+
+class RunningQuery(PageQuery):
+    """Order of the list."""
+
+    order: Literal["since", "-since"] = "since"
+
+
+class FailedQuery(PageQuery):
+    """Order of the list."""
+
+    order: Literal["at", "-at"] = "-at"
+
+
 class Retried(Schema):
     """The task that was started."""
 
@@ -131,25 +149,43 @@ def drain_worker(request: Request, worker: BootId) -> Any:
     return Draining(boot_id=worker)
 
 
-@get(router, "/tasks/queues", action="task.view", answer=list[TaskQueueOut], tags=["tasks"])
-def list_task_queues(request: Request) -> Any:
+@get(router, "/tasks/queues", action="task.view", answer=Page[TaskQueueOut], tags=["tasks"])
+def list_task_queues(request: Request, query: Query[TaskQueueQuery]) -> Any:
     """Queues of background tasks, each with what waits in it."""
-    return [asdict(each) for each in tasks_services.queues()]
+    return page_list(
+        query,
+        tasks_services.queues(),
+        {"name": lambda each: each.name, "waiting": lambda each: each.waiting},
+        lambda each: each.name,
+        show=lambda found: map(asdict, found),
+    )
 
 
-@get(router, "/tasks/running", action="task.view", answer=list[RunningOut], tags=["tasks"])
-def list_running_tasks(request: Request) -> Any:
+@get(router, "/tasks/running", action="task.view", answer=Page[RunningOut], tags=["tasks"])
+def list_running_tasks(request: Request, query: Query[RunningQuery]) -> Any:
     """Background tasks that run now, the longest first."""
-    return [{**asdict(each), "since": moment(each.since)} for each in tasks_services.running()]
+    return page_list(
+        query,
+        tasks_services.running(),
+        {"since": lambda each: each.since},
+        lambda each: each.id,
+        show=lambda found: ({**asdict(each), "since": moment(each.since)} for each in found),
+    )
 
 
-@get(router, "/tasks/failed", action="task.view", answer=list[FailedOut], tags=["tasks"])
-def list_failed_tasks(request: Request) -> Any:
+@get(router, "/tasks/failed", action="task.view", answer=Page[FailedOut], tags=["tasks"])
+def list_failed_tasks(request: Request, query: Query[FailedQuery]) -> Any:
     """The latest failures of background tasks, the newest first.
 
     The last two hundred are kept, for a week.
     """
-    return [{**asdict(each), "at": moment(each.at)} for each in tasks_services.failed()]
+    return page_list(
+        query,
+        tasks_services.failed(),
+        {"at": lambda each: each.at},
+        lambda each: each.id,
+        show=lambda found: ({**asdict(each), "at": moment(each.at)} for each in found),
+    )
 
 
 @post(router, "/tasks/failed/{task}/retry", action="task.retry", answer=Retried, tags=["tasks"])
