@@ -56,11 +56,12 @@ _KEYS: Final = {
 _BELONGS: Final = {
     "alarm": "alarms",
     "alarms": "alarms",
+    "audit": "audit",
     "chain": "chain",
-    "letter": "letters",
-    "outbox": "outbox",
     "chart": "overview",
+    "letter": "letters",
     "limit": "limits",
+    "outbox": "outbox",
     "queue": "queues",
     "relay": "relays",
     "session": "sessions",
@@ -129,7 +130,7 @@ NAVIGATION: Final = [
             _item("Accounts", "person", "auth", "user"),
             _item("Groups", "shield_person", "auth", "group"),
             _item("API tokens", "key", "relay_access", "apitoken"),
-            _item("Audit log", "receipt_long", "relay_audit", "auditentry"),
+            _page("Audit", "receipt_long", "audit", "audit.view"),
         ],
     },
 ]

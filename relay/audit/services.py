@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -34,7 +35,7 @@ from redis.exceptions import RedisError
 
 from relay.access import matrix
 from relay.access.actor import MAX_ADDRESS_CHARS, MAX_NAME_CHARS, Actor
-from relay.access.errors import Away, Invalid
+from relay.access.errors import Away, Conflict, Invalid
 from relay.audit import chain, listing
 from relay.audit.chain import Head, Record
 from relay.audit.models import MAX_ACTION_CHARS, MAX_TARGET_CHARS, AuditEntry
@@ -43,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 LOCK: Final = 0x726D_6275
 """Of PostgreSQL's advisory locks: the end of the audit log."""
+
+_verifying: Final = threading.Lock()
 
 
 @dataclass(slots=True)
@@ -140,6 +143,21 @@ def verify(anchors: list[Head] | None = None) -> Head:
     """
     rows = AuditEntry.objects.order_by("number").iterator()
     return chain.verify(_keys(), ((_record(row), row.hash) for row in rows), anchors or ())
+
+
+def verify_alone(anchors: list[Head] | None = None) -> Head:
+    """Check the whole log, unless somebody has it checked already: a long one takes a while.
+
+    Raises:
+        Conflict: it is being checked.
+        relay.audit.chain.Broken: it was changed.
+    """
+    if not _verifying.acquire(blocking=False):
+        raise Conflict("the log is being checked already: ask again later")
+    try:
+        return verify(anchors)
+    finally:
+        _verifying.release()
 
 
 def _append(actor: Actor, action: str, held: Change) -> None:

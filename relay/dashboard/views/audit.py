@@ -1,0 +1,208 @@
+"""The audit log: who changed what, from what to what, and whether the log is whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from django import forms
+from django.db.models import QuerySet
+from django.http import HttpRequest, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.http import urlencode
+
+from relay.access import faces
+from relay.access.actor import Face
+from relay.access.errors import Conflict, Invalid, NotFound
+from relay.audit import chain, listing, services
+from relay.audit.differences import differences, summary
+from relay.audit.models import AuditEntry
+from relay.dashboard.figures import duration
+from relay.dashboard.pages import may, page, render
+from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
+from relay.ops import keyset
+from relay.ops.paging import Page
+
+FACES: Final = {
+    Face.ADMIN: "browser",
+    Face.REST: "REST",
+    Face.CLI: "command",
+    Face.SYSTEM: "by itself",
+}
+COLUMNS: Final = (
+    Column("number", "Entry", order="number"),
+    Column("at", "When", Cell.MOMENT),
+    Column("actor", "Who"),
+    Column("face", "By"),
+    Column("action", "Did"),
+    Column("target", "To", Cell.CODE),
+    Column("change", "Change", Cell.CODE, hint="what is another one since"),
+    Column("address", "From", Cell.CODE, optional=True, hint="address, or host of a command"),
+)
+FILTERS: Final = (
+    Filter("actor", "Who", hint="an account"),
+    Filter("action", "Did", hint="ban.set, or all of ban"),
+    Filter("target", "To", hint="as a whole"),
+    Filter("face", "By", [(face.value, text) for face, text in FACES.items()]),
+    Filter("since", "Since", hint="2026-01-31 14:00 or 2 h"),
+    Filter("until", "Until", hint="UTC, or so long ago"),
+)
+MAX_VERIFIED: Final = 200_000
+"""Entries that are checked for a page; a longer log wants the command."""
+VERIFIED_A_SECOND: Final = 10_000
+_TEXT: Final = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
+_AGO: Final = re.compile(r"(\d{1,6}) ?(s|min|h|d)")
+_UNITS: Final = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+
+
+class HeadForm(forms.Form):
+    """The end of the log as it was once, to hold it against."""
+
+    head = forms.CharField(
+        label="A head that was kept elsewhere",
+        required=False,
+        max_length=90,
+        help_text="Number and hash of an entry, as an earlier check printed it. Without one, "
+        "entries that were cut off at the end are not missed.",
+    )
+
+    def clean_head(self) -> list[chain.Head]:
+        text = self.cleaned_data["head"]
+        try:
+            return [chain.Head.parse(text)] if text else []
+        except ValueError as error:
+            raise forms.ValidationError(f"It is none: {error}.") from error
+
+
+@page("audit.view")
+def audit(request: HttpRequest) -> HttpResponseBase:
+    """All entries, the latest first."""
+
+    def fetch(ask: Ask) -> Page[Row]:
+        found = keyset.page(
+            _searched(ask.filters),
+            {"number": "pk"},
+            order=ask.order,
+            limit=ask.limit,
+            cursor=ask.cursor,
+        )
+        return Page([_row(each) for each in found.items], found.next)
+
+    given = {each.name: request.GET.get(each.name, "").strip() for each in FILTERS}
+    exports = []
+    if may(request, "audit.export"):
+        exports = [(form.upper(), _export_url(form, given)) for form in listing.FORMS]
+    table = Table(
+        request, "audit", COLUMNS, fetch, order="-number", filters=FILTERS, live=True,
+        empty="Nobody changed anything yet.", exports=exports,
+    )  # fmt: skip
+    check = Action("Check the log", reverse("console:audit_verify"), asks=False)
+    return respond(request, table, "relay_dashboard/table_page.html", "Audit", {"actions": [check]})
+
+
+@page("audit.view")
+def entry(request: HttpRequest, number: int) -> HttpResponseBase:
+    """One entry: every field before and after."""
+    found = AuditEntry.objects.filter(pk=number).first() if number < 1 << 63 else None
+    if found is None:
+        raise NotFound(f"there is no entry {number}")
+    beside = AuditEntry.objects.filter(number__in=(number - 1, number + 1))
+    numbers = set(beside.values_list("number", flat=True))
+    context = {
+        "entry": found,
+        "by": FACES.get(Face(found.face), found.face),
+        "fields": differences(found.before, found.after),
+        "earlier": number - 1 if number - 1 in numbers else None,
+        "later": number + 1 if number + 1 in numbers else None,
+    }
+    return render(request, "relay_dashboard/audit_entry.html", f"Entry {number}", context)
+
+
+@page("audit.export")
+def export(request: HttpRequest, form: str) -> HttpResponseBase:
+    """The entries that fit, the oldest first; that they were exported is an entry as well."""
+    if form not in listing.FORMS:
+        raise NotFound(f"the log is exported as {' or '.join(listing.FORMS)}")
+    rows = _searched({each.name: request.GET.get(each.name, "").strip() for each in FILTERS})
+    lines = services.export(rows.order_by("number"), form, actor=faces.operator(request))
+    answer = StreamingHttpResponse(lines, content_type=_TEXT[form])
+    answer["Content-Disposition"] = f'attachment; filename="audit.{form}"'
+    return answer
+
+
+@page("audit.view")
+def verify(request: HttpRequest) -> HttpResponseBase:
+    """Check the hash of every entry, and say what came of it."""
+    form = HeadForm(request.POST if request.method == "POST" else None)
+    entries = AuditEntry.objects.count()
+    context: dict[str, Any] = {
+        "form": form,
+        "entries": entries,
+        "takes": duration(max(1.0, entries / VERIFIED_A_SECOND)),
+        "too_many": entries > MAX_VERIFIED,
+        "most": MAX_VERIFIED,
+    }
+    if request.method == "POST" and form.is_valid():
+        if entries > MAX_VERIFIED:
+            raise Conflict(f"there are more than {MAX_VERIFIED:,} entries: use rmb_audit verify")
+        try:
+            context["head"] = services.verify_alone(form.cleaned_data["head"])
+        except chain.Broken as broken:
+            context["broken"] = broken
+    return render(request, "relay_dashboard/audit_verify.html", "Check the audit log", context)
+
+
+def time_of(name: str, text: str) -> datetime | None:
+    """A time of a filter: a date, a date and a time, or how long ago; None for nothing.
+
+    Raises:
+        Invalid: it is none of them.
+    """
+    if not text:
+        return None
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return timezone.now() - timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
+    try:
+        found = parse_datetime(text if len(text) > len("2026-01-31") else f"{text} 00:00")
+    except ValueError:
+        found = None
+    if found is None:
+        raise Invalid(fields={name: "a time such as 2026-01-31 14:00 (UTC), or 2 h for then"})
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _searched(given: Mapping[str, str]) -> QuerySet[AuditEntry]:
+    return listing.search(
+        actor=given["actor"],
+        action=given["action"],
+        target=given["target"],
+        face=given["face"],
+        since=time_of("since", given["since"]),
+        until=time_of("until", given["until"]),
+    )
+
+
+def _export_url(form: str, given: Mapping[str, str]) -> str:
+    query = {name: value for name, value in given.items() if value}
+    return f"{reverse('console:audit_export', args=[form])}?{urlencode(query)}"
+
+
+def _row(found: AuditEntry) -> Row:
+    values = {
+        "number": found.number,
+        "at": found.at,
+        "actor": found.actor,
+        "face": FACES.get(Face(found.face), found.face),
+        "action": found.action,
+        "target": found.target,
+        "change": summary(found.before, found.after),
+        "address": found.address,
+    }
+    link = reverse("console:audit_entry", args=[found.number])
+    return Row(values, {"number": link, "action": link})
