@@ -341,11 +341,10 @@ class Worker:
                     elsewhere[destination] = None
         if self.recording:
             self.recorder.committed(batch, ids)
-        if touched:
-            written = self.metrics.tx
-            for session in touched:
-                session.deliver(batch.size_bytes)
-            self.metrics.delivered(self.loop.time() - batch.since, self.metrics.tx - written)
+        written = self.metrics.tx
+        for session in touched:
+            session.deliver(batch.size_bytes)
+        self.metrics.delivered(self.loop.time() - batch.since, self.metrics.tx - written)
         for destination in elsewhere:
             self._wake(destination)
         if self.held_back and self.commit.waiting_bytes < WAITING_BYTES // 2:
