@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from django.urls import reverse
 
 from relay.dashboard.figures import Kind, write
 from relay.dashboard.tables import Action, Cell, Column, Row
-from relay.federation.letters import Letter, Try
+from relay.federation.letters import MAX_TEXT_CHARS, Letter, Try
 from relay.federation.outbox import ACCOUNT_SEPARATOR
 
 _MESSAGE: Final = (
@@ -55,7 +55,7 @@ def what(letter: Letter) -> str:
 
 def row(letter: Letter, actions: Sequence[Action] = ()) -> Row:
     """A message in a list of either kind."""
-    values = {
+    values: dict[str, Any] = {
         "at": letter.at,
         "why": letter.why,
         "source": letter.source,
@@ -71,6 +71,12 @@ def row(letter: Letter, actions: Sequence[Action] = ()) -> Row:
         "entry": letter.entry,
     }
     links = {"message": url(letter)}
+    for end in ("source", "destination"):
+        twin = values[end].partition(":")[0]
+        if twin.isascii() and twin.isdecimal() and twin != "0":
+            links[end] = reverse("console:twin", args=[twin])
+    if letter.uid.isprintable() and len(letter.uid) in range(1, MAX_TEXT_CHARS):
+        links["uid"] = reverse("console:trace_message", args=[letter.uid])
     if letter.account and ACCOUNT_SEPARATOR not in letter.account:
         links["relays"] = reverse("console:relay", args=[letter.account])
     return Row(values, links, actions)

@@ -272,6 +272,11 @@ class Table:
         return any(row.actions for row in self.rows)
 
     @property
+    def long(self) -> bool:
+        """Whether it matters how many rows a page has."""
+        return bool(self.next or self.cursor or len(self.rows) > min(LIMITS))
+
+    @property
     def kept(self) -> list[tuple[str, str]]:
         """Parameters that a form of the table must carry on, beside its own."""
         own = {f"{self.prefix}{each.name}" for each in self.filters} | {f"{self.prefix}cursor"}

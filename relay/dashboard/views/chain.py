@@ -112,9 +112,7 @@ def _progress(imported: ImportStatus) -> float | None:
 
 def _row(told: Told) -> Row:
     event, twin = told
-    links = {}
-    if twin is not None:
-        links["twin"] = reverse("admin:relay_twins_twin_change", args=[twin.id])
+    links = {"twin": reverse("console:twin", args=[event.twin])} if event.twin else {}
     values = {
         "at": event.at,
         "height": event.height,

@@ -39,7 +39,7 @@ def test_empty(sign_in: SignIn, site_redis: RedisServer) -> None:
 
 
 def test_the_outbox(sign_in: SignIn, site_redis: RedisServer) -> None:
-    entry = add_pending(site_redis, message(uid="<script>alert(1)</script>"))
+    entry = add_pending(site_redis, message(uid="<script>\nalert(1)</script>"))
     tried = '{"at": 1795218450, "relay": "<b>", "answer": "503", "ms": 40}'
     site_redis.run("RPUSH", keys.tries(4, entry), tried)
     client = sign_in(Role.VIEWER)
@@ -48,7 +48,7 @@ def test_the_outbox(sign_in: SignIn, site_redis: RedisServer) -> None:
         text = page(client, path)
         for expected in ("&lt;script&gt;", "&lt;b&gt;", "503", "40 ms", PARTNER, "test.cmd"):
             assert expected in text, (path, expected)
-        for dangerous in ("<script>alert", "<b>", "secret payload"):
+        for dangerous in ("<script>", "<b>", "secret payload"):
             assert dangerous not in text
     assert f'href="{one}"' in page(client, OUTBOX)
     for nonsense in ("9/1-1", "4/x", "4/1-1"):

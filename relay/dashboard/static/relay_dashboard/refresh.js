@@ -11,7 +11,7 @@ function busy(part) {
     const selection = document.getSelection();
     return (
         part.contains(document.activeElement) ||
-        part.querySelector("details[open]") !== null ||
+        part.querySelector("details[open], :popover-open") !== null ||
         (selection && !selection.isCollapsed && part.contains(selection.anchorNode))
     );
 }
