@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from django.conf import settings
 from redis import Redis
 
 from proto.rmb.reasons import MessageReason
 from relay.queues import headers, keys, scripts
 from relay.queues.batch import SHARE_FROM
+from relay.trace import deleting
 
 SCAN_COUNT: Final = 1000
 _PREFIX: Final = keys.stream("")
@@ -67,9 +69,11 @@ def purge(client: Redis, key: str, up_to: str = "") -> int:
     """
     names = (keys.stream(key), keys.share(key), keys.SESSIONS, keys.PURGED)
     stays = headers.following(up_to) if up_to else ""
+    followed = deleting.look(client, key, up_to)
     reply: Any = client.eval(scripts.source("purge"), len(names), *names, key, stays, SHARE_FROM)
     if reply < 0:
         raise Connected(key)
+    deleting.note(client, followed, next(iter(settings.RMB.relay.domains), ""))
     return int(reply)
 
 

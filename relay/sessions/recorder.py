@@ -43,6 +43,16 @@ class Recorder:
         """A message of a session here, or of another relay, passed the checks and is on its way
         into a queue or the outbox: it is the last one of that kind in its batch."""
 
+    def waits(
+        self, sender: Sender, destination: Destination, payload: bytes, envelope: Envelope
+    ) -> None:
+        """A message of a session here waits until something is known of its destination, or behind
+        one to the same that does: it is told of again when that has come."""
+
+    def trimmed(self, entry_id: bytes, payload: bytes) -> None:
+        """A message is about to leave its queue because nobody fetched it in time: `dropped` tells
+        how many did."""
+
     def committed(self, batch: Batch, ids: list[Any] | None) -> None:
         """Redis has a batch: tells `queued` of each message in it.
 

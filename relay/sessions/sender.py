@@ -139,7 +139,7 @@ class Sender:
                         size = len(payload)
                         worker.recorder.accepted(self, destination, envelope, size, batch)
                 elif destination in self._asked:
-                    self._park(destination, payload, envelope)
+                    self._wait(destination, payload, envelope)
                 else:
                     self._route(destination, payload, envelope, None)
             elif reason is not None:
@@ -185,7 +185,7 @@ class Sender:
             assert decision.reason is not None
             self.refuse(envelope, decision.reason)
         else:
-            self._park(destination, payload, envelope)
+            self._wait(destination, payload, envelope)
             self._asked.add(destination)
             if step is Step.LOOK_UP:
                 router.look_up(destination.key[0], lambda: self._answer(destination, None))
@@ -195,6 +195,11 @@ class Sender:
                 self._pause()
 
     # --- waiting for facts --------------------------------------------------------------------
+
+    def _wait(self, destination: Destination, payload: bytes, envelope: Envelope) -> None:
+        self._park(destination, payload, envelope)
+        if self.worker.recording:
+            self.worker.recorder.waits(self, destination, payload, envelope)
 
     def _park(self, destination: Destination | None, payload: bytes, envelope: Envelope) -> None:
         self._parked.append(Parked(destination, payload, envelope))

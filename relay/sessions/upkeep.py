@@ -46,6 +46,9 @@ FULL_LOOKS: Final = 100
 that are full of many small messages, and finds out which take nothing any more."""
 SWEEP_S: Final = 30.0
 SWEEP_LEASE: Final = "relay:sweep"
+TOLD_TRIMS: Final = 2000
+"""Messages that a recorder is told of before a sweep removes them, while one wants to know."""
+TRIMS_AT_ONCE: Final = 32
 FULL_PART: Final = 0.5
 """Filled by so much of a bound, a queue is named to those who watch for full ones."""
 FULLEST: Final = 50
@@ -400,10 +403,12 @@ class Upkeep:
         oldest = int((self._worker.wall_s() - self._worker.options.queue.retention_s) * 1000)
         policy = self._worker.commit.policy
         full: list[tuple[float, str, int, int]] = []
-        waiting = 0
+        waiting = told = 0
         cursor = b"0"
         while True:
             cursor, streams = await self._ask("SCAN", cursor, "MATCH", "stream:*", "COUNT", 500)
+            if self._worker.recording:
+                told = await self._tell_trimmed(streams, oldest, told)
             trimmed = await asyncio.gather(
                 *(self._ask("XTRIM", stream, "MINID", oldest) for stream in streams)
             )
@@ -419,6 +424,27 @@ class Upkeep:
         fullest = json.dumps([queue[1:] for queue in full])
         await self._ask("SET", keys.FULLEST, fullest, "EX", int(3 * SWEEP_S))
         await self._ask("SET", keys.WAITING, waiting, "EX", int(3 * SWEEP_S))
+
+    async def _tell_trimmed(self, streams: list[bytes], oldest: int, told: int) -> int:
+        """Has the recorder look at what is about to be removed, which nobody does otherwise.
+
+        Returns:
+            How many messages it was told of, with those `told` before in this sweep.
+        """
+        last = oldest - 1
+        firsts = await asyncio.gather(
+            *(self._ask("XRANGE", stream, "-", last, "COUNT", 1) for stream in streams)
+        )
+        for stream, first in zip(streams, firsts, strict=True):
+            entries = first
+            while entries and told < TOLD_TRIMS:
+                told += len(entries)
+                for entry_id, fields in entries:
+                    if fields[0] == b"_":
+                        self._worker.recorder.trimmed(entry_id, fields[1])
+                after = b"(" + entries[-1][0]
+                entries = await self._ask("XRANGE", stream, after, last, "COUNT", TRIMS_AT_ONCE)
+        return told
 
     async def _full_queues(
         self, streams: list[bytes], policy: batch.QueuePolicy

@@ -13,6 +13,7 @@ from relay.trace.bounds import MAX_TEXT_CHARS
 class Stage(StrEnum):
     """What happened. In the order in which it happens to a message that arrives."""
 
+    WAITS = "waits"
     ACCEPTED = "accepted"
     DECLINED = "declined"
     REFUSED = "refused"
@@ -25,11 +26,14 @@ class Stage(StrEnum):
     ACKNOWLEDGED = "acknowledged"
     REMOVED = "removed"
     EXPIRED = "expired"
+    TRIMMED = "trimmed"
+    PURGED = "purged"
     GIVEN_UP = "given_up"
     NOTIFIED = "notified"
 
 
 MEANINGS: Final[dict[Stage, str]] = {
+    Stage.WAITS: "passed the checks; its destination is looked up",
     Stage.ACCEPTED: "passed the checks, and is in the batch that fills",
     Stage.DECLINED: "another relay brought it, and was told to come again",
     Stage.REFUSED: "ended undelivered",
@@ -42,6 +46,8 @@ MEANINGS: Final[dict[Stage, str]] = {
     Stage.ACKNOWLEDGED: "the peer's TCP has its bytes",
     Stage.REMOVED: "no longer in the queue",
     Stage.EXPIRED: "its deadline passed while it waited",
+    Stage.TRIMMED: "left the queue: nobody fetched it for as long as mail is kept",
+    Stage.PURGED: "left the queue: an operator deleted it",
     Stage.GIVEN_UP: "is a dead letter now",
     Stage.NOTIFIED: "its sender is told that it ended undelivered",
 }

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.message import DecodeError
+
 from proto.federation.answers import Reason
 from proto.rmb.address import SessionKey, from_message
 from proto.rmb.reasons import MessageReason
+from proto.rmb.types_pb2 import Envelope
 from relay.federation.inbound_intake import Arrival
 from relay.sessions.recorder import Recorder
 from relay.trace.bounds import MAX_OPEN
@@ -20,7 +23,6 @@ from relay.trace.events import Stage
 from relay.trace.tracer import Message, Tracer
 
 if TYPE_CHECKING:
-    from proto.rmb.types_pb2 import Envelope
     from relay.queues.batch import Batch, Origin
     from relay.queues.destination import Destination
     from relay.queues.entries import Removal
@@ -50,6 +52,15 @@ class TraceRecorder(Recorder):
         self._open_count = 0
 
     # --- in -----------------------------------------------------------------------------------
+
+    def waits(
+        self, sender: Sender, destination: Destination, payload: bytes, envelope: Envelope
+    ) -> None:
+        if not self._tracer.concerns(sender.key[0], destination.key[0], envelope):
+            return
+        message = self._tracer.message(sender.key, destination.key, envelope, len(payload))
+        if message is not None:
+            self._tracer.note(message, Stage.WAITS)
 
     def accepted(
         self,
@@ -190,6 +201,17 @@ class TraceRecorder(Recorder):
             expired = reason is MessageReason.EXPIRED
             stage = Stage.EXPIRED if expired else Stage.REFUSED
             self._tracer.note(message, stage, reason=reason)
+
+    def trimmed(self, entry_id: bytes, payload: bytes) -> None:
+        try:
+            envelope = Envelope.FromString(payload)
+        except DecodeError:
+            return
+        source, destination = from_message(envelope.source), from_message(envelope.destination)
+        message = self._found(source, destination, envelope)
+        if message is not None:
+            reason = MessageReason.QUEUE_EXPIRED
+            self._tracer.note(message, Stage.TRIMMED, entry=entry_id.decode(), reason=reason)
 
     def declined(self, envelope: Envelope, reason: Reason, relay: str) -> None:
         source, destination = from_message(envelope.source), from_message(envelope.destination)

@@ -4,7 +4,7 @@ Request, answer and notices have the same uid: each is a *leg*, told apart by wh
 between whom. A leg's events come from several processes, of several relays if those were asked
 too, and each process has its own clock. So the order is that of cause where times disagree:
 
-    accepted < committed < queued < delivered < acknowledged < removed      at one relay
+    waits < accepted < committed < queued < delivered < acknowledged < removed   at one relay
     accepted < outbox < tried                                               at the one before
     tried, at its start < accepted at the relay it was sent to < tried, at its answer
 
@@ -23,6 +23,8 @@ from typing import Final, NamedTuple
 from relay.trace.events import Event, Stage
 
 CAUSES: Final[dict[Stage, tuple[Stage, ...]]] = {
+    Stage.ACCEPTED: (Stage.WAITS,),
+    Stage.REFUSED: (Stage.WAITS,),
     Stage.COMMITTED: (Stage.ACCEPTED,),
     Stage.OUTBOX: (Stage.ACCEPTED,),
     Stage.QUEUED: (Stage.COMMITTED,),
@@ -32,6 +34,8 @@ CAUSES: Final[dict[Stage, tuple[Stage, ...]]] = {
     Stage.ACKNOWLEDGED: (Stage.DELIVERED,),
     Stage.REMOVED: (Stage.ACKNOWLEDGED,),
     Stage.EXPIRED: (Stage.COMMITTED, Stage.OUTBOX),
+    Stage.TRIMMED: (Stage.COMMITTED, Stage.QUEUED, Stage.MOVED),
+    Stage.PURGED: (Stage.COMMITTED, Stage.QUEUED, Stage.MOVED),
     Stage.GIVEN_UP: (Stage.OUTBOX, Stage.EXPIRED, Stage.TRIED),
     Stage.NOTIFIED: (Stage.REFUSED, Stage.EXPIRED, Stage.GIVEN_UP),
 }
@@ -44,6 +48,8 @@ _ENDS: Final[dict[Stage, str]] = {
     Stage.ACKNOWLEDGED: "delivered",
     Stage.DELIVERED: "written, not acknowledged",
     Stage.EXPIRED: "expired",
+    Stage.TRIMMED: "not fetched in time",
+    Stage.PURGED: "deleted by an operator",
     Stage.GIVEN_UP: "given up",
     Stage.REFUSED: "refused",
     Stage.DECLINED: "declined for now",
@@ -53,6 +59,7 @@ _ENDS: Final[dict[Stage, str]] = {
     Stage.TRIED: "tried",
     Stage.OUTBOX: "in the outbox",
     Stage.ACCEPTED: "accepted",
+    Stage.WAITS: "waits for a look-up",
 }
 """How far a message is, by the furthest that was noted; the first that holds."""
 

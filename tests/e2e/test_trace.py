@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 from proto.rmb.stamp import deadline
+from relay.queues.keys import failures
+from relay.trace.events import Event
 from relay.trace.orders import Kind
 from relay.trace.timeline import timeline
 from tests.e2e.conftest import Trio
@@ -56,7 +58,7 @@ async def test_one_that_waits_for_an_absent_session(relay_pair: RelayProcess) ->
         await here.request((two.id, None))  # another session
         await here.barrier()
         waiting = await until(server, order, "queued")
-        assert stages(waiting) == ["accepted", "committed", "queued"]
+        assert stages(waiting) == ["waits", "accepted", "committed", "queued"]
         assert waiting[-1].reason == "not_connected_here"
         async with session(relay_pair.url, two, "") as there:
             await there.receive()
@@ -64,7 +66,7 @@ async def test_one_that_waits_for_an_absent_session(relay_pair: RelayProcess) ->
     assert {event.uid for event in events} == {sent.uid}
     (leg,) = timeline(sent.uid, events).legs
     assert [step.event.stage for step in leg.steps] == [
-        *("accepted", "committed", "queued", "delivered", "acknowledged", "removed")
+        *("waits", "accepted", "committed", "queued", "delivered", "acknowledged", "removed")
     ]
     assert leg.outcome == "delivered"
 
@@ -87,7 +89,7 @@ async def test_refused_and_expired(start_relay) -> None:
     assert stages(refused_one) == ["refused", "notified"]
     assert refused_one[0].reason == "limit_count"
     expired = [event for event in events if event.uid == sent[0].uid]
-    assert stages(expired) == ["accepted", "committed", "queued", "expired", "notified"]
+    assert stages(expired) == ["waits", "accepted", "committed", "queued", "expired", "notified"]
     (leg,) = timeline(sent[0].uid, events).legs
     assert leg.outcome == "expired"
 
@@ -155,7 +157,7 @@ async def test_a_trace_goes_on_when_the_relay_starts_again(start_relay, start_se
 
 
 async def test_through_two_relays(trio: Trio, world: World) -> None:
-    """The first relay that is tried does not answer; both that see the message note it."""
+    """Both that see the message note it; when a relay is gone it is known who took it then."""
     (gone,) = world.partner_ports()
     a, b = trio["a"], trio["b"]
     (one,) = world.twins("a", 1)
@@ -164,6 +166,8 @@ async def test_through_two_relays(trio: Trio, world: World) -> None:
     uid, lost = new_uid("federated"), new_uid("lost")
     orders = {relay: publish(relay.store, Kind.UID, uid) for relay in (a, b)}
     order = publish(a.store, Kind.UID, lost)
+    (other,) = world.twins("a", 1)
+    of_other = publish(a.store, Kind.TWIN, str(other.id))
     for relay in (a, b):
         await traced(relay)
     async with (
@@ -179,15 +183,34 @@ async def test_through_two_relays(trio: Trio, world: World) -> None:
         assert "connect" in tried[-1].answer or "refused" in tried[-1].answer
         given_up = await until(a.store, order, "notified")
         given_up = [event for event in given_up if event.kind == "request"]
-        assert stages(given_up)[:2] == ["accepted", "outbox"]
+        assert stages(given_up)[:3] == ["waits", "accepted", "outbox"]
         assert stages(given_up)[-3:] == ["expired", "given_up", "notified"]
         assert (await here.receive()).error.message == "message has expired"
-    assert stages(out) == ["accepted", "outbox", "tried"]
+    assert stages(out) == ["waits", "accepted", "outbox", "tried"]
     assert (out[-1].relay, out[-1].answer) == (b.domain, "answered 202")
     assert there_noted[0].relay == a.domain and there_noted[0].here == b.domain
     (leg,) = timeline(uid, [*there_noted, *out]).legs
     assert [(step.event.here, step.event.stage) for step in leg.steps] == [
-        *((a.domain, stage) for stage in ("accepted", "outbox", "tried")),
+        *((a.domain, stage) for stage in ("waits", "accepted", "outbox", "tried")),
         *((b.domain, stage) for stage in DELIVERED),
     ]
     assert leg.outcome == "delivered"
+    # b has failed more often than the relay that nobody serves, so that one is tried first. A
+    # drainer may learn of it with the first message only.
+    for number in range(5):
+        a.store.run("ZADD", failures(b.domain), time.time(), f"a test {number}")
+    ways = []
+    async with signing_session(a.url, other) as here:
+        for absent in world.twins(f"{world.nowhere}_b", 2):
+            sent = await here.request((absent.id, None))
+
+            def taken(uid: str = sent.uid) -> list[Event]:
+                events = noted(a.store, of_other, uid)
+                return events if "answered 202" in [each.answer for each in events] else []
+
+            events = await eventually(taken, 20, "b to take it")
+            ways.append([(each.relay, each.answer) for each in events if each.stage == "tried"])
+            assert timeline(sent.uid, events).legs[0].outcome == f"taken by {b.domain}"
+    (first, answer), last = max(ways, key=len)
+    assert (first, last) == (world.nowhere, (b.domain, "answered 202"))
+    assert "connect" in answer or "refused" in answer

@@ -65,17 +65,19 @@ class World:
 
     Attributes:
         template: data folder with the database, copied for each relay.
+        nowhere: a domain that nobody serves; some twins list it beside that of relay b.
         hostile_port: the one `hostile_domains` name.
         ports: of the relays by name; `proxy` is another domain of relay b.
     """
 
     def __init__(self, folder: Path) -> None:
         names = (*RELAYS, PUBLIC_ONLY, "proxy")
-        ports = iter(reserve_ports(len(names) + PARTNERS + 3 * PARTNER_TRIOS + 1))
+        ports = iter(reserve_ports(len(names) + PARTNERS + 3 * PARTNER_TRIOS + 2))
         self.ports = dict(zip(names, ports, strict=False))
         partners = list(islice(ports, PARTNERS))
         trios = [tuple(islice(ports, 3)) for _ in range(PARTNER_TRIOS)]
         self.hostile_port = next(ports)
+        self.nowhere = f"127.0.0.1:{next(ports)}"
         self._partner_ports = iter(partners)
         self._partner_trios = iter(trios)
         self._numbers = iter(range(FIRST_TWIN, 1 << 31))
@@ -84,6 +86,7 @@ class World:
         for name in names:
             self._add(self.domain(name), TWINS_EACH)
         self._add("_".join((self.domain("b"), self.domain("c"))), TWINS_EACH)
+        self._add("_".join((self.nowhere, self.domain("b"))), 4)
         for relays in ([port] for port in partners):
             self._add(join_places(relays), 20)
         for relays in trios:

@@ -132,7 +132,10 @@ def _precise(seconds: float) -> str:
 def _state(event: Event) -> str:
     """Colour of the bar: what went wrong stands out."""
     failed = event.stage is Stage.TRIED and event.answer not in ("answered 202", "answered 208")
-    if failed or event.stage in (Stage.REFUSED, Stage.EXPIRED, Stage.GIVEN_UP):
+    if failed or event.stage in (
+        *(Stage.REFUSED, Stage.EXPIRED, Stage.GIVEN_UP),
+        *(Stage.TRIMMED, Stage.PURGED),
+    ):
         return "bad"
     return "warning" if event.stage is Stage.DECLINED else ""
 

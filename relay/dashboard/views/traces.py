@@ -73,7 +73,7 @@ ORDERS: Final = {"started": "started", "until": "until"}
 WINDOW: Final = bounds.MAX_PAGE
 """Events of a trace that its page looks at: the latest."""
 _GOOD: Final = frozenset((Stage.REMOVED, Stage.ACKNOWLEDGED))
-_BAD: Final = frozenset((Stage.EXPIRED, Stage.GIVEN_UP, Stage.REFUSED))
+_BAD: Final = frozenset((Stage.EXPIRED, Stage.TRIMMED, Stage.PURGED, Stage.GIVEN_UP, Stage.REFUSED))
 
 
 class StartForm(forms.Form):

@@ -16,13 +16,15 @@ from django.utils import timezone
 from relay.access.actor import SYSTEM, Actor, Face
 from relay.access.errors import Away, Conflict, Denied, Invalid, NotFound
 from relay.audit.models import AuditEntry
-from relay.queues import keys
+from relay.ops.redis_client import client
+from relay.queues import keys, purging
 from relay.trace import services
 from relay.trace.bounds import MAX_ORDERS
 from relay.trace.events import Event, Stage
 from relay.trace.models import TraceOrder
 from relay.trace.orders import Kind, decode
 from relay.trace.services import State
+from tests.relay.queues.mail import fill
 from tests.relay.rest.conftest import operator as operator
 from tests.relay.rest.conftest import viewer as rest_viewer
 from tests.support.redis_servers import RedisServer
@@ -259,3 +261,26 @@ def test_text_of_a_client_does_no_harm(site_redis: RedisServer) -> None:
     note(site_redis, row.id, Stage.ACCEPTED, uid="\x1b[2J")
     services.stop(row.id, actor=SYSTEM)
     assert "\x1b" not in command("follow", row.id) + command("show", "\x1b[2J")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_trace_hears_of_what_an_operator_deletes(site_redis: RedisServer) -> None:
+    fill(site_redis, "8:x", 3)
+    fill(site_redis, "8:y", 2)
+    of_uid = services.start("uid", "m1", actor=SYSTEM)
+    of_sender = services.start("session", "3:a", actor=SYSTEM)
+    of_another = services.start("twin", "33", actor=SYSTEM)
+    sampled = services.start("twin", "3", sample=0.0001, actor=SYSTEM)
+    entries = site_redis.run("XRANGE", "stream:8:x", "-", "+")
+    assert purging.purge(client(), "8:x", entries[1][0].decode()) == 2
+    (event,) = [noted.event for noted in services.events(of_uid.id)]
+    assert (event.stage, event.uid, event.reason) == (Stage.PURGED, "m1", "purged")
+    assert (event.source, event.destination, event.kind) == ("3:a", "7", "request")
+    assert (event.entry, event.size_bytes > 0) == (entries[1][0].decode(), True)
+    assert len(services.events(of_sender.id)) == 2
+    assert services.events(of_another.id) == services.events(sampled.id) == []
+    assert services.look([of_sender])[0].events == 2
+    services.stop(of_uid.id, actor=SYSTEM)
+    assert purging.purge_twin(client(), 8) == 3
+    assert len(services.events(of_uid.id)) == 1 and len(services.events(of_sender.id)) == 5
+    assert "deleted by an operator" in services.timeline("m1").legs[0].outcome

@@ -83,6 +83,12 @@ class OracleRecorder(Recorder):
     ) -> None:
         self._told("accepted", envelope, size_bytes)
 
+    def waits(self, sender: Any, destination: Any, payload: bytes, envelope: Envelope) -> None:
+        self._told("waits", envelope, destination.text)
+
+    def trimmed(self, entry_id: bytes, payload: bytes) -> None:
+        self._told("trimmed", Envelope.FromString(payload))
+
     def queued(self, destination: Any, sender: Any, envelope: Envelope, entry_id: bytes) -> None:
         self._told("queued", envelope, destination.text)
         self._process.world.oracle.reported_queued(envelope)
