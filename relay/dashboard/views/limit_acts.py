@@ -157,7 +157,7 @@ def remove(request: HttpRequest, twin: int) -> HttpResponseBase:
     if present.banned:
         loses.append(f"its ban{f' for {present.ban_reason}' if present.ban_reason else ''}")
     if present.count is not None:
-        loses.append(f"its limit: {limit_of(present)}")
+        loses.append(f"its limit: {limit_of(present)} a minute")
     if present.note:
         loses.append(f"the note: {present.note}")
     question = Question(

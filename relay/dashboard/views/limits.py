@@ -32,7 +32,7 @@ COLUMNS: Final = (
     Column("note", "Note", optional=True),
 )
 FILTERS: Final = (
-    Filter("text", "Search", hint="twin id, reason or note"),
+    Filter("text", "Search", hint="id, reason or note"),
     Filter("ban", "Ban", (("yes", "banned"), ("no", "not banned"))),
     Filter("limit", "Limit", (("yes", "of its own"), ("no", "of all twins"))),
 )

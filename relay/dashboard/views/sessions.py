@@ -221,7 +221,7 @@ def _filters(workers: dict[str, str]) -> tuple[Filter, ...]:
     return (
         Filter("twin", "Twin", hint="a twin id"),
         Filter("sid", "Session id"),
-        Filter("address", "Address", hint="with its port or without"),
+        Filter("address", "Address", hint="host or host:port"),
         Filter("worker", "Worker", tuple(workers.items()), hint="its boot id"),
     )
 

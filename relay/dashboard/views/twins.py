@@ -15,7 +15,7 @@ from django.urls import reverse
 from relay.access.actor import Actor
 from relay.access.errors import Invalid
 from relay.dashboard.acts import Question, act, posted
-from relay.dashboard.figures import Kind
+from relay.dashboard.figures import Kind, write
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
@@ -140,7 +140,9 @@ def limit_of(limit: TwinLimit | None) -> str:
     """A limit of its own in words; empty where the relay's holds."""
     if limit is None or limit.count is None:
         return ""
-    return f"{limit.count:,} and {limit.size:,} bytes" if limit.count else "none"
+    if not limit.count:
+        return "none"
+    return f"{write(limit.count, Kind.NUMBER)}, {write(limit.size or 0, Kind.BYTES)}"
 
 
 def key_text(twin: Twin) -> str:

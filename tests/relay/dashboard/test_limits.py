@@ -1,0 +1,157 @@
+"""The page of limits and bans, and what is decided there."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from relay.access.actor import SYSTEM
+from relay.limits import defaults, services
+from relay.limits.models import TwinLimit
+from relay.queues import keys
+from tests.relay.dashboard.conftest import SignIn
+from tests.relay.ops.test_control import fields
+from tests.support.redis_servers import RedisServer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PAGE = "/console/limits/"
+
+
+def shown(client: Client, path: str = PAGE, status: int = 200) -> str:
+    answer = client.get(path)
+    assert answer.status_code == status, (path, answer.status_code)
+    return answer.content.decode()
+
+
+def listed(client: Client, **query: str) -> list[int]:
+    answer = client.get(PAGE, {**query, "export": "json"})
+    return [each["twin"] for each in json.loads(answer.getvalue())]
+
+
+@pytest.fixture
+def decided(site_redis: RedisServer) -> RedisServer:
+    services.set_limit(7, 10, 2048, actor=SYSTEM)
+    services.ban(8, "noise", actor=SYSTEM)
+    services.ban(9, "old", timezone.now() - timedelta(hours=1), actor=SYSTEM)
+    return site_redis
+
+
+def test_what_is_decided(decided: RedisServer, sign_in: SignIn) -> None:
+    client = sign_in("viewer")
+    text = shown(client)
+    for expected in ("noise", "banned", "over", "2 KiB", "system", "the settings"):
+        assert expected in text
+    assert "data-ask" not in text, "who looks does not act"
+    for query, expected in (
+        ({"order": "twin"}, [7, 8, 9]),
+        ({"ban": "yes"}, [8]),
+        ({"ban": "no", "order": "twin"}, [7, 9]),
+        ({"limit": "yes"}, [7]),
+        ({"text": "NOI"}, [8]),
+        ({"text": "9"}, [9]),
+    ):
+        assert listed(client, **query) == expected, query
+
+
+def test_who_is_refused_most(decided: RedisServer, sign_in: SignIn) -> None:
+    minute = int(time.time()) // 60
+    decided.run("ZADD", keys.hits("twin", minute), 5, "7", 42, "8")
+    decided.run("ZADD", keys.hits("address", minute), 9, "192.0.2.7")
+    text = shown(sign_in("operator"))
+    assert text.index(">42</data>") < text.index(">5</data>")
+    assert "own limit" in text and "/console/sessions/?address=192.0.2.7" in text
+
+
+def test_a_ban_and_its_end(site_redis: RedisServer, sign_in: SignIn) -> None:
+    client = sign_in("operator")
+    assert "Ban twin 7" in shown(client, f"{PAGE}ban/?twin=7")
+    form = {"twin": "7", "reason": "noise", "lasts": "24"}
+    assert client.post(f"{PAGE}ban/?twin=7", form).headers["Location"] == PAGE
+    limit = TwinLimit.objects.get(twin=7)
+    assert limit.banned_until
+    assert timedelta(hours=23) < limit.banned_until - timezone.now() <= timedelta(hours=24)
+    assert fields(site_redis)["ban:7"] == "noise"
+    text = shown(client)
+    assert "Twin 7 is banned" in text and "a operator" in text
+    assert "It was banned for: noise" in shown(client, f"{PAGE}7/lift/")
+    client.post(f"{PAGE}7/lift/")
+    assert "ban:7" not in fields(site_redis)
+
+
+@pytest.mark.parametrize(
+    ("form", "complaint"),
+    [
+        ({"twin": "0"}, "greater than or equal to 1"),
+        ({"twin": "7", "lasts": "until"}, "Name the time"),
+        ({"twin": "7", "lasts": "until", "until": "2020-01-01T00:00"}, "This has passed"),
+        ({"twin": "7", "lasts": "1", "until": "2120-01-01T00:00"}, "Choose the last one"),
+        ({"twin": "7", "reason": "x" * 121}, "at most 120"),
+    ],
+)
+def test_bad_bans(
+    site_redis: RedisServer, sign_in: SignIn, form: dict[str, str], complaint: str
+) -> None:
+    answer = sign_in("operator").post(f"{PAGE}ban/", form)
+    assert answer.status_code == 200 and complaint in answer.content.decode()
+    assert not TwinLimit.objects.exists()
+
+
+def test_a_ban_until_a_named_time(site_redis: RedisServer, sign_in: SignIn) -> None:
+    form = {"twin": "7", "lasts": "until", "until": "2120-01-02T03:04"}
+    assert sign_in("operator").post(f"{PAGE}ban/", form).status_code == 302
+    until = TwinLimit.objects.get(twin=7).banned_until
+    assert until and until.isoformat() == "2120-01-02T03:04:00+00:00"
+
+
+def test_a_limit_of_its_own(site_redis: RedisServer, sign_in: SignIn) -> None:
+    client = sign_in("operator")
+    answer = client.post(f"{PAGE}set/?twin=7", {"twin": "7", "count": "5", "size": ""})
+    assert "Set both messages and bytes" in answer.content.decode()
+    client.post(f"{PAGE}set/?twin=7", {"twin": "7", "count": "5", "size": "1000"})
+    assert fields(site_redis)["limit:7"] == "5 1000"
+    assert 'value="1000"' in shown(client, f"{PAGE}set/?twin=7"), "what it has now"
+    client.post(f"{PAGE}set/?twin=7", {"twin": "7", "count": "", "size": ""})
+    assert "limit:7" not in fields(site_redis)
+
+
+def test_everything_is_forgotten(decided: RedisServer, sign_in: SignIn) -> None:
+    client = sign_in("operator")
+    services.save(TwinLimit(twin=8, banned=True, ban_reason="noise", note="a note"), actor=SYSTEM)
+    text = shown(client, f"{PAGE}8/forget/")
+    assert "its ban for noise" in text and "the note: a note" in text
+    client.post(f"{PAGE}8/forget/")
+    assert not TwinLimit.objects.filter(twin=8).exists() and "ban:8" not in fields(decided)
+    assert "nothing is decided about twin 8" in shown(client, f"{PAGE}8/forget/", 404)
+
+
+def test_the_limit_of_all(site_redis: RedisServer, sign_in: SignIn) -> None:
+    client = sign_in("operator")
+    answer = client.post(f"{PAGE}default/", {"count": "5", "size": "0"})
+    assert "set both, or both to 0" in answer.content.decode()
+    client.post(f"{PAGE}default/", {"count": "600", "size": "1048576"})
+    found = defaults.get()
+    assert (found.count, found.size, found.source) == (600, 1048576, "operator")
+    assert "1 MiB" in shown(client) and "an operator" in shown(client)
+    assert "600 and 1,048,576 bytes" in shown(client, f"{PAGE}default/clear/")
+    client.post(f"{PAGE}default/clear/")
+    assert defaults.get().source == "settings"
+
+
+def test_who_looks_does_not_act(decided: RedisServer, sign_in: SignIn) -> None:
+    client, before = sign_in("viewer"), fields(decided)
+    for path in ("ban/", "set/", "default/", "default/clear/", "8/lift/", "8/forget/"):
+        assert client.post(f"{PAGE}{path}", {"twin": "7"}).status_code == 403, path
+    assert fields(decided) == before
+
+
+@pytest.mark.usefixtures("no_redis")
+def test_without_redis(sign_in: SignIn) -> None:
+    TwinLimit.objects.create(twin=7, banned=True, ban_reason="noise")
+    text = shown(sign_in("operator"), status=503)
+    assert "noise" in text and "Redis does not answer" in text
