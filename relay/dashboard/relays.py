@@ -172,6 +172,6 @@ VERBS: Final = {
         "relay.distrust", "Trust no longer", lambda relay: relay.trusted,
         _plain("Trust no longer relay", "Trust no longer",
                "What it sends needs the signature of its source twin again."),
-        lambda domain, actor: services.trust(domain, False, actor=actor), "is not trusted any more",
+        lambda domain, actor: services.distrust(domain, actor=actor), "is not trusted any more",
     ),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -183,60 +184,28 @@ def forget_relay(request: Request, domain: Domain) -> Any:
         services.forget([domain], actor=request.actor)
 
 
-@post(router, "/relays/{domain}/reset", action="relay.reset", answer=RelayOut)
-def reset_relay(request: Request, domain: Domain) -> Any:
-    """End the back-off of a relay and forget its failures."""
-    _node(domain)
-    services.reset(domain, actor=request.actor)
-    return _out(_node(domain))
+def _declare(verb: str, decide: Callable[..., None], text: str) -> None:
+    """An operation that decides one thing about a relay that is known."""
+
+    def act(request: Request, domain: Domain) -> Any:
+        _node(domain)
+        decide(domain, actor=request.actor)
+        return _out(_node(domain))
+
+    act.__name__, act.__doc__ = f"{verb}_relay", text
+    post(router, f"/relays/{{domain}}/{verb}", action=f"relay.{verb}", answer=RelayOut)(act)
 
 
-@post(router, "/relays/{domain}/pause", action="relay.pause", answer=RelayOut)
-def pause_relay(request: Request, domain: Domain) -> Any:
-    """Send nothing to a relay for now."""
-    _node(domain)
-    services.pause(domain, actor=request.actor)
-    return _out(_node(domain))
-
-
-@post(router, "/relays/{domain}/resume", action="relay.resume", answer=RelayOut)
-def resume_relay(request: Request, domain: Domain) -> Any:
-    """Send to a relay again, at once."""
-    _node(domain)
-    services.resume(domain, actor=request.actor)
-    return _out(_node(domain))
-
-
-@post(router, "/relays/{domain}/block", action="relay.block", answer=RelayOut)
-def block_relay(request: Request, domain: Domain) -> Any:
-    """Neither send to a relay nor accept anything from it."""
-    _node(domain)
-    services.block(domain, actor=request.actor)
-    return _out(_node(domain))
-
-
-@post(router, "/relays/{domain}/unblock", action="relay.unblock", answer=RelayOut)
-def unblock_relay(request: Request, domain: Domain) -> Any:
-    """Treat a blocked relay as any other again."""
-    _node(domain)
-    services.unblock(domain, actor=request.actor)
-    return _out(_node(domain))
-
-
-@post(router, "/relays/{domain}/trust", action="relay.trust", answer=RelayOut)
-def trust_relay(request: Request, domain: Domain) -> Any:
-    """Accept what a relay sends without the signatures of its twins."""
-    _node(domain)
-    services.trust(domain, actor=request.actor)
-    return _out(_node(domain))
-
-
-@post(router, "/relays/{domain}/distrust", action="relay.distrust", answer=RelayOut)
-def distrust_relay(request: Request, domain: Domain) -> Any:
-    """Check the signatures of a relay's twins again."""
-    _node(domain)
-    services.trust(domain, False, actor=request.actor)
-    return _out(_node(domain))
+for _verb, _decide, _text in (
+    ("reset", services.reset, "End the back-off of a relay and forget its failures."),
+    ("pause", services.pause, "Send nothing to a relay for now."),
+    ("resume", services.resume, "Send to a relay again, at once."),
+    ("block", services.block, "Neither send to a relay nor accept anything from it."),
+    ("unblock", services.unblock, "Treat a blocked relay as any other again."),
+    ("trust", services.trust, "Accept what a relay sends without the signatures of its twins."),
+    ("distrust", services.distrust, "Check the signatures of a relay's twins again."),
+):
+    _declare(_verb, _decide, _text)
 
 
 def _save(request: Any, domain: str, values: dict[str, Any], *, known: bool) -> RelayOut:

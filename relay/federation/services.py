@@ -48,9 +48,14 @@ def save(node: RelayNode, *, actor: Actor) -> None:
         _store(node, change)
 
 
-def trust(domain: str, trusted: bool = True, *, actor: Actor) -> None:
-    """Accept what this relay sends without the signature of its source twin, or no longer."""
-    _decide(domain, "relay.trust" if trusted else "relay.distrust", actor, trusted=trusted)
+def trust(domain: str, *, actor: Actor) -> None:
+    """Accept what this relay sends without the signature of its source twin."""
+    _decide(domain, "relay.trust", actor, trusted=True)
+
+
+def distrust(domain: str, *, actor: Actor) -> None:
+    """Check the signatures of what this relay sends again."""
+    _decide(domain, "relay.distrust", actor, trusted=False)
 
 
 def pause(domain: str, *, actor: Actor) -> None:

@@ -30,7 +30,7 @@ def test_decisions(site_redis: RedisServer) -> None:
     }
     services.resume(PARTNER, actor=SYSTEM)
     services.unblock("a.example:8080", actor=SYSTEM)
-    services.trust(PARTNER, trusted=False, actor=SYSTEM)
+    services.distrust(PARTNER, actor=SYSTEM)
     assert decided(site_redis) == {}
     assert set(RelayNode.objects.values_list("domain", flat=True)) == {PARTNER, "a.example:8080"}
 

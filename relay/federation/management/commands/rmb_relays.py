@@ -7,7 +7,6 @@ import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from typing import Any, Final
 
 from django.conf import settings
@@ -54,8 +53,8 @@ DECISIONS: Final[dict[str, Callable[..., None]]] = {
     "resume": services.resume,
     "block": services.block,
     "unblock": services.unblock,
-    "trust": partial(services.trust, trusted=True),
-    "untrust": partial(services.trust, trusted=False),
+    "trust": services.trust,
+    "untrust": services.distrust,
     "reset": services.reset,
 }
 DONE: Final = {
