@@ -18,7 +18,6 @@ from relay.history.series import BY_KEY, BY_NUMBER, roll_up
 
 _ONE: Final = struct.Struct("<Bf")
 _VALUE: Final = struct.Struct("<f")
-MAX_BYTES: Final = _ONE.size * 255
 _LARGEST: Final = 3.4e38
 
 Values = Mapping[str, float]

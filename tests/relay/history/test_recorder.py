@@ -139,3 +139,15 @@ def test_what_the_database_missed_is_made_up_for(
     stored = [at for at, _ in keeping.stored(60, 0, now)]
     assert len(stored) in (9, 10, 11)
     assert stored == list(range(stored[0], stored[-1] + 1, 60))
+
+
+@pytest.mark.django_db
+def test_minutes_go_on_after_the_clock_was_set_back(site_redis: RedisServer) -> None:
+    now = time.time()
+    clock = [now + 7200]
+    recorder = Recorder(lambda: clock[0])
+    recorder.keep()
+    clock[0] = now
+    seconds.put(client(), int(now) - 300, {"sessions": 1})
+    recorder.keep()
+    assert len(keeping.stored(60, 0, int(now))) == 1
