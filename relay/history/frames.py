@@ -20,6 +20,8 @@ from relay.history.series import SERIES
 LAYER: Final = "console"
 """The channel layer: one that forgets soon who went, and what nobody took."""
 GROUP: Final = "console.live"
+KEPT_S: Final = 10
+"""How long the newest frame is kept for pages that are opened."""
 MESSAGE: Final = "console.frame"
 """Type of the group's messages; `text` is the frame."""
 

@@ -30,6 +30,7 @@ from relay.history.sampling import Sampler
 from relay.history.surroundings import Watch
 from relay.ops import load
 from relay.ops.redis_client import client
+from relay.queues import keys
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +116,9 @@ class Recorder:
                 if written is None:
                     continue
                 try:
-                    runner.run(_publish(frames.encode(*written, self._around)))
+                    text = frames.encode(*written, self._around)
+                    client().set(keys.HISTORY_FRAME, text, ex=frames.KEPT_S)
+                    runner.run(_publish(text))
                     self._over("frames")
                 except (RedisError, OSError) as error:
                     self._tell("frames", f"history: open pages are not told: {error!r}")

@@ -11,6 +11,7 @@ from django.utils import timezone
 from relay.access.matrix import Role
 from relay.alarms.models import Alarm, Evaluation
 from relay.history import seconds
+from relay.history.frames import Surroundings, encode
 from relay.history.models import Point
 from relay.history.packing import pack
 from relay.ops.redis_client import client as redis
@@ -107,3 +108,12 @@ def test_alarms_are_told_while_redis_is_away(sign_in: SignIn) -> None:
     page = shown(sign_in(Role.VIEWER))
     assert "about down.example" in page
     assert page.count("Redis does not answer") == 2
+
+
+def test_the_busiest_twins(client: Client) -> None:
+    assert "No twin has sent or received anything" in shown(client, "around")
+    frame = encode(int(time.time()), {}, Surroundings(top=[(7, 12.5), (8, 0.1)]))
+    redis().set(keys.HISTORY_FRAME, frame)
+    part = shown(client, "around")
+    assert part.index('href="/console/twins/7/"') < part.index('href="/console/twins/8/"')
+    assert "12.5" in part
