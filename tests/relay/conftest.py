@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
@@ -27,6 +28,14 @@ def use_redis(settings: Any, url: str) -> None:
     for layer in layers.values():
         layer["CONFIG"]["hosts"] = [{"address": url, "socket_timeout": None}]
     settings.CHANNEL_LAYERS = layers
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_hasher() -> Iterator[None]:
+    """The site's own hash of a password, but not the half second that guessing it shall take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PBKDF2PasswordHasher, "iterations", 2)
+        yield
 
 
 @pytest.fixture
@@ -70,7 +79,7 @@ def add_worker(site_redis: RedisServer) -> AddWorker:
 
 @pytest.fixture
 def admin_client(client: Client) -> Client:
-    """Signed in as an owner. Without a password: hashing one takes longer than the test."""
+    """Signed in as an owner."""
     client.force_login(User.objects.create_superuser("admin"))
     return client
 

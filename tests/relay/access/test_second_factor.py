@@ -21,7 +21,6 @@ from tests.relay.access.test_sign_in import PASSWORD, sign_in
 pytestmark = pytest.mark.django_db
 
 olga = test_sign_in.olga
-quick_hasher = test_sign_in.quick_hasher
 
 FACTOR = "/admin/account/second-factor/"
 AUTHENTICATE = f"{FACTOR}authenticate/"

@@ -26,12 +26,6 @@ NEW = "another-long-password-of-a-test"
 WAIT = "Too many failures"
 
 
-@pytest.fixture(autouse=True)
-def quick_hasher(settings: object) -> None:
-    """The site's own takes a tenth of a second for each try."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # type: ignore[attr-defined]
-
-
 @pytest.fixture
 def olga() -> User:
     """An operator with a password."""
