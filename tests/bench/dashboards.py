@@ -1,12 +1,14 @@
 """Open pages of the console, as browsers hold them: a websocket each, and parts asked for again.
 
-What a page asks for and how often it reads in the page itself (`data-refresh`), so that it does as
-the script of the page does. Each is a thread of this program, on the cores of the load generators.
+What a page asks for and how often it reads in the page itself (`data-refresh`, `data-charts`), so
+that it does as the scripts of the page do. Each is a thread of this program, on the cores of the
+load generators.
 """
 
 from __future__ import annotations
 
 import contextlib
+import html
 import http.client
 import os
 import re
@@ -26,6 +28,7 @@ from tests.bench.targets import Target, TargetError
 PAGE = "/console/"
 OPEN_TIMEOUT_S = 20.0
 SETTING = "BENCH_SESSION"
+_CHARTS = re.compile(r'data-charts="([^"]+)"')
 _PART = re.compile(r'id="([a-z-]+)"[^>]* data-refresh="([^"]+)" data-refresh-ms="(\d+)"')
 
 SIGN_IN = f"""
@@ -97,12 +100,15 @@ class Dashboards:
                 self.faults.append(repr(error))
 
     def _look(self, site: str, ready: threading.Semaphore) -> None:
+        page = self._ask(site, PAGE)
         parts = {
-            name: [address, int(every_ms) / 1000, time.monotonic()]
-            for name, address, every_ms in _PART.findall(self._ask(site, PAGE))
+            name: [html.unescape(address), int(every_ms) / 1000, time.monotonic()]
+            for name, address, every_ms in _PART.findall(page)
         }
-        if not parts:
-            raise TargetError("the page asks for nothing again")
+        charts = _CHARTS.search(page)
+        if not parts or not charts:
+            raise TargetError("the page asks for nothing again, or has no charts")
+        self._ask(site, html.unescape(charts[1]))
         first = True
         headers = {"Cookie": f"rmb_operator={self._key}"}
         origin = websockets.Origin(f"http://{site}")
