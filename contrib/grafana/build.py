@@ -114,6 +114,15 @@ RELAY: Final[dict[str, tuple[Panel, ...]]] = {
             ),
         ),
         Panel(
+            "Delivery",
+            "s",
+            "From a message to the socket of a receiver that keeps up.",
+            (
+                (quantile(0.5, "relay_delivery_seconds"), "p50"),
+                (quantile(0.99, "relay_delivery_seconds"), "p99"),
+            ),
+        ),
+        Panel(
             "Waiting for a commit",
             "bytes",
             "Grows when Redis is slower than the traffic.",
