@@ -54,6 +54,7 @@ _KEYS: Final = {
     "settings": "e",
 }
 _BELONGS: Final = {
+    "access": "access",
     "alarm": "alarms",
     "alarms": "alarms",
     "audit": "audit",
@@ -72,22 +73,14 @@ _BELONGS: Final = {
 }
 
 
-def _item(title: str, icon: str, app: str, model: str) -> dict[str, Any]:
-    """A list of the admin; whoever may not see it does not see the entry."""
-    name = f"{app}_{model}"
-    return {
-        "title": title,
-        "icon": icon,
-        "link": reverse_lazy(f"admin:{name}_changelist"),
-        "active": lambda request: _shown(request, name),
-        "permission": lambda request: request.user.has_perm(f"{app}.view_{model}"),
-    }
-
-
-def _shown(request: HttpRequest, name: str) -> bool:
-    """Whether the request is for a page of this model."""
-    match = request.resolver_match
-    return bool(match and (match.url_name or "").startswith(f"{name}_"))
+def account_links(request: HttpRequest) -> list[dict[str, Any]]:
+    """What stands below the name of whoever is signed in."""
+    links = []
+    if request.user.has_perm(matrix.permission_of("worker.view")):
+        links.append({"title": "Your account", "link": reverse_lazy("console:access_own")})
+    if request.user.is_authenticated and request.user.has_usable_password():
+        links.append({"title": "Change password", "link": reverse_lazy("admin:password_change")})
+    return links
 
 
 NAVIGATION: Final = [
@@ -127,9 +120,7 @@ NAVIGATION: Final = [
     {
         "title": "Operators",
         "items": [
-            _item("Accounts", "person", "auth", "user"),
-            _item("Groups", "shield_person", "auth", "group"),
-            _item("API tokens", "key", "relay_access", "apitoken"),
+            _page("Access", "shield_person", "access", "account.view"),
             _page("Audit", "receipt_long", "audit", "audit.view"),
         ],
     },

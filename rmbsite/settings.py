@@ -223,6 +223,7 @@ UNFOLD = {
     ],
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
+    "ACCOUNT": {"navigation": menu.account_links},
     "SIDEBAR": {
         "show_all_applications": False,
         "navigation": menu.NAVIGATION,

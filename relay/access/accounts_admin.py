@@ -15,7 +15,8 @@ from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.db.models import QuerySet
 from django.forms import ModelForm
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
@@ -67,10 +68,18 @@ class Audited(ModelAdmin):  # type: ignore[misc]
     """Writes what a form changed into the audit log, in the transaction of the form."""
 
     noun = ""
+    page = ""
 
     def told(self, pk: Any) -> dict[str, Any] | None:
         """A row as the audit log has it."""
         raise NotImplementedError
+
+    def response_post_save_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        """Back to the list of the console, which leads here."""
+        return HttpResponseRedirect(reverse(self.page))
+
+    def response_post_save_add(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        return HttpResponseRedirect(reverse(self.page))
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         # From before the form looks, and before it locks any row: see `audit`.
@@ -110,6 +119,7 @@ class OperatorAdmin(UserAdmin, Audited):  # type: ignore[type-arg, misc]
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     noun = "account"
+    page = "console:access"
     actions = ("reset_second_factor",)
 
     @admin.action(description="Take the second factor away", permissions=["change"])
@@ -165,6 +175,7 @@ class RoleAdmin(GroupAdmin, Audited):
 
     form = GroupForm
     noun = "group"
+    page = "console:access_groups"
 
     def told(self, pk: Any) -> dict[str, Any] | None:
         group = Group.objects.filter(pk=pk).first()

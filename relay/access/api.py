@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
-from django.utils import timezone
 from ninja import Field, Query, Router, Schema
 
 from relay.access import matrix, services
@@ -99,16 +98,7 @@ def get_me(request: Request) -> Any:
 @get(router, "/tokens", action="token.view", answer=Page[TokenOut])
 def list_tokens(request: Request, query: Query[TokenQuery]) -> Any:
     """API tokens, without their text."""
-    rows = ApiToken.objects.select_related("account")
-    if query.account is not None:
-        rows = rows.filter(account__username=query.account)
-    now = timezone.now()
-    if query.state == "revoked":
-        rows = rows.filter(revoked__isnull=False)
-    elif query.state is not None:
-        rows = rows.filter(revoked=None)
-        live = query.state == "live"
-        rows = rows.filter(expires__gt=now) if live else rows.filter(expires__lte=now)
+    rows = services.search_tokens(account=query.account or "", state=query.state or "")
     orders = {"created": "created", "expires": "expires"}
     return page(query, rows, orders, show=lambda found: map(services.shown, found))
 

@@ -153,6 +153,25 @@ def revoke_token(public_id: str, *, actor: Actor) -> ApiToken:
     return token
 
 
+def search_tokens(*, account: str = "", state: str = "") -> QuerySet[ApiToken]:
+    """Tokens that fit.
+
+    Args:
+        account: it acts for.
+        state: `live`, `expired` or `revoked`.
+    """
+    rows, now = ApiToken.objects.select_related("account"), timezone.now()
+    if account:
+        rows = rows.filter(account__username=account)
+    if state == "revoked":
+        rows = rows.filter(revoked__isnull=False)
+    elif state == "live":
+        rows = rows.filter(revoked=None, expires__gt=now)
+    elif state == "expired":
+        rows = rows.filter(revoked=None, expires__lte=now)
+    return rows
+
+
 def live_tokens() -> QuerySet[ApiToken]:
     """Tokens that are neither revoked nor expired."""
     return ApiToken.objects.filter(revoked=None, expires__gt=timezone.now())

@@ -6,6 +6,7 @@ from django.urls import path, register_converter
 
 from relay.dashboard.addresses import KeyConverter
 from relay.dashboard.views import (
+    access,
     alarm_receivers,
     alarm_rules,
     alarms,
@@ -23,6 +24,7 @@ from relay.dashboard.views import (
     search,
     sessions,
     tasks,
+    tokens,
     trace_message,
     traces,
     twin,
@@ -75,6 +77,17 @@ urlpatterns = [
     path("audit/<int:number>/", audit.entry, name="audit_entry"),
     path("audit/export/<str:form>/", audit.export, name="audit_export"),
     path("audit/verify/", audit.verify, name="audit_verify"),
+    path("access/", access.access, name="access"),
+    path("access/groups/", access.access_groups, name="access_groups"),
+    path("access/own/", access.access_own, name="access_own"),
+    path("access/tokens/", tokens.access_tokens, name="access_tokens"),
+    path("access/tokens/create/", tokens.create, name="access_token_create"),
+    path("access/tokens/<str:token>/revoke/", tokens.revoke, name="access_token_revoke"),
+    path(
+        "access/<int:account_id>/reset-second-factor/",
+        access.reset_second_factor,
+        name="access_reset_second_factor",
+    ),
     path("alarms/", alarms.alarms, name="alarms"),
     path("alarms/<int:alarm_id>/", alarms.alarm, name="alarm"),
     path("alarms/<int:alarm_id>/acknowledge/", alarms.acknowledge, name="alarm_acknowledge"),
