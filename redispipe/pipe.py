@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = (0.02, 0.05, 0.1, 0.2)
 """Pauses between attempts to connect: the relay is back well within a second of Redis."""
+TOLD_REASONS: Final = 8
+"""Different reasons that are logged while a connection does not come up."""
 CONNECT_S: Final = 5.0
 """A connection that takes longer to open, log in and be checked is given up."""
 
@@ -287,13 +289,16 @@ class RedisPipe:
 
     async def _keep_up(self) -> None:
         failures = 0
+        told: set[str] = set()  # why it failed, since it worked last: each reason once
         while not self._closing:
             try:
                 async with asyncio.timeout(CONNECT_S):
                     await self._open()
             except (OSError, TimeoutError, hiredis.HiredisError) as error:
-                if failures == 0:
-                    log.warning("no connection to redis: %s", error or "it does not answer")
+                why = str(error) or "it does not answer"
+                if why not in told and len(told) < TOLD_REASONS:
+                    told.add(why)
+                    log.warning("no connection to redis: %s", why)
                 failures += 1
                 self.drop()
                 await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S)) - 1])
@@ -301,6 +306,7 @@ class RedisPipe:
             if failures:
                 log.warning("connected to redis again after %d attempts", failures)
             failures = 0
+            told.clear()
             await self._ended.wait()
 
     async def _open(self) -> None:

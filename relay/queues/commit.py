@@ -46,8 +46,9 @@ STORAGE_WAIT_S: Final = 2.0
 """How long messages wait for memory in Redis before they are refused to their senders."""
 RETRY_S: Final = 0.1
 """Pause before a refused batch is offered again."""
-TEMPORARY: Final = ("LOADING", "READONLY", "MASTERDOWN", "MISCONF", "BUSY", "TRYAGAIN")
-"""Refusals that pass: the batch is offered again for as long as it takes."""
+TEMPORARY: Final = ("LOADING", "READONLY", "MASTERDOWN", "BUSY", "TRYAGAIN")
+"""Refusals that pass: the batch is offered again for as long as it takes. A disk that is full
+(`MISCONF`) may stay so, as memory may: senders are told."""
 
 
 class CommitOwner(Protocol):
@@ -100,6 +101,7 @@ class CommitLog:
         self.filling = Batch()
         self.waiting_bytes = 0  # payloads added and not yet decided
         self.storage_full_since: float | None = None  # loop time of the first refusal
+        self._refusal = ""  # why Redis does not take batches for now, as it was logged
         self.run_id = ""  # of the Redis that the connection leads to
         self.client_id = 0  # of the connection, as Redis numbers it
         self._ready: deque[Batch] = deque()  # filled up, older than `filling`
@@ -276,7 +278,7 @@ class CommitLog:
             self._refused(batch, str(reply))
             return
         self.last_commit_s = self._loop.time() - self.sent_at
-        self.storage_full_since = None
+        self.storage_full_since, self._refusal = None, ""
         self._finish(batch, reply)
 
     def _finish(self, batch: Batch, reply: list[Any] | None) -> None:
@@ -301,7 +303,9 @@ class CommitLog:
         """Redis refused the MULTI: nothing of it was applied. It is offered again, or given up."""
         now = self._loop.time()
         if why.startswith(TEMPORARY):
-            log.warning("redis refuses for now: %s", why)
+            if why != self._refusal:
+                log.warning("redis refuses for now: %s", why)
+            self._refusal = why
         elif self.storage_full_since is None:
             self.storage_full_since = now
             log.error("redis refuses to store: %s", why)

@@ -5,14 +5,16 @@ the relay goes on by itself.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 
 import pytest
 
 from tests.support.load import load
-from tests.support.redis_servers import start_redis62, start_valkey
+from tests.support.redis_servers import RedisServer, start_redis62, start_valkey
 from tests.support.relay_process import eventually
 from tests.support.rmb_client import connect, session
+from tests.support.waiting import wait_until
 from tests.support.world import fresh_twins
 
 PAIRS = 4
@@ -118,6 +120,79 @@ async def test_a_full_storage_refuses_nobody_after_it_was_freed(start_server, st
         await sender.request((two.id, None), b"fits again")
         await sender.barrier()
         assert sender.inbox.empty()
+
+
+async def test_a_redis_that_cannot_save(start_server, start_relay) -> None:
+    """`MISCONF`: it refuses every write, as with a full disk. Senders are told, sockets stay.
+
+    What a replica refuses waits instead: it is one for as long as a change of roles takes.
+    """
+    server = start_server()
+    relay = start_relay(server)
+    one, two, late = fresh_twins(3)
+    async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
+        await sender.request(receiver.key, b"before")
+        await receiver.receive()
+        cannot_save(server)
+        await sender.request(receiver.key, b"refused")
+        assert (await sender.receive()).error.message == "relay storage is full"
+        await eventually(lambda: relay.get("/ready")[0] == 503, what="/ready to be red")
+        can_save(server)
+        await eventually(lambda: relay.get("/ready")[0] == 200, timeout_s=20, what="/ready green")
+        while not sender.inbox.empty():
+            await sender.receive()
+        async with session(relay.url, late) as another:
+            await another.request(receiver.key, b"after")
+            await sender.request(receiver.key, b"after")
+            plain = {(await receiver.receive()).plain for _ in range(2)}
+        assert plain == {b"after"}
+        server.run("REPLICAOF", "127.0.0.1", 1)
+        await sender.request(receiver.key, b"waits")
+        await eventually(lambda: "refuses for now: READONLY" in relay.log())
+        server.run("REPLICAOF", "NO", "ONE")
+        assert (await receiver.receive()).plain == b"waits"
+        assert sender.inbox.empty()
+    assert relay.log().count("refuses for now") == 1
+    assert "MISCONF" in relay.log() and "Traceback" not in relay.log()
+    assert relay.log().count("refuses to store") == 1
+
+
+def cannot_save(server: RedisServer) -> None:
+    """The next snapshot fails, and with it all writes: its file's name is taken."""
+    (server.folder / "dump.rdb").mkdir()
+    (server.folder / "dump.rdb" / "taken").touch()
+    server.run("CONFIG", "SET", "save", "3600 1")
+    server.run("BGSAVE")
+    wait_until(lambda: server.run("INFO", "persistence")["rdb_last_bgsave_status"] == "err", 10)
+
+
+def can_save(server: RedisServer) -> None:
+    shutil.rmtree(server.folder / "dump.rdb")
+    server.run("BGSAVE")
+    wait_until(lambda: server.run("INFO", "persistence")["rdb_last_bgsave_status"] == "ok", 10)
+
+
+async def test_a_redis_that_loads_its_file(start_server, start_relay) -> None:
+    """It listens, and answers `LOADING` to everything but a few commands, for a second or two."""
+    server = start_server(
+        *("--key-load-delay", "400", "--loading-process-events-interval-bytes", "1024"),
+        append_fsync="always",
+    )
+    with server.client() as client, client.pipeline(transaction=False) as pipe:
+        for number in range(4000):
+            pipe.set(f"test:{number}", bytes(64))
+        pipe.execute()
+    relay = start_relay(server)
+    async with load(relay.url) as work:
+        work.add_pairs(fresh_twins(2 * PAIRS))
+        await work.run_until(500)
+        server.kill()
+        await asyncio.to_thread(server.restart)
+        await work.run_until(500)
+        await work.finish()
+        work.ledger.check()
+        assert len(work.ledger.senders) == len(work.ledger.receivers) == PAIRS
+    assert "LOADING" in relay.log() and "Traceback" not in relay.log()
 
 
 async def test_an_evicting_redis_is_not_ready(start_server, start_relay) -> None:
