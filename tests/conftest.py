@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from tests.support.postgres_server import PostgresServer
 from tests.support.redis_servers import RedisServer, start_redis62, start_valkey
 
 # How fast the machine is, and what else it does, is no property of what is tested.
@@ -54,6 +55,25 @@ def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSer
 def redis62_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """One Redis 6.2 for the whole run; tests take `redis62`, which empties it first."""
     yield from _session_server(tmp_path_factory, start_redis62)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One PostgreSQL for the whole run; tests take `postgres`, and databases of their own."""
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer) -> PostgresServer:
+    """The shared PostgreSQL, which a test may stop."""
+    if not postgres_server.running:
+        postgres_server.start()
+    return postgres_server
 
 
 @pytest.fixture

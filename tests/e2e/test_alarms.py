@@ -169,24 +169,13 @@ async def test_what_happens_to_workers_queues_and_partners(
     assert "background_down" not in heard(receiver)
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
-
-
 def test_who_reads_the_history_on_misses_nothing(postgres: PostgresServer, tmp_path: Path) -> None:
     """An event is not seen before one with a smaller id, though both are written at a time."""
     settings = {
-        "database.url": postgres.make_database("history"),
+        "database.url": postgres.make_migrated_database("history"),
         "redis.url": "redis://127.0.0.1:1",
         "data.dir": str(tmp_path),
     }
-    assert run_command(tmp_path, "migrate", "-v", "0", settings=settings).returncode == 0
     names = {f"RMB_{name.replace('.', '__').upper()}": value for name, value in settings.items()}
     environment = {**os.environ, **names, "DJANGO_SETTINGS_MODULE": "rmbsite.settings"}
     done = subprocess.run(
@@ -208,9 +197,8 @@ async def test_when_celery_redis_and_the_database_are_away(
     start_relay: Any, start_server: Any, postgres: PostgresServer, tmp_path: Path, receiver: Hook
 ) -> None:
     """No Celery at all: what is told, the operator site has found out."""
-    database = postgres.make_database("alarms")
+    database = postgres.make_migrated_database("alarms")
     settings = {"database.url": database, "redis.url": "redis://127.0.0.1:1"}
-    assert run_command(tmp_path, "migrate", "-v", "0", settings=settings).returncode == 0
     one, two = fresh_twins(2)
     source = tmp_path / "twins.csv"
     source.write_text(twins_csv([one, two]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,21 +42,10 @@ print(json.dumps({60: len(minutes), 3600: [[at, values["sessions"]] for at, valu
 _databases = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    """A server for the tests of this module."""
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
-
-
 @pytest.fixture
 def database(postgres: PostgresServer) -> str:
-    """The URL of an empty database."""
-    return postgres.make_database(f"relay{next(_databases)}")
+    """The URL of a database with empty tables."""
+    return postgres.make_migrated_database(f"relay{next(_databases)}")
 
 
 def _manage(folder: Path, database: str, *arguments: str) -> str:
@@ -68,7 +56,6 @@ def _manage(folder: Path, database: str, *arguments: str) -> str:
 
 
 def _fill(folder: Path, database: str, twins: list[Twin]) -> None:
-    _manage(folder, database, "migrate", "-v", "0")
     source = folder / "twins.csv"
     source.write_text(twins_csv(twins))
     _manage(folder, database, "rmb_twin", "import", str(source))
@@ -139,7 +126,6 @@ async def test_the_mirror_of_the_chain_on_postgresql(
     start_server: Any, postgres: PostgresServer, database: str, tmp_path: Path
 ) -> None:
     one, two, late, *_ = TWINS
-    _manage(tmp_path, database, "migrate", "-v", "0")
     with running_devchain(tmp_path / "chain", (one, two), block_time_s=0.25) as chain:
         relay = chain_relay(tmp_path / "relay", start_server(), chain, database__url=database)
         name = database.rpartition("/")[2]
@@ -194,7 +180,10 @@ async def test_a_database_that_goes_away(
     assert "Traceback" not in relay.log()
 
 
-def test_tables_are_the_operators(valkey: RedisServer, database: str, tmp_path: Path) -> None:
+def test_tables_are_the_operators(
+    valkey: RedisServer, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    database = postgres.make_database("without_tables")
     done = run_command(
         tmp_path,
         *("runrelay", "--domain", "localhost", "--twins", "registry", "--listen", "127.0.0.1:0"),

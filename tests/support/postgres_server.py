@@ -20,8 +20,10 @@ from pathlib import Path
 import psycopg
 
 from tests.support.redis_servers import free_port
+from tests.support.relay_process import run_command
 
 USER = "relay"
+TEMPLATE = "migrated"
 UNPRIVILEGED = "nobody"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
@@ -55,6 +57,7 @@ class PostgresServer:
         self._programs = _installed() / "bin"
         self._as_user: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._migrated = False
         self.port = free_port()
         if os.geteuid() == 0:
             self._as_user = UNPRIVILEGED
@@ -109,6 +112,30 @@ class PostgresServer:
         with self.connect("postgres") as connection:
             connection.execute(f'CREATE DATABASE "{database}"')
         return self.url(database)
+
+    def make_migrated_database(self, database: str) -> str:
+        """Make a database with the relay's tables, and nothing in them; its URL.
+
+        The command makes them once and each database is a copy: they take longer than most tests.
+        """
+        if not self._migrated:
+            settings = {
+                "database.url": self.make_database(TEMPLATE),
+                "redis.url": "redis://127.0.0.1:1",
+            }
+            with tempfile.TemporaryDirectory() as folder:
+                migrate = ("migrate", "-v", "0", "--skip-checks")
+                done = run_command(Path(folder), *migrate, settings=settings)
+            assert done.returncode == 0, done.stderr
+            self._migrated = True
+        with self.connect("postgres") as connection:
+            connection.execute(f'CREATE DATABASE "{database}" TEMPLATE {TEMPLATE}')
+        return self.url(database)
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and not stopped since."""
+        return self._process is not None
 
     def stop(self) -> None:
         """End it at once but in good order; connections are cut."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +15,7 @@ import pytest
 from relay.audit import triggers
 from tests.relay.audit import write_entries
 from tests.support.postgres_server import PostgresServer
-from tests.support.relay_process import run_command
+from tests.support.relay_process import command_environment, migrated_folder, run_command
 
 PROCESSES = 3
 COUNT = 12
@@ -28,34 +27,26 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def database(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Path]]:
+) -> tuple[str, Path]:
     """The URL of a database that three processes have filled at once, and their data folder."""
     folder = tmp_path_factory.mktemp("audit")
-    server = PostgresServer() if request.param == "postgresql" else None
-    try:
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        url = server.make_migrated_database("audit")
+    else:
         url = f"sqlite:///{folder}/audit.sqlite3"
-        if server:
-            server.start()
-            url = server.make_database("audit")
-        manage(url, folder, "migrate", "-v", "0")
-        environment = {
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": "rmbsite.settings",
-            "RMB_DATA__DIR": str(folder),
-            "RMB_DATABASE__URL": url,
-        }
-        command = [sys.executable, "-m", write_entries.__name__, str(COUNT), str(DAYS_AGO)]
-        writers = [
-            subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
-            for _ in range(PROCESSES)
-        ]
-        for writer in writers:
-            _, errors = writer.communicate(timeout=60)
-            assert writer.returncode == 0 and b"Traceback" not in errors, errors.decode()
-        yield url, folder
-    finally:
-        if server:
-            server.remove()
+        shutil.copy(migrated_folder() / "relay.sqlite3", folder / "audit.sqlite3")
+    environment = command_environment(folder, {"data.dir": str(folder), "database.url": url})
+    environment["DJANGO_SETTINGS_MODULE"] = "rmbsite.settings"
+    command = [sys.executable, "-m", write_entries.__name__, str(COUNT), str(DAYS_AGO)]
+    writers = [
+        subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
+        for _ in range(PROCESSES)
+    ]
+    for writer in writers:
+        _, errors = writer.communicate(timeout=60)
+        assert writer.returncode == 0 and b"Traceback" not in errors, errors.decode()
+    return url, folder
 
 
 def manage(url: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import zipfile
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from relay.ops.backup import BackupError
 from relay.sessions.models import Session
 from relay.twins.models import Twin
 from tests.support.postgres_server import PostgresServer
-from tests.support.relay_process import run_command
+from tests.support.relay_process import migrated_folder, run_command
 
 NOBODY = {"redis.url": "redis://127.0.0.1:1"}
 
@@ -237,28 +237,19 @@ def test_something_that_is_no_file_of_ours(tmp_path: Path, db: None) -> None:
             call_command("rmb_backup", str(path), "--verify")
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    server.start()
-    try:
-        yield server
-    finally:
-        server.remove()
-
-
 def test_from_sqlite_to_postgresql_and_back(tmp_path: Path, postgres: PostgresServer) -> None:
     """By the commands, in processes of their own; and the relay's numbers go on where they were."""
     source = {**NOBODY, "site.secret_key": "k" * 50}
-    target = {**source, "database.url": postgres.make_database("restored")}
+    target = {**source, "database.url": postgres.make_migrated_database("restored")}
     twin = ("rmb_twin", "add", "7", f"0x{'01' * 32}", "--relays", "a.example")
-    for arguments in (("migrate", "-v", "0"), twin, ("rmb_backup", "first.zip", "--secrets")):
+    shutil.copytree(migrated_folder(), tmp_path / "data")
+    shutil.copy(tmp_path / "data" / "relay.sqlite3", tmp_path / "back.sqlite3")
+    for arguments in (twin, ("rmb_backup", "first.zip", "--secrets")):
         done = run_command(tmp_path, *arguments, settings=source)
         assert done.returncode == 0, done.stderr
     with sqlite3.connect(tmp_path / "data" / "relay.sqlite3") as database:
         assert database.execute("SELECT count(*) FROM relay_twins_twin").fetchone() == (1,)
     for arguments in (
-        ("migrate", "-v", "0"),
         ("rmb_restore", "first.zip", "--json"),
         ("rmb_twin", "add", "8", f"0x{'02' * 32}"),
         ("rmb_backup", "second.zip"),
@@ -269,9 +260,8 @@ def test_from_sqlite_to_postgresql_and_back(tmp_path: Path, postgres: PostgresSe
             assert json.loads(done.stdout)["secrets"] is True
     assert "restored and verified" not in done.stdout and "rows in" in done.stdout
     back = {**NOBODY, "database.url": f"sqlite:///{tmp_path}/back.sqlite3"}
-    for arguments in (("migrate", "-v", "0"), ("rmb_restore", "second.zip")):
-        done = run_command(tmp_path, *arguments, settings=back)
-        assert done.returncode == 0, done.stderr
+    done = run_command(tmp_path, "rmb_restore", "second.zip", settings=back)
+    assert done.returncode == 0, done.stderr
     assert "another secret key" in done.stderr and "when it starts" in done.stderr
     done = run_command(tmp_path, "rmb_audit", "list", "--json", settings=target)
     actions = [entry["action"] for entry in json.loads(done.stdout)]
