@@ -282,7 +282,7 @@ def test_one_check_of_the_audit_log_at_a_time(
     send(operator, "POST", "/limits/7/ban", {})
     verify = audit.verify
 
-    def slow() -> Any:
+    def slow(*_: Any) -> Any:
         monkeypatch.setattr(audit, "verify", verify)
         refused(send(viewer, "POST", "/audit/verify"), 409)
         return verify()
