@@ -121,7 +121,7 @@ def _actions(
     if banned:
         ban = Action("Lift the ban", reverse("console:limit_lift", args=[twin]))
     offered = (
-        ("twin.put", row is not None and twins.in_registry(), Action("Edit", edit, asks=False)),
+        ("twin.put", _is_ours(row), Action("Edit", edit, asks=False)),
         ("trace.start", True, Action("Trace", f"{reverse('console:trace_start')}?{trace}")),
         ("limit.set", True, Action("Limit", f"{reverse('console:limit_set')}?{query}")),
         ("session.kick", bool(held), Action("Kick all", reverse("console:twin_kick", args=[twin]))),
@@ -133,6 +133,11 @@ def _actions(
         ("ban.lift" if banned else "ban.set", True, ban),
     )
     return [action for needed, fits, action in offered if fits and may(request, needed)]
+
+
+def _is_ours(row: Twin | None) -> bool:
+    """Whether its record is this relay's: what is of the chain is changed there."""
+    return row is not None and row.source == Twin.Source.REGISTRY
 
 
 def _list(name: str, twin: int) -> str:

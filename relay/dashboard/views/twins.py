@@ -142,7 +142,7 @@ def limit_of(limit: TwinLimit | None) -> str:
         return ""
     if not limit.count:
         return "none"
-    return f"{write(limit.count, Kind.NUMBER)}, {write(limit.size or 0, Kind.BYTES)}"
+    return f"{write(limit.count, Kind.NUMBER)} messages, {write(limit.size or 0, Kind.BYTES)}"
 
 
 def key_text(twin: Twin) -> str:

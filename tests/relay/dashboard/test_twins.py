@@ -98,7 +98,7 @@ def test_all_that_is_known_of_one(server: RedisServer, sign_in: SignIn) -> None:
     for expected in (
         ss58.encode(make_twin(7).account), "0x" + "02" * 33, "a.example, b.example",
         "192.0.2.7:4", "/console/queues/7:x/", "idle", f"/console/traces/{order.id}/",
-        "10, 2 KiB (its own)", "by system", "42</data></strong> messages were refused", "<rect",
+        "10 messages, 2 KiB (its own)", "by system", "42</data></strong> messages were refused", "<rect",
     ):  # fmt: skip
         assert expected in text, expected
     assert "1 trace follows it" in text
@@ -106,7 +106,9 @@ def test_all_that_is_known_of_one(server: RedisServer, sign_in: SignIn) -> None:
 
 
 def test_what_can_be_done_about_it(server: RedisServer, sign_in: SignIn) -> None:
-    owner = shown(sign_in("owner"), f"{LIST}7/")
+    client = sign_in("owner")
+    assert "/change/" not in shown(client, f"{LIST}8/"), "it is of the chain"
+    owner = shown(client, f"{LIST}7/")
     for address in (
         f"{LIST}7/kick/", "/console/limits/ban/?twin=7", "/console/limits/set/?twin=7",
         "/console/traces/start/?kind=twin&amp;subject=7", "/admin/relay_twins/twin/7/change/",
