@@ -75,7 +75,7 @@ class Shot:
 
 SHOTS = (
     Shot("live-sessions", "/console/sessions/", 1400),
-    Shot("twins-dark", "/admin/relay_twins/twin/", 1400, "dark"),
+    Shot("twins-dark", "/console/twins/", 1400, "dark"),
     Shot("phone", "/console/sessions/", 400, height=800),
 )
 

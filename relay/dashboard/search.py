@@ -70,7 +70,7 @@ def _pages(request: HttpRequest, text: str) -> Iterator[Hit]:
 
 def _twins(text: str) -> Iterator[Hit]:
     for twin in twins.search(text).order_by("id")[:MOST]:
-        href = reverse("admin:relay_twins_twin_change", args=[twin.pk])
+        href = reverse("console:twin", args=[twin.pk])
         yield Hit("twin", f"Twin {twin.pk}", twin.relays or "no relay", href, "group")
 
 

@@ -30,7 +30,9 @@ class BanForm(forms.Form):
 
     twin = forms.IntegerField(min_value=1, max_value=MAX_TWIN)
     reason = forms.CharField(
-        max_length=MAX_REASON_CHARS, required=False, help_text="Clients are told it."
+        max_length=MAX_REASON_CHARS,
+        required=False,
+        help_text="For operators and the audit log.",
     )
     lasts = forms.ChoiceField(
         label="For",
