@@ -22,6 +22,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -41,6 +42,8 @@ from relay.audit.chain import Head, Record
 from relay.audit.models import MAX_ACTION_CHARS, MAX_TARGET_CHARS, AuditEntry
 
 logger = logging.getLogger(__name__)
+
+_acting: ContextVar[Actor | None] = ContextVar("acting", default=None)
 
 LOCK: Final = 0x726D_6275
 """Of PostgreSQL's advisory locks: the end of the audit log."""
@@ -83,9 +86,18 @@ def change(actor: Actor, action: str, *, target: object = "") -> Iterator[Change
     held = Change(str(target))
     with _outages(), transaction.atomic():
         _lock()
-        yield held
+        outer = _acting.set(actor)
+        try:
+            yield held
+        finally:
+            _acting.reset(outer)
         if held.happened:
             _append(actor, action, held)
+
+
+def acting() -> Actor | None:
+    """Whose change this is within: for what is written down because of it."""
+    return _acting.get()
 
 
 @contextlib.contextmanager

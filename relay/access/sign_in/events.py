@@ -78,8 +78,8 @@ def _factor_removed(sender: Any, instance: Any, **_: Any) -> None:
 def _factor(authenticator: Any, change: dict[str, str]) -> None:
     """In the transaction that changes it; whoever deletes an account deletes it as well."""
     request = context.request
-    actor = SYSTEM
-    if request is not None and request.user.is_authenticated:
+    actor = audit.acting() or SYSTEM
+    if audit.acting() is None and request is not None and request.user.is_authenticated:
         actor = _actor(request, request.user.get_username())
     name = authenticator.user.get_username()
     audit.record(actor, "account.second_factor", target=name, after=change)

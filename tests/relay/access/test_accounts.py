@@ -163,6 +163,8 @@ def test_a_second_factor_is_taken_away_once(olga: User) -> None:
     assert accounts.reset_second_factor(olga.pk, actor=OWNER) is True
     assert accounts.reset_second_factor(olga.pk, actor=OWNER) is False
     assert [action for action, _ in entries()].count("account.reset_second_factor") == 1
+    removed = AuditEntry.objects.filter(action="account.second_factor").latest("number")
+    assert (removed.after, removed.actor) == ({"removed": "totp"}, "olga"), "by who took it away"
 
 
 def test_groups(olga: User) -> None:
