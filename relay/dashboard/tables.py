@@ -12,24 +12,19 @@ A live table asks for itself again (`HX-Target` names it) and gets the table alo
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
 
 from relay.access.errors import Away, Invalid, ServiceError
-from relay.dashboard import figures, pages, states
+from relay.dashboard import exports, pages
 from relay.dashboard.figures import Kind
-from relay.ops import csv_text
 from relay.ops.paging import Page
 
 LIMITS: Final = (25, 50, 100, 250)
@@ -338,9 +333,9 @@ class Table:
         except ServiceError as error:
             status = 503 if isinstance(error, Away) else 422
             return HttpResponse(error.detail, content_type="text/plain", status=status)
-        lines = _csv(self.columns, self._all(first))
+        lines = exports.csv_lines(self.columns, self._all(first))
         if form == "json":
-            lines = _json(self.columns, self._all(first))
+            lines = exports.json_lines(self.columns, self._all(first))
         answer = StreamingHttpResponse(lines, content_type=FORMS[form])
         answer["Content-Disposition"] = f'attachment; filename="{self.name}.{form}"'
         return answer
@@ -418,50 +413,5 @@ def href(request: HttpRequest, **changes: str) -> str:
     return f"{request.path}?{query.urlencode()}" if query else request.path
 
 
-def cell(column: Column, row: Row) -> SafeString:
-    """What is shown of a row in a column."""
-    shown = _shown(column, row.values.get(column.key))
-    link = row.links.get(column.key)
-    return format_html('<a class="c-link" href="{}">{}</a>', link, shown) if link else shown
-
-
-def _shown(column: Column, value: Any) -> SafeString:
-    if isinstance(column.kind, Kind):
-        return figures.figure(value, column.kind)
-    if column.kind is Cell.MOMENT:
-        return figures.moment(value)
-    if value is None or value == "":
-        return format_html('<span class="c-none">{}</span>', figures.NONE)
-    if column.kind is Cell.STATE:
-        return states.badge(value)
-    if column.kind is Cell.CODE:
-        return format_html('<code class="c-cut" title="{}">{}</code>', value, value)
-    return format_html("{}", value)
-
-
 def _limit(text: str) -> int:
     return int(text) if text.isdecimal() and int(text) in LIMITS else DEFAULT_LIMIT
-
-
-def _csv(columns: Sequence[Column], rows: Iterator[Row]) -> Iterator[str]:
-    yield csv_text.line(each.key for each in columns)
-    for row in rows:
-        yield csv_text.line(_plain(row.values.get(each.key)) for each in columns)
-
-
-def _json(columns: Sequence[Column], rows: Iterator[Row]) -> Iterator[str]:
-    between = "[\n"
-    for row in rows:
-        values = {each.key: _plain(row.values.get(each.key)) for each in columns}
-        yield between + json.dumps(values, ensure_ascii=False)
-        between = ",\n"
-    yield "[]\n" if between.startswith("[") else "\n]\n"
-
-
-def _plain(value: Any) -> Any:
-    """A value as a file holds it."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return str(value)

@@ -9,7 +9,7 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from relay.dashboard import figures, states, tables, tiles
+from relay.dashboard import cells, figures, states, tables, tiles
 
 register = template.Library()
 
@@ -46,7 +46,7 @@ def code_spans(text: str) -> SafeString:
 @register.simple_tag
 def cell(column: tables.Column, row: tables.Row) -> SafeString:
     """What a table shows of a row in a column."""
-    return tables.cell(column, row)
+    return cells.cell(column, row)
 
 
 @register.simple_tag(takes_context=True)

@@ -1,0 +1,33 @@
+"""What a table shows of a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from relay.dashboard import figures, states
+from relay.dashboard.figures import Kind
+from relay.dashboard.tables import Cell, Column, Row
+
+
+def cell(column: Column, row: Row) -> SafeString:
+    """What is shown of a row in a column."""
+    shown = _shown(column, row.values.get(column.key))
+    link = row.links.get(column.key)
+    return format_html('<a class="c-link" href="{}">{}</a>', link, shown) if link else shown
+
+
+def _shown(column: Column, value: Any) -> SafeString:
+    if isinstance(column.kind, Kind):
+        return figures.figure(value, column.kind)
+    if column.kind is Cell.MOMENT:
+        return figures.moment(value)
+    if value is None or value == "":
+        return format_html('<span class="c-none">{}</span>', figures.NONE)
+    if column.kind is Cell.STATE:
+        return states.badge(value)
+    if column.kind is Cell.CODE:
+        return format_html('<code class="c-cut" title="{}">{}</code>', value, value)
+    return format_html("{}", value)
