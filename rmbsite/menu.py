@@ -60,6 +60,7 @@ _BELONGS: Final = {
     "audit": "audit",
     "chain": "chain",
     "chart": "overview",
+    "first": "first_steps",
     "letter": "letters",
     "limit": "limits",
     "outbox": "outbox",
@@ -88,6 +89,7 @@ NAVIGATION: Final = [
         "title": "Relay",
         "items": [
             _page("Overview", "monitoring", "overview", "worker.view"),
+            _page("First steps", "flag", "first_steps", "setting.view"),
             _page("Sessions", "sensors", "sessions", "session.view"),
             _page("Queues", "inbox", "queues", "queue.view"),
             _page("Workers", "memory", "workers", "worker.view"),
@@ -122,6 +124,7 @@ NAVIGATION: Final = [
         "items": [
             _page("Access", "shield_person", "access", "account.view"),
             _page("Audit", "receipt_long", "audit", "audit.view"),
+            _page("Settings", "tune", "settings", "setting.view"),
         ],
     },
 ]

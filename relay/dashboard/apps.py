@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class DashboardConfig(AppConfig):
-    """Pages only: what they show and change belongs to the other applications."""
+    """Pages: what they show and change belongs to the other applications."""
 
     name = "relay.dashboard"
     label = "relay_dashboard"

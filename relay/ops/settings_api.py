@@ -56,7 +56,7 @@ def list_settings(request: Request, query: Query[SettingQuery]) -> Any:
     """Every setting: its value, where it came from, what it means."""
     found = [
         each
-        for each in _settings()
+        for each in every()
         if query.section in (None, each.section)
         and (query.changed is None or (each.origin == "default") == (query.changed == "false"))
     ]
@@ -66,13 +66,14 @@ def list_settings(request: Request, query: Query[SettingQuery]) -> Any:
 @get(router, "/settings/{key}", action="setting.view", answer=SettingOut, tagged=True)
 def get_setting(request: Request, key: Key) -> Any:
     """One setting."""
-    for each in _settings():
+    for each in every():
         if each.key == key:
             return each
     raise NotFound("there is no such setting")
 
 
-def _settings() -> Iterator[SettingOut]:
+def every() -> Iterator[SettingOut]:
+    """All settings, in the order of the documentation."""
     for declared in settings.RMB_OPTIONS:
         origin = settings.RMB_ORIGINS.get(declared.key)
         value = getattr(getattr(settings.RMB, declared.section), declared.name)

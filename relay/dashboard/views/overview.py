@@ -16,7 +16,7 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 
 from relay.access.errors import Away
-from relay.dashboard import attention, health_strip, tiles, top_twins
+from relay.dashboard import attention, first_steps, health_strip, tiles, top_twins
 from relay.dashboard.pages import page, render
 from relay.dashboard.views import charts
 
@@ -34,6 +34,7 @@ def overview(request: HttpRequest) -> HttpResponseBase:
         "charts": charts.shown(),
         "span": charts.span_of(request),
         "spans": SPANS,
+        "reminder": first_steps.reminder(request),
     }
     for read in _PARTS.values():
         context |= read(request)

@@ -1,0 +1,219 @@
+"""What a new installation still lacks: each step is looked up, none is ticked off by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from allauth.mfa.utils import is_mfa_enabled
+from django.conf import settings
+from django.contrib.auth.models import AnonymousUser, User
+from django.http import HttpRequest
+from django.urls import reverse
+
+from relay.alarms.models import Receiver
+from relay.audit.models import AuditEntry
+from relay.dashboard.models import FIRST_STEPS, Dismissal
+from relay.dashboard.pages import may
+from relay.federation.models import RelayNode
+from relay.ops.accounts import OPERATOR_NAME
+from relay.ops.doctor.certificates import host_of
+from relay.sessions.models import Session
+from relay.twins.models import Twin
+
+_OWN_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+
+
+class Step(NamedTuple):
+    """One thing to do.
+
+    Attributes:
+        why: what it is good for.
+        how: what to do, in words.
+        commands: to be typed.
+        url, link: of the page where it is done, and what the link says.
+        optional: a relay may do without.
+    """
+
+    title: str
+    done: bool
+    why: str
+    how: str
+    commands: tuple[str, ...] = ()
+    url: str = ""
+    link: str = ""
+    optional: bool = False
+
+
+def look(request: HttpRequest) -> list[Step]:
+    """All steps, as things are now."""
+    return [step(request) for step in _STEPS]
+
+
+def reminder(request: HttpRequest) -> list[Step]:
+    """What is missing, for the overview; nothing for who cannot do it, or does not want to know."""
+    if not may(request, "backup.make") or dismissed(request.user):
+        return []
+    return missing(look(request))
+
+
+def missing(steps: list[Step]) -> list[Step]:
+    """What is to be done; nobody has to do what is optional."""
+    return [step for step in steps if not step.done and not step.optional]
+
+
+def dismissed(user: User | AnonymousUser) -> bool:
+    """Whether an account does not want to be reminded."""
+    return Dismissal.objects.filter(account_id=user.pk, notice=FIRST_STEPS).exists()
+
+
+def dismiss(user: User | AnonymousUser) -> None:
+    """Remind this account no more."""
+    Dismissal.objects.get_or_create(account_id=user.pk, notice=FIRST_STEPS)
+
+
+def _name(request: HttpRequest) -> Step:
+    names = settings.RMB.relay.domains
+    return Step(
+        "Give the relay its name",
+        any(host_of(each) not in _OWN_HOSTS for each in names),
+        "Twins and other relays find it by a name of the DNS.",
+        f"It is {', '.join(names) or 'not named'} now. Set relay.domains and start it again.",
+        ("RMB_RELAY__DOMAINS=relay.example.org",),
+        f"{reverse('console:settings')}?find=relay.domains",
+        "relay.domains",
+    )
+
+
+def _tls(request: HttpRequest) -> Step:
+    relay = settings.RMB.relay
+    return Step(
+        "Encrypt what clients send",
+        bool(relay.tls_cert or relay.trusted_proxies),
+        "Sign-ins and messages cross the network; TLS is the relay's own or a proxy's before it.",
+        "Set relay.tls_cert and relay.tls_key, or put a proxy before it and name it in "
+        "relay.trusted_proxies.",
+        ("RMB_RELAY__TLS_CERT=/etc/rmb/relay.pem", "RMB_RELAY__TLS_KEY=/etc/rmb/relay.key"),
+        f"{reverse('console:settings')}?find=relay.t",
+        "Settings of TLS",
+    )
+
+
+def _site(request: HttpRequest) -> Step:
+    host = host_of(request.get_host())
+    return Step(
+        "Reach this site by TLS",
+        request.is_secure() or host in _OWN_HOSTS,
+        "Passwords and cookies of operators cross the network too.",
+        "Put a proxy with TLS before it, or come through a tunnel to the loopback interface.",
+        (f"ssh -L 8081:127.0.0.1:8081 {host}",),
+    )
+
+
+def _account(request: HttpRequest) -> Step:
+    made = AuditEntry.objects.filter(
+        action="account.add", actor="system", target__startswith=OPERATOR_NAME
+    )
+    names = set(made.values_list("target", flat=True))
+    changed = AuditEntry.objects.filter(
+        action="account.change", target__in=names, after_json__contains='"password"'
+    )
+    left = set(User.objects.filter(username__in=names, is_active=True).values_list("username"))
+    kept = {name for (name,) in left} - set(changed.values_list("target", flat=True))
+    return Step(
+        "Change the password of the first start",
+        not kept,
+        "It was printed on a terminal, and maybe into a log.",
+        "Change it, or make accounts of your own and close that one.",
+        url=reverse("admin:password_change"),
+        link="Change the password",
+    )
+
+
+def _second_factor(request: HttpRequest) -> Step:
+    return Step(
+        "Sign in with a second factor",
+        is_mfa_enabled(request.user),
+        "A password that somebody else learns is not enough then.",
+        "An app on your phone makes the codes. access.require_totp demands them of whole roles.",
+        url=reverse("mfa_index"),
+        link="Set it up",
+    )
+
+
+def _twins(request: HttpRequest) -> Step:
+    on_chain = settings.RMB.twins.source == "tfchain"
+    count = Twin.objects.count()
+    how = (
+        "They are imported from the chain: see how far that is."
+        if on_chain
+        else "Enter them here or by a command, or follow the chain: twins.source=tfchain."
+    )
+    return Step(
+        "Have twins that may sign in",
+        bool(count),
+        "A relay carries messages of twins it knows.",
+        f"{count:,} are known. {how}",
+        () if on_chain else ("manage.py rmb_twin add 7 <public key> --relays relay.example.org",),
+        reverse("console:twins"),
+        "Twins",
+    )
+
+
+def _session(request: HttpRequest) -> Step:
+    return Step(
+        "Connect a client",
+        Session.objects.exists(),
+        "Shows that a twin gets in and its messages go round.",
+        "Play the demo beside a relay of `make run`, or let a peer of yours ping itself.",
+        ("make demo", "rmb ping -p data/alice.toml"),
+        reverse("console:sessions"),
+        "Sessions",
+    )
+
+
+def _receiver(request: HttpRequest) -> Step:
+    return Step(
+        "Be told of alarms",
+        Receiver.objects.filter(enabled=True).exists(),
+        "Nobody looks at this page at three in the morning.",
+        "Add a webhook or an e-mail address, and send it a test.",
+        url=reverse("console:alarms_receivers"),
+        link="Receivers",
+    )
+
+
+def _backup(request: HttpRequest) -> Step:
+    return Step(
+        "Make a backup",
+        AuditEntry.objects.filter(action="backup.make").exists(),
+        "Twins, limits, accounts and decisions are in it; mail that waits is not.",
+        "Have it made each night, and kept on another machine.",
+        ("manage.py rmb_backup /var/backups/rmb.zip",),
+    )
+
+
+def _federation(request: HttpRequest) -> Step:
+    return Step(
+        "Meet another relay",
+        RelayNode.objects.exists(),
+        "Messages for twins of other relays are handed to them.",
+        "Nothing to do: relays are met when twins of theirs are written to.",
+        url=reverse("console:relays"),
+        link="Relays",
+        optional=True,
+    )
+
+
+_STEPS: Final[tuple[Callable[[HttpRequest], Step], ...]] = (
+    _account,
+    _second_factor,
+    _name,
+    _tls,
+    _site,
+    _twins,
+    _session,
+    _receiver,
+    _backup,
+    _federation,
+)

@@ -1,0 +1,36 @@
+"""First steps: what a new installation has, and what it lacks."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+
+from relay.access.actor import Actor
+from relay.dashboard import first_steps as steps
+from relay.dashboard.acts import Question, act
+from relay.dashboard.pages import page, render
+
+
+@page("setting.view")
+def first_steps(request: HttpRequest) -> HttpResponseBase:
+    """Each step, done or not, with what to do."""
+    found = steps.look(request)
+    context = {"steps": found, "done": sum(each.done for each in found)}
+    return render(request, "relay_dashboard/first_steps.html", "First steps", context)
+
+
+@page("setting.view")
+def dismiss(request: HttpRequest) -> HttpResponseBase:
+    """Do not remind this account on the overview any more."""
+
+    def perform(actor: Actor) -> str:
+        steps.dismiss(request.user)
+        return "The overview reminds you no more; the page stays in the menu"
+
+    question = Question(
+        "Leave the first steps out of the overview",
+        "Leave out",
+        "For your account only. What is missing stays on its page in the menu.",
+    )
+    return act(request, question, perform, reverse("console:overview"))
