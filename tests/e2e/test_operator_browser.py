@@ -6,18 +6,24 @@ without a part that is out of reach to the right.
 
 from __future__ import annotations
 
+import re
 import shutil
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from allauth.mfa.totp.internal import auth
 from playwright.async_api import Browser, StorageState
 
 from tests.support.operator_browser import (
+    FACTOR,
+    PASSWORD,
     Scheme,
     View,
     add_operator,
+    add_second_operator,
     kind_of,
     open_tab,
     running_browser,
@@ -36,6 +42,9 @@ PHONE_PX = 400
 MIN_KINDS = 20
 # Sessions follow into the database every two seconds, heartbeats every second.
 SHOWN_TIMEOUT_S = 15.0
+# Of the codes of authenticators, and how long one that is read has to be good.
+PERIOD_S = 30
+CODE_GOOD_S = 10
 
 
 @pytest.fixture(scope="module")
@@ -201,3 +210,47 @@ async def test_a_worker_is_drained_and_replaced(relay: RelayProcess, view: View)
     await eventually(
         lambda: len(after := set(relay.worker_pids())) == 2 and after != before, 30, "a new worker"
     )
+
+
+async def present_code(secret: str) -> str:
+    """What an authenticator shows now; it is good for some seconds more."""
+    await eventually(lambda: time.time() % PERIOD_S < PERIOD_S - CODE_GOOD_S, PERIOD_S)
+    return auth.format_hotp_value(auth.hotp_value(secret, int(time.time()) // PERIOD_S))
+
+
+async def test_a_second_factor_from_set_up_to_a_spent_recovery_code(
+    relay: RelayProcess, browser: Browser
+) -> None:
+    async with open_tab(browser, _site(relay), width=PHONE_PX) as view:
+        name, page = add_second_operator(relay.database_path()), view.page
+        await view.sign_in(name)
+        await view.open(f"{FACTOR}totp/activate/")
+        await page.fill("input[name=password]", PASSWORD)  # once more, before it is changed
+        await page.click("form button[type=submit]")
+        await page.locator("input[name=code]").wait_for()
+        assert await view.overflow_px() <= 0
+        found = re.search(r'value="([A-Z2-7]{32})"', await page.content())
+        assert found is not None
+        await view.enter_code("000000")
+        await page.get_by_text("Incorrect code").wait_for()
+        await view.enter_code(await present_code(found[1]))
+        await page.wait_for_url(lambda url: "activate" not in url)
+        await view.open(f"{FACTOR}recovery-codes/")
+        codes = re.findall(r"\b[0-9]{8}\b", await page.locator("textarea").input_value())
+        assert len(codes) == 10 and await view.overflow_px() <= 0
+
+        await view.open("/admin/")
+        for recovery in ("", codes[0]):
+            await view.sign_out()
+            await view.give_password(name)
+            await page.wait_for_url(f"**{FACTOR}authenticate/")
+            assert await view.overflow_px() <= 0
+            await view.enter_code("000000")
+            await page.get_by_text("Incorrect code").wait_for()
+            await view.enter_code(recovery or await present_code(found[1]))
+            await page.wait_for_url(f"{view.site}/admin/")
+        await view.sign_out()
+        await view.give_password(name)
+        await view.enter_code(codes[0])
+        await page.get_by_text("Incorrect code").wait_for()
+        assert not view.problems

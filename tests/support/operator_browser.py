@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -34,6 +35,7 @@ Scheme = Literal["light", "dark"]
 
 OPERATOR = "operator"
 PASSWORD = "password of a test operator"
+FACTOR = "/admin/account/second-factor/"
 HEIGHT = 900
 TIMEOUT_MS = 15_000
 
@@ -61,6 +63,22 @@ def add_operator(folder: Path) -> None:
     )
 
 
+def add_second_operator(database: Path) -> str:
+    """Let another operator sign in, with PASSWORD too; the name."""
+    name = "careful"
+    with sqlite3.connect(database, timeout=20) as connection:
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(auth_user)")]
+        copied = [column for column in columns if column not in ("id", "username")]
+        listed = ", ".join(copied)
+        connection.execute(
+            f"INSERT INTO auth_user (username, {listed})"
+            f" SELECT ?, {listed} FROM auth_user WHERE username = ?",
+            (name, OPERATOR),
+        )
+    connection.close()
+    return name
+
+
 @dataclass
 class View:
     """One tab.
@@ -75,11 +93,26 @@ class View:
 
     async def sign_in(self, name: str = OPERATOR, password: str = PASSWORD) -> None:
         """From the log-in page to the index."""
+        await self.give_password(name, password)
+        await self.page.wait_for_url(f"{self.site}/admin/")
+
+    async def give_password(self, name: str, password: str = PASSWORD) -> None:
+        """The first step of signing in, which is all without a second factor."""
         await self.page.goto(f"{self.site}/admin/login/")
         await self.page.fill("input[name=username]", name)
         await self.page.fill("input[name=password]", password)
         await self.page.click("form button[type=submit]")
-        await self.page.wait_for_url(f"{self.site}/admin/")
+
+    async def enter_code(self, code: str) -> None:
+        """Send a code of the second factor."""
+        await self.page.fill("input[name=code]", code)
+        await self.page.locator("form:has(input[name=code]) button[type=submit]").first.click()
+
+    async def sign_out(self) -> None:
+        """By the form in the account's menu of the index, which need not be open."""
+        form = self.page.locator("form[action$='/logout/']").first
+        async with self.page.expect_navigation():
+            await form.evaluate("form => form.requestSubmit()")
 
     async def cookies(self) -> StorageState:
         """What lets another tab begin where this one is, such as signed in."""
