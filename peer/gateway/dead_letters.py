@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 from typing import Final, NamedTuple
 
-from redis.asyncio import Redis
-
 from peer.gateway import keys
 from peer.gateway.bounds import MAX_DEAD, MAX_DEAD_BYTES
 from redispipe.resp import command
@@ -48,6 +46,9 @@ async def read(redis_url: str, limit: int = MAX_DEAD) -> list[DeadLetter]:
     Raises:
         redis.RedisError: Redis can't be read.
     """
+    # Not at the top: gateways write them another way, and it is half of what they would import.
+    from redis.asyncio import Redis
+
     client = Redis.from_url(redis_url, socket_timeout=TIMEOUT_S, retry=None)
     try:
         found: list[bytes] = await client.lrange(keys.DEAD.decode(), 0, limit - 1)  # type: ignore[assignment]
