@@ -172,7 +172,7 @@ def _told(relay: Relay, latency: str) -> str:
     if latency:
         parts.append(f"a request takes {latency}")
     if relay.live.held.messages:
-        parts.append(f"{relay.live.held.messages:,} messages wait")
+        parts.append(f"{words.messages(relay.live.held.messages)} waiting")
     return ", ".join(parts)
 
 

@@ -46,6 +46,14 @@ TRIES: Final = (
     Column("took_s", "Took", Kind.DURATION),
 )
 
+TRIES_OF_MANY: Final = (
+    Column("at", "When", Cell.MOMENT),
+    Column("destination", "Message to", Cell.TEXT),
+    Column("uid", "Uid", Cell.CODE),
+    Column("answer", "Answer", Cell.TEXT),
+    Column("took_s", "Took", Kind.DURATION),
+)
+
 
 def what(letter: Letter) -> str:
     """Its kind, command and tags."""
@@ -101,8 +109,21 @@ def told(one: Try) -> str:
 
 def try_rows(tries: Iterable[Try]) -> list[Row]:
     """Tries, the latest first."""
-    found = sorted(tries, key=lambda one: one.at, reverse=True)
+    return [Row(_try(one)) for one in sorted(tries, key=lambda one: one.at, reverse=True)]
+
+
+def tries_at(relay: str, found: Iterable[Letter]) -> list[Row]:
+    """The tries that messages had at a relay, the latest first, each with its message."""
+    tries = [(one, letter) for letter in found for one in letter.tries if one.relay == relay]
+    tries.sort(key=lambda each: each[0].at, reverse=True)
     return [
-        Row({"at": one.at, "relay": one.relay, "answer": one.answer, "took_s": one.ms / 1000})
-        for one in found
+        Row(
+            {**_try(one), "destination": letter.destination, "uid": letter.uid},
+            {"uid": url(letter)},
+        )
+        for one, letter in tries
     ]
+
+
+def _try(one: Try) -> dict[str, Any]:
+    return {"at": one.at, "relay": one.relay, "answer": one.answer, "took_s": one.ms / 1000}

@@ -14,6 +14,7 @@ from relay.dashboard.pages import may
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action
 from relay.federation import services
+from relay.federation.dead_letters import MAX_LETTERS
 from relay.federation.listing import Health, Relay
 
 _TONES: Final = {
@@ -88,23 +89,41 @@ def forgetting(relay: Relay) -> Question:
     )
 
 
+def messages(count: int) -> str:
+    """How many, with the word."""
+    return f"{count:,} message{'' if count == 1 else 's'}"
+
+
 def _pausing(relay: Relay) -> Question:
+    held = relay.live.held.messages
     return Question(
         f"Pause relay {relay.domain}",
         "Pause",
         "Nothing is sent to it from now on; what it sends is taken. Messages for it wait until "
         "they expire, and their senders are told then.",
-        loses=_waiting(relay, "those that expire before it is resumed, of"),
+        loses=(
+            (f"of what waits for it ({messages(held)}), all that expires before it is resumed",)
+            if held
+            else ()
+        ),
     )
 
 
 def _blocking(relay: Relay) -> Question:
+    held = relay.live.held.messages
+    waiting = f" What waits for it alone ({messages(held)}) is answered so too: dead letters."
+    lost = held - MAX_LETTERS
     return Question(
         f"Block relay {relay.domain}",
         "Block",
         "Nothing is sent to it and nothing is taken from it, nor from twins that list only blocked "
-        'relays. Requests to such twins are answered "destination offline".',
-        loses=_waiting(relay, "their senders are told so:"),
+        'relays. Requests to such twins are answered "destination offline".'
+        + (waiting if held else ""),
+        loses=(
+            (f"{lost:,} of them: {MAX_LETTERS:,} dead letters are kept, for a day",)
+            if lost > 0
+            else ()
+        ),
         danger=True,
     )
 
@@ -128,11 +147,6 @@ def _resetting(relay: Relay) -> Question:
         "It is tried at once, as one without failures.",
         loses=(f"its {failures:,} failures of the ranker's period",) if failures else (),
     )
-
-
-def _waiting(relay: Relay, before: str) -> tuple[str, ...]:
-    held = relay.live.held.messages
-    return (f"{before} {held:,} messages that wait for it alone",) if held else ()
 
 
 def _plain(title: str, button: str, text: str) -> Callable[[Relay], Question]:

@@ -176,7 +176,7 @@ def _states(names: Sequence[str]) -> dict[str, PartnerState]:
 
 def _relays(states: Mapping[str, PartnerState], rows: Mapping[str, RelayNode]) -> list[Relay]:
     now = time.time()
-    rates = traffic.meter.read()
+    rates = traffic.meter.rates(states.values())
     return [
         _relay(rows.get(name) or RelayNode(domain=name), name in rows, state, now, rates)
         for name, state in states.items()

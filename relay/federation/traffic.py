@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 
 from relay.federation.live import PartnerState
 
-WINDOW_S: Final = 60.0
+WINDOW_S: Final = 75.0
+"""A minute, with some room: where looking takes long, it is done every half minute."""
 APART_S: Final = 4.0
-"""Looks that follow each other closer than that are one: fewer are kept, of about a minute."""
-FRESH_S: Final = 20.0
-"""Without a look for so long the rates are not those of now."""
+"""Looks that follow each other closer than that are one: fewer are kept."""
+MIN_SPAN_S: Final = 2.0
+"""Counts are written once a second: over less than this their growth says nothing."""
 
 
 class Traffic(NamedTuple):
@@ -59,24 +60,27 @@ class Meter:
             while at - self._looks[0].at > WINDOW_S:
                 self._looks.popleft()
 
-    def read(self, now: float | None = None) -> dict[str, Traffic]:
-        """What goes on with each relay; those of whom nothing can be said are left out."""
+    def rates(
+        self, partners: Iterable[PartnerState], now: float | None = None
+    ) -> dict[str, Traffic]:
+        """What goes on with relays; those of whom nothing can be said yet are left out.
+
+        Args:
+            partners: as they are now.
+        """
         at = time.monotonic() if now is None else now
         with self._lock:
-            looks = [look for look in self._looks if at - look.at <= WINDOW_S]
-        if not looks or at - looks[-1].at > FRESH_S:
-            return {}
-        last = looks[-1]
+            looks = [look for look in self._looks if MIN_SPAN_S <= at - look.at <= WINDOW_S]
         found = {}
-        for domain, (sent, received) in last.counts.items():
-            first = next(look for look in looks if domain in look.counts)
-            elapsed_s = last.at - first.at
-            if elapsed_s > 0:
-                before = first.counts[domain]
-                found[domain] = Traffic(
+        for partner in partners:
+            first = next((look for look in looks if partner.domain in look.counts), None)
+            if first is not None:
+                sent, received = first.counts[partner.domain]
+                elapsed_s = at - first.at
+                found[partner.domain] = Traffic(
                     # A relay that was forgotten begins at zero again.
-                    max(0, sent - before[0]) / elapsed_s,
-                    max(0, received - before[1]) / elapsed_s,
+                    max(0, partner.sent - sent) / elapsed_s,
+                    max(0, partner.received - received) / elapsed_s,
                 )
         return found
 

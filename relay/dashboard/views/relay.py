@@ -23,7 +23,7 @@ from relay.federation.letters import MAX_SHOWN, Letter
 from relay.ops.paging import Page
 
 FACTS: Final = "relay-facts"
-TRIES_SHOWN: Final = 50
+TRIES_SHOWN: Final = 10
 
 
 @page("relay.view")
@@ -51,21 +51,23 @@ def relay(request: HttpRequest, domain: str) -> HttpResponseBase:
     def read() -> list[Letter]:
         return letter_lists.waiting(relay=domain, limit=MAX_SHOWN).items
 
+    query = urlencode({"relay": domain})
     tables = [
         Table(
             request, "waiting", letters.WAITING, _waiting(read),
             title="Waiting in the outbox", empty=f"Nothing waits for {domain}.",
-            live=True, prefix="w-",
+            live=True, prefix="w-", all_url=f"{reverse('console:outbox')}?{query}",
         ),
         Table(
-            request, "tries", letters.TRIES, _tries(domain, read),
-            title="Failed tries of what waits", empty="No try of a message that waits failed.",
-            live=True, prefix="t-",
+            request, "tries", letters.TRIES_OF_MANY, _tries(domain, read),
+            title="Latest failed tries of what waits",
+            empty="No try of a message that waits failed.",
+            live=True, prefix="t-", short=TRIES_SHOWN,
         ),
         Table(
             request, "dead", letters.DEAD, _dead(request, domain),
             title="Dead letters", empty=f"No message for {domain} failed for good.",
-            live=True, prefix="d-",
+            live=True, prefix="d-", all_url=f"{reverse('console:letters')}?{query}",
         ),
     ]  # fmt: skip
     return respond_all(request, tables, "relay_dashboard/relay.html", domain, context)
@@ -92,8 +94,7 @@ def _waiting(read: Callable[[], list[Letter]]) -> Fetch:
 
 def _tries(domain: str, read: Callable[[], list[Letter]]) -> Fetch:
     def fetch(ask: Ask) -> Page[Row]:
-        tries = [one for letter in read() for one in letter.tries if one.relay == domain]
-        return Page(letters.try_rows(tries)[:TRIES_SHOWN], "")
+        return Page(letters.tries_at(domain, read())[: ask.limit], "")
 
     return fetch
 

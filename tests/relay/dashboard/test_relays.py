@@ -13,7 +13,7 @@ from django.test import Client
 
 from relay.access.matrix import Role
 from relay.dashboard import graph
-from relay.federation import traffic
+from relay.federation import outbox, traffic
 from relay.federation.live import PartnerState
 from relay.federation.models import RelayNode
 from relay.queues import keys
@@ -67,7 +67,7 @@ def test_a_relay_in_traffic_as_it_does(sign_in: SignIn, site_redis: RedisServer)
     client = sign_in(Role.OPERATOR)
     text = page(client, RELAYS)
     for expected in (f'href="{ONE}"', "backed off", "answer 503", ">12.3 ms<",
-                     "c-graph-resting", "1 messages wait"):  # fmt: skip
+                     "c-graph-resting", "1 message waiting"):  # fmt: skip
         assert expected in text, expected
     assert re.search(">in (3[0-9]|40) s<", text)
     text = page(client, ONE)
@@ -147,7 +147,12 @@ def test_questions_name_what_is_lost(sign_in: SignIn, site_redis: RedisServer) -
     add_backed_off(site_redis)
     add_pending(site_redis, message())
     client = sign_in(Role.OPERATOR)
-    assert "1 messages that wait for it alone" in page(client, f"{ONE}block/")
+    assert "of what waits for it (1 message), all" in page(client, f"{ONE}pause/")
+    text = page(client, f"{ONE}block/")
+    assert "What waits for it alone (1 message)" in text and "lost for good" not in text
+    packed = outbox.pack(12_000, 12_000)
+    site_redis.run("HINCRBY", keys.held(PARTNER), outbox.TOTAL, packed)
+    assert "2,001 of them: 10,000 dead letters are kept" in page(client, f"{ONE}block/")
     assert "its 2 failures" in page(client, f"{ONE}reset/")
     text = page(client, f"{ONE}forget/")
     assert "its counts: 4,242 messages out, 1,717 in" in text
