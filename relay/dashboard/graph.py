@@ -31,7 +31,7 @@ MIN_LINE: Final = 1.2
 MAX_LINE: Final = 7.0
 LABEL_AT: Final = 0.6
 """Part of the line at which its label stands."""
-MAX_NAME_CHARS: Final = 27
+MAX_NAME_CHARS: Final = 31
 
 SIGNS: Final = {
     Health.WORKING: "M-4.5 0.5 L-1.5 3.5 L4.5 -3",
