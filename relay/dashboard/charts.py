@@ -144,13 +144,17 @@ def _parts(lines: list[Line]) -> list[Line]:
     """Those that are ever more than 0, the largest first; small ones are added up as the last."""
     sums = {line.label: sum(value or 0.0 for value in line.values) for line in lines}
     some = sorted(lines, key=lambda line: -sums[line.label])
-    some = [line for line in some if sums[line.label]] or lines[:1]
+    some = [line for line in some if sums[line.label]]
+    if not some:
+        return [_together("none", lines)]
     if len(some) <= MAX_LINES:
         return some
-    rest = some[MAX_LINES - 1 :]
-    others = [_sum(values) for values in zip(*(line.values for line in rest), strict=True)]
-    keys = tuple(key for line in rest for key in line.keys)
-    return [*some[: MAX_LINES - 1], Line("others", keys, rest[0].roll_up, others)]
+    return [*some[: MAX_LINES - 1], _together("others", some[MAX_LINES - 1 :])]
+
+
+def _together(label: str, lines: list[Line]) -> Line:
+    values = [_sum(each) for each in zip(*(line.values for line in lines), strict=True)]
+    return Line(label, tuple(key for line in lines for key in line.keys), lines[0].roll_up, values)
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from django.db import Error as DatabaseError
-from redis.exceptions import RedisError
-
-from relay.access.errors import Away
 from relay.dashboard.figures import Kind, duration, write
-from relay.dashboard.states import State, Tone
-from relay.federation.live import PartnerState
-from relay.history import surroundings
-from relay.ops import load
-from relay.ops.redis_client import client
+from relay.dashboard.relays import state
+from relay.dashboard.states import State
+from relay.federation import listing
+from relay.federation.listing import Health, Relay
 
 MAX_CELLS: Final = 60
-
-_SHOWN: Final = {
-    "backed_off": ("waits", Tone.BAD),
-    "failing": ("failing", Tone.WARNING),
-    "stopped": ("paused or blocked", Tone.INFO),
-    "ok": ("ok", Tone.GOOD),
-    "unknown": ("not heard of yet", Tone.IDLE),
-}
 
 
 class CellOf(NamedTuple):
@@ -46,36 +34,29 @@ class Strip(NamedTuple):
     counts: Sequence[tuple[State, int]]
 
 
-def look(now: float) -> Strip:
-    """All relays this one deals with.
+def look() -> Strip:
+    """All relays that are known.
 
     Raises:
         Away: Redis does not answer.
     """
-    try:
-        found = load.look_at_partners(client())
-        stopped = surroundings.stopped()
-    except RedisError as error:
-        raise Away(f"Redis does not answer: {error}") from error
-    except DatabaseError as error:
-        raise Away(f"the database does not answer: {error}") from error
-    told = [(surroundings.state_of(each, now, stopped), each) for each in found]
-    order = surroundings.STATES.index
-    told.sort(key=lambda each: (order(each[0]), -each[1].sent - each[1].received, each[1].domain))
-    cells = [CellOf(each.domain, _state(name, each, now)) for name, each in told[:MAX_CELLS]]
-    names = [name for name, _ in told]
-    counts = [(State(*_SHOWN[name]), names.count(name)) for name in surroundings.STATES]
-    return Strip(cells, len(told) - len(cells), [each for each in counts if each[1]])
+    order = list(Health)
+    found = sorted(
+        listing.look(), key=lambda each: (order.index(each.health), -each.messages, each.domain)
+    )
+    now = time.time()
+    cells = [CellOf(each.domain, _state(each, now)) for each in found[:MAX_CELLS]]
+    healths = [each.health for each in found]
+    counts = [(state(each), healths.count(each)) for each in order if each in healths]
+    return Strip(cells, len(found) - len(cells), counts)
 
 
-def _state(name: str, partner: PartnerState, now: float) -> State:
-    text, tone = _SHOWN[name]
-    told = [text]
-    if name == "backed_off":
-        told = [f"tried again in {duration(partner.retry_at - now)}"]
-    if partner.in_a_row:
-        told.append(f"{partner.in_a_row} failures in a row")
-        told.append(partner.last_error)
-    elif partner.last_success:
-        told.append(f"answers in {write(partner.latency_ms / 1000, Kind.DURATION)}")
-    return State(text, tone, ", ".join(each for each in told if each))
+def _state(relay: Relay, now: float) -> State:
+    told, live = [str(relay.health)], relay.live
+    if relay.health is Health.BACKED_OFF:
+        told.append(f"tried again in {duration(live.retry_at - now)}")
+    if live.in_a_row:
+        told += [f"{live.in_a_row} failures in a row", live.last_error]
+    elif live.last_success:
+        told.append(f"answers in {write(live.latency_ms / 1000, Kind.DURATION)}")
+    return state(relay.health, ", ".join(each for each in told if each))

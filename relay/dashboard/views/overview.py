@@ -6,7 +6,6 @@ come through the page's websocket.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -55,7 +54,7 @@ def _tiles(request: HttpRequest) -> Mapping[str, Any]:
 
 def _around(request: HttpRequest) -> Mapping[str, Any]:
     try:
-        return {"strip": health_strip.look(time.time()), "top": top_twins.look()}
+        return {"strip": health_strip.look(), "top": top_twins.look()}
     except Away as error:
         return {"around_away": error.detail}
 

@@ -61,7 +61,7 @@ def test_nothing_dropped_is_one_line(client: Client) -> None:
     now = int(time.time())
     wrote(dict.fromkeys(map(drops, DROP_REASONS), 0.0), until=now)
     lines = charts.read([BY_NAME["drops"]], "1h", now).charts[0].lines
-    assert [line.values[-1] for line in lines] == [0]
+    assert [(line.label, line.values[-1]) for line in lines] == [("none", 0)]
 
 
 @pytest.mark.django_db

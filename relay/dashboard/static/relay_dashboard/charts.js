@@ -133,7 +133,7 @@ class Chart {
         return {
             width: this.place.clientWidth,
             height: HEIGHT,
-            padding: [8, 8, 0, 0],
+            padding: [12, 12, 0, 0],
             legend: { show: false },
             tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "UTC"),
             cursor: {
