@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from relay.trace.events import Stage
+from relay.trace.events import Event, Stage
 from relay.trace.timeline import CAUSES, Leg, Step, Timeline
 
 LANES: Final = 6
@@ -18,7 +18,6 @@ TICKS: Final = 4
 LEAST_S: Final = 0.000_001
 
 _OF_DELIVERY: Final = frozenset((Stage.ACKNOWLEDGED, Stage.REMOVED))
-_BROUGHT: Final = frozenset((Stage.ACCEPTED, Stage.DECLINED, Stage.REFUSED))
 
 
 class Lane(NamedTuple):
@@ -127,20 +126,16 @@ def _span(step: Step, leg: Leg) -> tuple[float, float]:
     if event.stage is Stage.TRIED:
         return step.when, step.when + event.ms / 1000
     before = leg.steps[: leg.steps.index(step)]
-    if event.stage in _BROUGHT:
-        tries = (
-            each
-            for each in before
-            if each.event.stage is Stage.TRIED and each.event.relay == event.here
-        )
-        cause = max(tries, key=lambda each: each.when, default=step)
-        return min(cause.when, step.when), step.when
-    causes = [
-        each
-        for each in before
-        if each.event.stage in CAUSES.get(event.stage, ()) and each.event.here == event.here
-    ]
+    here = [each for each in before if each.event.here == event.here]
+    causes = [each for each in here if each.event.stage in CAUSES.get(event.stage, ())]
     if event.stage in _OF_DELIVERY:
         own = (event.entry, event.epoch)
         causes = [each for each in causes if (each.event.entry, each.event.epoch) == own] or causes
-    return (causes[-1].when if causes else step.when), step.when
+    if not here:
+        # Its first step at this relay: it waited for the try that brought it.
+        causes = [each for each in before if _brings(each.event, event.here)]
+    return (min(causes[-1].when, step.when) if causes else step.when), step.when
+
+
+def _brings(event: Event, relay: str) -> bool:
+    return event.stage is Stage.TRIED and event.relay == relay

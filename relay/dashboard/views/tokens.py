@@ -51,6 +51,7 @@ class TokenForm(forms.Form):
     role = forms.ChoiceField(
         label="May what this role may",
         required=False,
+        initial=matrix.Role.VIEWER.value,
         choices=[*((role.value, role.value) for role in matrix.Role), ("", "only what is chosen")],
         help_text="Never more than your account may when it is used.",
     )

@@ -87,7 +87,7 @@ def _message(request: HttpRequest, uid: str) -> HttpResponseBase:
         "waterfall": shown,
         "runs": [_shown(run, shown) for run in shown.runs],
         "whole": _precise(shown.length_s),
-        "ticks": [(f"{tick.left:.2f}%", _precise(tick.at_s)) for tick in shown.ticks],
+        "ticks": [(f"{tick.left:.2f}%", _round(tick.at_s)) for tick in shown.ticks],
         "several": len({lane.relay for lane in shown.lanes}) > 1,
         "tried_elsewhere": _not_seen(shown),
     }
@@ -99,6 +99,7 @@ def _shown(run: Run, shown: Waterfall) -> dict[str, Any]:
     return {
         "run": run,
         "outcome": outcome_of(run.leg),
+        "took": _precise(run.leg.took_s),
         "rows": [_row(bar, shown.begin) for bar in run.bars],
         "clocks": [
             (relay, shift) for relay, shift in run.leg.shifts.items() if abs(shift) >= CLOCK_SHOWN_S
@@ -127,6 +128,11 @@ def _precise(seconds: float) -> str:
     if seconds < 1:
         return duration(seconds)
     return f"{seconds:.3f} s" if seconds < 60 else f"{duration(seconds)} {seconds % 60:.1f} s"
+
+
+def _round(seconds: float) -> str:
+    """A time of the scale, which has no more digits than it needs."""
+    return f"{seconds:g} s" if 1 <= seconds < 60 else _precise(seconds)
 
 
 def _state(event: Event) -> str:

@@ -73,7 +73,7 @@ ORDERS: Final = {"started": "started", "until": "until"}
 WINDOW: Final = bounds.MAX_PAGE
 """Events of a trace that its page looks at: the latest."""
 _GOOD: Final = frozenset((Stage.REMOVED, Stage.ACKNOWLEDGED))
-_BAD: Final = frozenset((Stage.EXPIRED, Stage.TRIMMED, Stage.PURGED, Stage.GIVEN_UP, Stage.REFUSED))
+BAD: Final = frozenset((Stage.EXPIRED, Stage.TRIMMED, Stage.PURGED, Stage.GIVEN_UP, Stage.REFUSED))
 
 
 class StartForm(forms.Form):
@@ -225,7 +225,7 @@ def outcome_of(leg: Leg) -> State:
     tone = Tone.INFO
     if stages & _GOOD or leg.outcome.startswith("taken by"):
         tone = Tone.GOOD
-    elif stages & _BAD:
+    elif stages & BAD:
         tone = Tone.BAD
     elif stages & {Stage.DECLINED, Stage.QUEUED} or leg.outcome.startswith("tried"):
         tone = Tone.WARNING

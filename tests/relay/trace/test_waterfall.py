@@ -71,6 +71,7 @@ def test_over_two_relays() -> None:
         event(2, Stage.OUTBOX),
         event(4, Stage.TRIED, by="celery/d", relay="c.example", answer="timed out", ms=3),
         event(8, Stage.TRIED, by="celery/d", relay="b.example", answer="answered 202", ms=12),
+        event(10, Stage.WAITS, relay="a.example", **there),
         event(11, Stage.ACCEPTED, relay="a.example", **there),
         event(14, Stage.COMMITTED, **there),
     )
@@ -79,7 +80,8 @@ def test_over_two_relays() -> None:
         ("outbox", 0, 2),
         ("tried", 4, 3),
         ("tried", 8, 12),
-        ("accepted", 8, 3),
+        ("waits", 8, 2),
+        ("accepted", 10, 1),
         ("committed", 11, 3),
     ]
     # The scale reaches to the end of the answer, not to the last step.
