@@ -95,7 +95,8 @@ def moment(value: datetime | float | None, now: datetime | None = None) -> SafeS
         return format_html('<span class="c-none">{}</span>', NONE)
     at = value if isinstance(value, datetime) else datetime.fromtimestamp(value, UTC)
     distance = ((now or datetime.now(UTC)) - at).total_seconds()
-    text = f"{duration(distance)} ago" if distance >= 0 else f"in {duration(-distance)}"
+    whole_s = int(abs(distance))
+    text = f"{duration(whole_s)} ago" if distance >= 0 else f"in {duration(whole_s)}"
     return format_html(
         '<time class="c-moment" datetime="{}" title="{}">{}</time>',
         at.isoformat(timespec="milliseconds"),

@@ -44,7 +44,7 @@ COLUMNS: Final = (
     Column("version", "Version", Kind.NUMBER, optional=True, hint="grows with every change"),
 )  # fmt: skip
 FILTERS: Final = (
-    Filter("text", "Search", hint="id, account or relay"),
+    Filter("text", "Search", hint="id, account, relay"),
     Filter("relay", "Relay", hint="its whole name"),
     Filter("source", "Source", [(each.value, each.value) for each in Twin.Source]),
     Filter("state", "State", (("connected", "connected"), ("away", "away"), ("banned", "banned"))),

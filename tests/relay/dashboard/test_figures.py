@@ -64,5 +64,6 @@ def test_moments() -> None:
     now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert ">1 min ago<" in moment(now - timedelta(seconds=61), now)
     assert ">in 5 s<" in moment(now + timedelta(seconds=5), now)
+    assert ">0 s ago<" in moment(now - timedelta(milliseconds=164), now)
     assert 'title="2026-01-02 03:04:05 UTC"' in moment(now.timestamp(), now)
     assert moment(0) == moment(None) == '<span class="c-none">-</span>'
