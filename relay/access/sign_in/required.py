@@ -40,7 +40,7 @@ def roles_of(user: Any) -> frozenset[Role]:
     """An account's roles, those below them included; who has all rights is an owner."""
     if user.is_superuser:
         return frozenset(Role)
-    held = [Role(name) for name in user.groups.values_list("name", flat=True) if name in set(Role)]
+    held = [Role(group.name) for group in user.groups.all() if group.name in set(Role)]
     return frozenset(low for low in Role if any(role.includes(low) for role in held))
 
 

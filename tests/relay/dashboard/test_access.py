@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from allauth.mfa.models import Authenticator
@@ -135,3 +137,21 @@ def test_ones_own_account(sign_in: SignIn, role: Role) -> None:
     assert "Look after it" in text(client, "own/")
     assert ("API tokens" in page) is (role is Role.OWNER)
     assert 'href="/console/access/own/"' in client.get("/console/").content.decode()
+
+
+def test_many_accounts_cost_few_queries(
+    sign_in: SignIn, settings: Any, django_assert_max_num_queries: Any
+) -> None:
+    settings.RMB = dataclasses.replace(
+        settings.RMB, access=dataclasses.replace(settings.RMB.access, require_totp=("operator",))
+    )
+    operators = Group.objects.get(name=Role.OPERATOR)
+    for number in range(30):
+        User.objects.create_user(f"operator {number}", is_staff=True).groups.add(operators)
+    client = sign_in(Role.OWNER)
+    guard(User.objects.get(username="a owner"))
+    with django_assert_max_num_queries(15):
+        page = text(client, "")
+    assert page.count("it sees nothing else until it has one") == 30
+    with django_assert_max_num_queries(15):
+        text(client, "groups/")
