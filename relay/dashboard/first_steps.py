@@ -50,11 +50,12 @@ def look(request: HttpRequest) -> list[Step]:
     return [step(request) for step in _STEPS]
 
 
-def reminder(request: HttpRequest) -> list[Step]:
-    """What is missing, for the overview; nothing for who cannot do it, or does not want to know."""
+def reminder(request: HttpRequest) -> Step | None:
+    """What is to be done next, for the overview; None for who cannot, or does not want to know."""
     if not may(request, "backup.make") or dismissed(request.user):
-        return []
-    return missing(look(request))
+        return None
+    steps = (step(request) for step in _STEPS)
+    return next((step for step in steps if not step.done and not step.optional), None)
 
 
 def missing(steps: list[Step]) -> list[Step]:

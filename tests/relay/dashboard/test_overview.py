@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -99,6 +100,21 @@ def test_other_relays_in_trouble_come_first(client: Client) -> None:
     part = shown(client, "around")
     assert part.index("b.example:") < part.index("a.example:")
     assert "3 failures in a row" in part and "refused &lt;b&gt;" in part
+
+
+def test_it_asks_the_database_little(
+    sign_in: SignIn, site_redis: RedisServer, django_assert_max_num_queries: Any
+) -> None:
+    owner = sign_in(Role.OWNER)
+    for number in range(12):
+        fire(f"relay-{number}.example")
+        redis().sadd(keys.PARTNERS, f"relay-{number}.example")
+    shown(owner)  # imports, and what is cached
+    with django_assert_max_num_queries(16):
+        shown(owner)
+    for part in ("attention", "tiles", "around"):
+        with django_assert_max_num_queries(9):
+            shown(owner, part)
 
 
 @pytest.mark.usefixtures("no_redis")

@@ -143,7 +143,7 @@ class Chart {
             },
             scales: { x: { range: (plot, low, high) => [low, high] }, y: { range: (plot, low, high) => this.#range(low, high) } },
             axes: [
-                { ...axis, size: 28, space: 76, values: (plot, splits, number, space, step) => splits.map((at) => clock(at, step)) },
+                { ...axis, size: 24, space: 76, values: (plot, splits, number, space, step) => splits.map((at) => clock(at, step)) },
                 {
                     ...axis,
                     size: AXIS_WIDTH,
