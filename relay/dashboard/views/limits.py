@@ -129,7 +129,9 @@ def _row(limit: TwinLimit, decider: AuditEntry | None, rights: dict[str, bool]) 
     if rights["limit.remove"]:
         url = reverse("console:limit_remove", args=[limit.twin])
         actions.append(Action("Forget", url, danger=True))
-    return Row(values, _links(limit.twin), actions)
+    audit = f"{reverse('console:audit')}?{urlencode({'target': limit.twin})}"
+    links = _links(limit.twin) | ({"by": audit} if decider else {})
+    return Row(values, links, actions)
 
 
 def _twin_hits(found: TwinHits, rights: dict[str, bool]) -> Row:

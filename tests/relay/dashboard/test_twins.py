@@ -98,8 +98,8 @@ def test_all_that_is_known_of_one(server: RedisServer, sign_in: SignIn) -> None:
     for expected in (
         ss58.encode(make_twin(7).account), "0x" + "02" * 33, "a.example, b.example",
         "192.0.2.7:4", "/console/queues/7:x/", "idle", f"/console/traces/{order.id}/",
-        "10 messages, 2 KiB (its own)", "by system", "42</data></strong> messages were refused",
-        "<rect",
+        "10 messages, 2 KiB (its own)", '?target=7">system</a>', "<rect",
+        "42</data></strong> messages were refused",
     ):  # fmt: skip
         assert expected in text, expected
     assert "1 trace follows it" in text
