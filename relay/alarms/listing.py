@@ -34,13 +34,19 @@ def limits_in_force(rule: str, overrides: dict[str, Override] | None = None) -> 
     return limits_of(known, changed.get(rule)) if known else None
 
 
+def number(value: float) -> str:
+    """A reading or a bound, with no more digits than anybody compares."""
+    text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.4g}"
+    return "0" if text == "-0" else text
+
+
 def reading(rule: Rule | None, value: float | None) -> str:
     """A reading in words."""
     if value is None:
         return "unknown"
     if rule is None or not rule.unit:
         return "yes" if value else "no"
-    return f"{value:,.6g} {rule.unit}"
+    return f"{number(value)} {rule.unit}"
 
 
 def fires(rule: Rule, limits: Limits) -> str:
@@ -48,7 +54,7 @@ def fires(rule: Rule, limits: Limits) -> str:
     held = f", for {limits.hold_s:g} s" if limits.hold_s else ""
     if not rule.unit:
         return f"when it is so{held}"
-    return f"{'from' if limits.rising else 'down to'} {limits.threshold:,.4g} {rule.unit}{held}"
+    return f"{'from' if limits.rising else 'down to'} {number(limits.threshold)} {rule.unit}{held}"
 
 
 def ends(rule: Rule, limits: Limits) -> str:
@@ -56,7 +62,7 @@ def ends(rule: Rule, limits: Limits) -> str:
     held = f", for {limits.clear_hold_s:g} s" if limits.clear_hold_s else ""
     if not rule.unit:
         return f"when it is over{held}"
-    return f"at {'most' if limits.rising else 'least'} {limits.clear:,.4g} {rule.unit}{held}"
+    return f"at {'most' if limits.rising else 'least'} {number(limits.clear)} {rule.unit}{held}"
 
 
 def _place(alarm: Alarm) -> tuple[int, int, float]:
