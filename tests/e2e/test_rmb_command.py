@@ -234,7 +234,7 @@ def test_a_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], text:
 
 async def test_the_first_five_minutes(start: Any) -> None:
     """What the README shows: demo twins of an embedded relay, by their profiles."""
-    relay = await start(*embedded()).ready()
+    relay = await start(*embedded(), fresh=True).ready()
     folder = relay.data_dir.parent
     profiles = {name: f"data/{name}.toml" for name in ("alice", "bob")}
     assert f"rmb ping -p {profiles['alice']}" in relay.output()

@@ -20,14 +20,23 @@ import redis
 from websockets.asyncio.client import connect, unix_connect
 
 from tests.support.certificates import make_certificate
+from tests.support.identities import Twin
 from tests.support.redis_servers import RedisServer, free_port, start_redis62
 from tests.support.relay_process import ROOT, eventually, run_command
-from tests.support.started import START_TIMEOUT_S, STOP_TIMEOUT_S, embedded, exists, get, plain
+from tests.support.started import (
+    START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    embedded,
+    exists,
+    get,
+    make_tables,
+    plain,
+)
 from tests.support.world import fresh_twins
 
 
 async def test_an_embedded_start_needs_nothing_and_leaves_nothing(start: Any) -> None:
-    relay = await start(*embedded("--processes", "2")).ready()
+    relay = await start(*embedded("--processes", "2"), fresh=True).ready()
     runtime = relay.runtime()
     assert runtime["pid"] == relay.process.pid
     assert runtime["relay_url"].startswith("ws://127.0.0.1:")
@@ -58,7 +67,7 @@ async def test_an_embedded_start_needs_nothing_and_leaves_nothing(start: Any) ->
 
 async def test_secrets_are_private_and_outlive_a_restart(start: Any) -> None:
     arguments = embedded()
-    relay = await start(*arguments).ready()
+    relay = await start(*arguments, fresh=True).ready()
     assert relay.data_dir.stat().st_mode & 0o777 == 0o700
     secrets = {}
     for name in ("secret_key", "demo-twins.json", "alice.toml"):
@@ -184,7 +193,7 @@ async def test_a_very_long_data_folder(tmp_path: Path, start: Any) -> None:
 async def test_a_port_in_use_is_told_before_anything_starts(start: Any, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        relay = start("--embedded", "--listen", f"127.0.0.1:{port}")
+        relay = start("--embedded", "--listen", f"127.0.0.1:{port}", fresh=True)
         assert relay.process.wait(START_TIMEOUT_S) == 2
     assert relay.output() == (
         f"runrelay: cannot listen on 127.0.0.1:{port}: the port is in use by another process\n"
@@ -213,7 +222,6 @@ async def test_the_drop_in_command(start: Any, valkey: RedisServer) -> None:
 @pytest.mark.parametrize("server", ["uvicorn", "daphne"])
 async def test_a_unix_socket(start: Any, valkey: RedisServer, tmp_path: Path, server: str) -> None:
     path = tmp_path / "relay.sock"
-    add_twin(tmp_path)
     relay = await start(
         *plain(valkey.url, "--listen", f"unix:{path}", "--server", server, "--data", "data")
     ).ready()
@@ -235,17 +243,13 @@ async def test_a_unix_socket(start: Any, valkey: RedisServer, tmp_path: Path, se
     assert not path.exists()
 
 
-def add_twin(folder: Path, twin: Any = None) -> None:
-    """Make the database of a data folder, with a twin."""
-    redis_url = {"redis.url": "redis://127.0.0.1:1"}
-    if twin is None:
-        done = run_command(folder, "migrate", "-v", "0", settings=redis_url)
-    else:
-        done = run_command(
-            folder,
-            *("rmb_twin", "add", str(twin.id), f"0x{twin.account.hex()}", "--relays", "localhost"),
-            settings=redis_url,
-        )
+def add_twin(folder: Path, twin: Twin) -> None:
+    """Add a twin to the database of a data folder."""
+    done = run_command(
+        folder,
+        *("rmb_twin", "add", str(twin.id), f"0x{twin.account.hex()}", "--relays", "localhost"),
+        settings={"redis.url": "redis://127.0.0.1:1"},
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -255,7 +259,7 @@ async def test_tls_in_the_process(
 ) -> None:
     certificate, key = make_certificate(tmp_path)
     (twin,) = fresh_twins(1)
-    add_twin(tmp_path)
+    make_tables(tmp_path / "data")
     add_twin(tmp_path, twin)
     arguments = plain(valkey.url, "--server", server)
     port = arguments[arguments.index("--listen") + 1].rpartition(":")[2]
@@ -272,7 +276,6 @@ async def test_a_tls_handshake_that_stalls_is_cut(
     start: Any, valkey: RedisServer, tmp_path: Path, server: str
 ) -> None:
     certificate, key = make_certificate(tmp_path)
-    add_twin(tmp_path)
     arguments = plain(valkey.url, "--server", server)
     port = arguments[arguments.index("--listen") + 1].rpartition(":")[2]
     (tmp_path / "rmb.toml").write_text("[relay]\nhandshake_timeout_s = 1\n")

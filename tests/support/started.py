@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,18 +17,35 @@ from tests.support.relay_process import (
     WITHOUT_TELEMETRY,
     command_environment,
     eventually,
+    migrated_folder,
 )
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 40.0
+DATABASE = "relay.sqlite3"
 
 
 class Started:
     """A relay started from a command line; its output goes to a file."""
 
-    def __init__(self, folder: Path, *arguments: str, module: bool = False, celery: bool = False):
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        module: bool = False,
+        celery: bool = False,
+        fresh: bool = False,
+    ) -> None:
+        """
+        Args:
+            module: start `rmb-relay`, not `runrelay`.
+            celery: with its Celery workers.
+            fresh: nothing is there yet; else the database has its tables.
+        """
         self.folder = folder
         self.data_dir = folder / "data"
+        if not fresh:
+            make_tables(self.data_dir)
         self._log_path = folder / "out.log"
         program = ["-m", "relay.server.cli"] if module else [str(ROOT / "manage.py"), "runrelay"]
         environment = command_environment(folder, {"celery.embedded": str(int(celery))})
@@ -75,6 +93,14 @@ class Started:
         code = self.process.wait(STOP_TIMEOUT_S)
         assert "was killed" not in self.output()
         return code
+
+
+def make_tables(data_dir: Path) -> None:
+    """Give a data folder a database with its tables, unless it is there already."""
+    data_dir.mkdir(mode=0o700, exist_ok=True)
+    database = data_dir / DATABASE
+    if not database.exists():
+        shutil.copy(migrated_folder() / DATABASE, database)
 
 
 def descendants(pid: int) -> list[int]:
