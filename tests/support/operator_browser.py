@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import (
     Browser,
     ConsoleMessage,
@@ -26,6 +27,7 @@ from playwright.async_api import (
     Response,
     Route,
     StorageState,
+    WebSocket,
     async_playwright,
 )
 
@@ -125,13 +127,14 @@ class View:
         await self.page.evaluate("document.fonts.ready")
         return answer.status
 
-    async def links(self) -> list[str]:
-        """Paths of the admin that the page links to, in order, each kind once."""
+    async def links(self, below: str = "/admin/") -> list[str]:
+        """Paths of the site that the page links to, in order, each kind once."""
         found = await self.page.eval_on_selector_all(
-            "a[href]",
-            "links => links.map(link => new URL(link.href)).map(u => u.origin + u.pathname)",
+            "a[href]:not([download])",
+            "links => links.map(link => new URL(link.getAttribute('href'), location))"
+            ".map(url => url.origin + url.pathname)",
         )
-        prefix = f"{self.site}/admin/"
+        prefix = f"{self.site}{below}"
         kinds = {
             kind_of(link.removeprefix(self.site)): link.removeprefix(self.site)
             for link in reversed(found)
@@ -151,12 +154,27 @@ class View:
         texts = await self.page.locator("h1:visible, h2:visible").all_inner_texts()
         return " ".join(text.strip() for text in texts).strip()
 
+    async def barriers(self) -> list[str]:
+        """What keeps people out who read or use pages in other ways, by axe's serious rules."""
+        found = (await Axe().run(self.page)).response
+        assert len(found["passes"]) > 5, "axe looked at nothing"
+        return [
+            f"{each['id']}: {node['html'][:200]}"
+            for each in found["violations"]
+            if each["impact"] in ("serious", "critical")
+            for node in each["nodes"]
+        ]
+
     async def _route(self, route: Route) -> None:
         if route.request.url.startswith((self.site, "data:")):
             await route.continue_()
         else:
             self.problems.append(f"request to another host: {route.request.url}")
             await route.abort()
+
+    def _on_websocket(self, socket: WebSocket) -> None:
+        if not socket.url.startswith(self.site.replace("http", "ws", 1)):
+            self.problems.append(f"websocket to another host: {socket.url}")
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -194,6 +212,7 @@ async def open_tab(
     scheme: Scheme = "light",
     scale: float = 1,
     cookies: StorageState | None = None,
+    scripts: bool = True,
 ) -> AsyncIterator[View]:
     """A tab on the site at `site`, without trailing slash.
 
@@ -205,6 +224,7 @@ async def open_tab(
         device_scale_factor=scale,
         reduced_motion="reduce",
         storage_state=cookies,
+        java_script_enabled=scripts,
     )
     context.set_default_timeout(TIMEOUT_MS)
     page = await context.new_page()
@@ -212,6 +232,7 @@ async def open_tab(
     page.on("console", view._on_console)
     page.on("pageerror", lambda error: view.problems.append(f"script error: {error}"))
     page.on("response", view._on_response)
+    page.on("websocket", view._on_websocket)
     await context.route("**/*", view._route)
     yield view
     await context.close()
