@@ -176,6 +176,12 @@ class Head(NamedTuple):
     sorted: str
 
 
+def refresh_ms(took_s: float) -> int:
+    """How often something refreshes itself, by how long it takes to make."""
+    wanted_ms = round(REFRESH_SHARE * 1000 * took_s, -3)
+    return int(min(max(wanted_ms, MIN_REFRESH_MS), MAX_REFRESH_MS))
+
+
 class Table:
     """One table of a page, as a request asks for it."""
 
@@ -319,9 +325,7 @@ class Table:
             self.error, self.status = error.detail, 503
         except Invalid as error:
             self.error, self.status = error.detail, 422
-        took_ms = 1000 * (time.perf_counter() - began)
-        wanted_ms = round(REFRESH_SHARE * took_ms, -3)
-        self.refresh_ms = int(min(max(wanted_ms, MIN_REFRESH_MS), MAX_REFRESH_MS))
+        self.refresh_ms = refresh_ms(time.perf_counter() - began)
 
     def export(self) -> HttpResponseBase | None:
         """The file that was asked for: all rows of all pages, every column; None without a wish."""

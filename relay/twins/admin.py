@@ -13,7 +13,7 @@ from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from relay.access import faces
-from relay.ops import live_page
+from relay.ops import wording
 from relay.twins import services
 from relay.twins.fields import (
     FieldError,
@@ -141,11 +141,11 @@ class TwinAdmin(ModelAdmin):  # type: ignore[misc]
 
     @admin.display(description="account")
     def show_account(self, twin: Twin) -> str:
-        return live_page.cut(twin.address)
+        return wording.cut(twin.address)
 
     @admin.display(description="relays", ordering="relays")
     def show_relays(self, twin: Twin) -> str:
-        return live_page.cut(", ".join(split_relays(twin.relays)))
+        return wording.cut(", ".join(split_relays(twin.relays)))
 
     @admin.display(description="encrypts", boolean=True)
     def show_pk(self, twin: Twin) -> bool:

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from relay.alarms.models import Delivery, Outcome
 from relay.alarms.readings.look import Look, Reading, Readings, machine
-from relay.ops.live_page import duration
+from relay.ops.wording import duration
 
 DAY_S: Final = 86_400.0
 MAX_FILE_BYTES: Final = 1 << 20

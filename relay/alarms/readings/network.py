@@ -8,8 +8,8 @@ from relay.alarms.bounds import MAX_SUBJECTS
 from relay.alarms.readings.look import Look, Reading, Readings
 from relay.federation import live
 from relay.federation.models import RelayNode
-from relay.ops.live_page import duration
 from relay.ops.redis_client import number, text
+from relay.ops.wording import duration
 from relay.queues import keys
 from relay.twins import chain_state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
@@ -30,6 +31,7 @@ from relay.dashboard.tables import (
     Row,
     Table,
     href,
+    refresh_ms,
     respond,
 )
 from relay.federation import listing, services
@@ -130,10 +132,13 @@ class _Look:
 
     def context(self, request: HttpRequest) -> dict[str, Any]:
         """What the map shows."""
+        began = time.perf_counter()
         shown = listing.busiest(self.relays, graph.MAX_SHOWN)
+        took_s = time.perf_counter() - began
         counts = Counter(relay.health for relay in self.relays)
         return {
             "map_id": MAP,
+            "refresh_ms": refresh_ms(took_s),
             "graph": graph.draw(shown, len(self.relays) - len(shown)),
             "states": [
                 (relays.state(each), counts[each], _filtered(request, each))
