@@ -95,7 +95,8 @@ class DrainingServer(uvicorn.Server):
             for listener in sockets or []
         ]
         self.started = True
-        self.should_exit = self.should_exit or not self._on_ready()
+        if not self._on_ready():  # a SIGTERM that comes meanwhile says so itself
+            self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
