@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -13,7 +12,7 @@ from relay.access.errors import NotFound
 from relay.dashboard import chart_svg, charts
 from relay.dashboard.charts import Chart
 from relay.dashboard.pages import page
-from relay.dashboard.tables import Ask, Cell, Column, Filter, Row, Table, respond
+from relay.dashboard.tables import Ask, Column, Filter, Row, Table, respond
 from relay.history.reading import SPANS
 from relay.ops.paging import Page, page_of
 
@@ -38,28 +37,35 @@ def picture(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @page("worker.view")
 def table(request: HttpRequest, name: str) -> HttpResponseBase:
-    """The numbers of one chart, the newest first."""
+    """The numbers of one chart, the newest first; a column that is 0 all the time can be chosen."""
     chart = _chart(name)
+    # Each series by itself, also where the chart adds some up.
+    found = charts.read([chart._replace(stacked=False)], _span(request))
+    lines = found.charts[0].lines
+    some = [line for line in lines if any(line.values)] or lines[:1]
+    times = [datetime.fromtimestamp(at, UTC) for at in found.times]
+    rows = [
+        Row({"at": at, **{line.keys[0]: line.values[index] for line in lines}})
+        for index, at in enumerate(times)
+    ]
 
     def fetch(ask: Ask) -> Page[Row]:
-        found = charts.read([chart], ask.filters["span"] or DEFAULT_SPAN)
-        rows = []
-        for index, at in enumerate(found.times):
-            values: dict[str, Any] = {"at": datetime.fromtimestamp(at, UTC)}
-            for line in found.charts[0].lines:
-                values[line.keys[0]] = line.values[index]
-            rows.append(Row(values))
         return page_of(
             rows, lambda row: (row.values["at"].timestamp(), ""), ask.order, ask.limit, ask.cursor
         )
 
-    spans = Filter("span", "Span", [(each, each) for each in SPANS])
     columns = [
-        Column("at", "Time", Cell.MOMENT, order="at", hint="at which the step begins"),
-        *(Column(key, label, chart.kind) for key, label in chart.parts),
+        Column("at", "Time", order="at", hint="UTC, at which the step begins"),
+        *(
+            Column(
+                line.keys[0], line.label, chart.kind, optional=chart.stacked and line not in some
+            )
+            for line in lines
+        ),
     ]
     numbers = Table(
-        request, f"chart-{name}", columns, fetch, order="-at", filters=[spans],
+        request, f"chart-{name}", columns, fetch, order="-at",
+        filters=[Filter("span", "Span", [(each, each) for each in SPANS])],
         empty="No numbers in this span.",
     )  # fmt: skip
     return respond(request, numbers, "relay_dashboard/chart_table.html", chart.title)

@@ -78,6 +78,16 @@ def test_table_and_picture(client: Client) -> None:
 
 
 @pytest.mark.django_db
+def test_a_table_has_each_reason_by_itself(client: Client) -> None:
+    now = int(time.time())
+    some = {drops(reason): number + 0.5 for number, reason in enumerate(DROP_REASONS[:9])}
+    wrote({**dict.fromkeys(map(drops, DROP_REASONS), 0.0), **some}, until=now)
+    page = client.get("/console/charts/drops/?span=1h").content.decode()
+    assert all(f'data-label="{reason.replace("_", " ")}"' in page for reason in DROP_REASONS[:9])
+    assert 'data-label="look up failed"' not in page and ">8.5/s</data>" in page
+
+
+@pytest.mark.django_db
 def test_what_there_is_not(client: Client) -> None:
     assert client.get("/console/charts/chain/").status_code == 404  # no chain is followed
     assert client.get("/console/charts/data.json?span=2h").status_code == 422
