@@ -238,14 +238,24 @@ def events(order_id: str, after: str = START, limit: int = MAX_PAGE) -> list[Not
     return list(read(order_id, entries))
 
 
-def latest(order_id: str, limit: int) -> list[Noted]:
+def latest(order_id: str, limit: int, before: str = "") -> list[Noted]:
     """The last events of an order, the oldest of them first.
 
+    Args:
+        order_id: of the order.
+        limit: most events.
+        before: look at those before this cursor only.
+
     Raises:
+        Invalid: the cursor is none.
         Away: Redis does not answer.
     """
     with told():
-        entries: Any = client().xrevrange(keys.trace(order_id), count=min(limit, MAX_PAGE))
+        entries: Any = client().xrevrange(
+            keys.trace(order_id),
+            f"({_cursor(before)}" if before else "+",
+            count=min(limit, MAX_PAGE),
+        )
     return list(read(order_id, reversed(entries)))
 
 

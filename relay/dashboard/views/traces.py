@@ -71,7 +71,8 @@ MESSAGE_COLUMNS: Final = (
 )
 ORDERS: Final = {"started": "started", "until": "until"}
 WINDOW: Final = bounds.MAX_PAGE
-"""Events of a trace that its page looks at: the latest."""
+"""Events of a trace that are looked at together, from the latest on. A message that begins in those
+before is shown by its end; its own page has all of it."""
 _GOOD: Final = frozenset((Stage.REMOVED, Stage.ACKNOWLEDGED))
 BAD: Final = frozenset((Stage.EXPIRED, Stage.TRIMMED, Stage.PURGED, Stage.GIVEN_UP, Stage.REFUSED))
 
@@ -139,14 +140,18 @@ def trace(request: HttpRequest, order_id: str) -> HttpResponseBase:
     (found,) = services.look([services.find(order_id)])
 
     def fetch(ask: Ask) -> Page[Row]:
-        noted = services.latest(order_id, WINDOW)
+        before, _, passed = ask.cursor.partition(".")
+        begin = int(passed) if passed.isdecimal() else 0
+        noted = services.latest(order_id, WINDOW, before)
         rows = message_rows(each.event for each in noted)
         if ask.filters["uid"]:
             rows = [row for row in rows if ask.filters["uid"] in row.values["uid"]]
-        begin = int(ask.cursor) if ask.cursor.isdecimal() else 0
-        shown = rows[begin : begin + ask.limit]
-        more = begin + ask.limit < len(rows)
-        return Page(shown, str(begin + ask.limit) if more else "")
+        end, following = begin + ask.limit, ""
+        if end < len(rows):
+            following = f"{before}.{end}"
+        elif len(noted) == WINDOW:
+            following = f"{noted[0].cursor}."
+        return Page(rows[begin:end], following)
 
     running = found.state is services.State.RUNNING
     empty = "No message of it came by yet." if running else "Nothing is kept of it any more."
@@ -159,7 +164,6 @@ def trace(request: HttpRequest, order_id: str) -> HttpResponseBase:
         "state": STATES[found.state],
         "follows": KINDS[orders.Kind(found.row.kind)],
         "stop": may(request, "trace.stop") and running,
-        "window": WINDOW,
     }
     if request.headers.get("HX-Target") == "trace-facts":
         return TemplateResponse(request, "relay_dashboard/trace_facts.html", context)

@@ -13,6 +13,7 @@ from django.urls import reverse
 from relay.access.actor import SYSTEM
 from relay.access.matrix import Role
 from relay.audit.models import AuditEntry
+from relay.dashboard.views import traces
 from relay.dashboard.views.traces import address_of
 from relay.queues import keys
 from relay.trace import services
@@ -93,6 +94,22 @@ def test_messages_of_a_trace(sign_in: SignIn, site_redis: RedisServer, order: st
     assert 'id="trace-facts" data-refresh=' in facts.content.decode()
     services.stop(order, actor=SYSTEM)
     assert "data-refresh" not in client.get(f"/console/traces/{order}/").content.decode()
+
+
+def test_pages_of_a_long_trace(
+    sign_in: SignIn, site_redis: RedisServer, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything that is kept is reached, each message once."""
+    monkeypatch.setattr(traces, "WINDOW", 40)
+    for number in range(100):
+        note(site_redis, order, Stage.ACCEPTED, uid=f"m{number}", at=1.7e9 + number)
+    client, address, seen = sign_in(Role.VIEWER), f"/console/traces/{order}/?limit=25", []
+    while address:
+        table = client.get(address).context["table"]
+        seen += [row.values["uid"] for row in table.rows]
+        address = table.next_href
+    assert seen == [f"m{number}" for number in reversed(range(100))]
+    assert client.get(f"/console/traces/{order}/?cursor=x.y").status_code == 422
 
 
 @pytest.mark.parametrize("uid", [UID, "..", "плюс+", "a/", "%2e"])
