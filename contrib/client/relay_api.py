@@ -378,6 +378,10 @@ class RelayApi:
         path = f"/dead-letters/{_quoted(entry)}/requeue"
         return str(self.request("POST", path)["entry"])
 
+    def requeue_all(self, domain: str) -> int:
+        """Send the dead letters of a relay again, a thousand at most; how many they were."""
+        return int(self.request("POST", f"/relays/{_quoted(domain)}/requeue")["count"])
+
     # What happened
 
     def audit(self, **filters: Any) -> Iterator[AuditEntry]:

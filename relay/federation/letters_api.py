@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 from ninja import Field, Query, Router, Schema
 
+from proto.federation import domains
 from relay.access.errors import NotFound
 from relay.federation import letters, live, services
 from relay.federation.letters import Letter
@@ -23,6 +24,10 @@ ENTRY: Final = r"^[0-9]{1,15}-[0-9]{1,15}$"
 """Id of an entry of a stream."""
 
 Entry = Annotated[str, Field(pattern=ENTRY, description="Id of the message in its stream.")]
+Domain = Annotated[
+    str,
+    Field(max_length=domains.MAX_DOMAIN_BYTES, description="Domain of a relay, as twins list it."),
+]
 Shard = Annotated[int, Field(ge=0, lt=keys.OUTBOX_SHARDS, description="Shard of the outbox.")]
 
 
@@ -103,6 +108,12 @@ class Requeued(Schema):
     entry: str = Field(description="Its new id in the outbox.")
 
 
+class RequeuedAll(Schema):
+    """Dead letters that are in the outbox again."""
+
+    count: int
+
+
 @get(router, "/outbox", action="letter.view", answer=ShardsOut)
 def get_outbox(request: Request) -> Any:
     """How much waits in the outbox."""
@@ -162,6 +173,15 @@ def get_dead_letter(request: Request, entry: Entry) -> Any:
 def requeue_dead_letter(request: Request, entry: Entry) -> Any:
     """Send a dead letter again, as the newest message of its shard."""
     return Requeued(entry=services.requeue(entry, actor=request.actor))
+
+
+@post(router, "/relays/{domain}/requeue", action="letter.requeue", answer=RequeuedAll)
+def requeue_dead_letters(request: Request, domain: Domain) -> Any:
+    """Send the dead letters of a relay again, the oldest first.
+
+    At most a thousand of them: ask again for more.
+    """
+    return RequeuedAll(count=services.requeue_all(domain, actor=request.actor))
 
 
 @delete(router, "/dead-letters/{entry}", action="letter.delete", answer=None, status=204)

@@ -225,6 +225,11 @@ def test_dead_letters_are_sent_again_or_deleted(operator: Client, site_redis: Re
     assert send(operator, "DELETE", f"/dead-letters/{second}").status_code == 204
     assert site_redis.run("XLEN", keys.DEAD_LETTERS) == 0
     refused(send(operator, "POST", f"/dead-letters/{first}/requeue"), 404)
+    for _ in range(2):
+        stored.add_dead(site_redis, stored.message())
+    all_of_one = f"/relays/{stored.PARTNER}/requeue"
+    assert send(operator, "POST", all_of_one).json() == {"count": 2}
+    refused(send(operator, "POST", all_of_one), 404)
 
 
 def test_the_outbox_is_listed_in_order_over_its_shards(

@@ -52,8 +52,8 @@ BODIES: dict[str, dict[str, Any]] = {
 ADDRESSES = {"twin": "7", "domain": "b.example"}
 LAST = ("forget", "delete", "remove", "end", "stop", "revoke")
 """How the operations that end something begin."""
-REFUSED = {"kick_twin": 404, "purge_twin": 409}
-"""Not as things are: it is not connected, and may come for its mail."""
+REFUSED = {"kick_twin": 404, "purge_twin": 409, "requeue_dead_letters": 404}
+"""Not as things are: it is not connected, may come for its mail; no message for it died."""
 ENDLESS = "stream_trace_events"
 
 UNLINKED = {

@@ -28,6 +28,7 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/queues/move", {"source": "7", "target": "7:x"}),
     ("/workers/boot/drain", {}),
     ("/dead-letters/1-1/requeue", {}),
+    ("/relays/b.example/requeue", {}),
 )
 
 
