@@ -8,14 +8,23 @@ relay asks Redis how far the last batch got. The normal run takes a sample of th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+import pytest_asyncio
 
+from tests.support.redis_servers import start_valkey
 from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import RmbClient, session
 from tests.support.tcp_proxy import Direction, Flow, ProxiedConnection, TcpProxy, tcp_proxy
 from tests.support.world import fresh_twins
+
+# One loop for all, as the proxy is one.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SAMPLE = 12  # cutting places of the normal run
 MARK = b"cut here"
@@ -69,6 +78,42 @@ class Cutter:
         return self.at
 
 
+class Cuttable(NamedTuple):
+    """A relay whose every connection to Redis goes through a proxy, and one of the same Redis."""
+
+    proxy: TcpProxy
+    relay: RelayProcess
+    other: RelayProcess
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(
+    tmp_path_factory: pytest.TempPathFactory, data_template: Path
+) -> AsyncIterator[Cuttable]:
+    """Both relays, for all tests: each leaves them working."""
+    folder = tmp_path_factory.mktemp("commit")
+    server = start_valkey(folder / "redis", append_fsync="always")
+    async with contextlib.AsyncExitStack() as cleanup:
+        cleanup.callback(server.remove)
+        proxy = await cleanup.enter_async_context(tcp_proxy(("127.0.0.1", server.port)))
+        url = f"redis://127.0.0.1:{proxy.port}/0"
+        relay = RelayProcess(folder / "relay", data_template, server, redis_url=url)
+        other = RelayProcess(folder / "other", data_template, server)
+        for each in (relay, other):
+            # Stopped while the proxy is there: without Redis that takes its time-out.
+            cleanup.push_async_callback(asyncio.to_thread, each.stop)
+            await asyncio.to_thread(each.start)
+        yield Cuttable(proxy, relay, other)
+
+
+@pytest.fixture
+def cuttable(shared: Cuttable) -> Cuttable:
+    """The relays behind a proxy that lets everything through."""
+    shared.proxy.interceptor = None
+    shared.proxy.refusing = False
+    return shared
+
+
 async def _exchange(sender: RmbClient, receiver: RmbClient, number: int) -> None:
     """One marked message; it and its neighbours arrive once each, in order."""
     expected = [b"%d before" % number, b"%d %b" % (number, MARK), b"%d after" % number]
@@ -86,76 +131,66 @@ async def _exchange(sender: RmbClient, receiver: RmbClient, number: int) -> None
 @pytest.mark.parametrize("receiver_at", ["same worker", "other worker"])
 @pytest.mark.parametrize("direction", list(Direction), ids=lambda each: each.value)
 async def test_cut_at_the_bytes_of_a_batch(
-    start_server, start_relay, direction: Direction, receiver_at: str
+    cuttable: Cuttable, direction: Direction, receiver_at: str
 ) -> None:
-    server = start_server(append_fsync="always")
-    async with tcp_proxy(("127.0.0.1", server.port)) as proxy:
-        url = f"redis://127.0.0.1:{proxy.port}/0"
-        relay: RelayProcess = await asyncio.to_thread(start_relay, server, redis_url=url)
+    proxy, relay, other = cuttable
+    if receiver_at == "same worker":
         other = relay
-        if receiver_at == "other worker":
-            other = await asyncio.to_thread(start_relay, server)
-        cutter = Cutter(proxy)
-        one, two = fresh_twins(2)
-        async with session(relay.url, one) as sender, session(other.url, two) as receiver:
-            sizes = []
-            for _ in range(3):  # other replies may share a chunk: the smallest is the batch's own
-                cutter.arm(direction, -1, MARK)
-                await _exchange(sender, receiver, 0)
-                sizes.append(cutter.size(direction))
-            size = min(sizes)
-            step = 1 if os.environ.get("RMB_TEST_EVERY_BYTE") else max(1, size // SAMPLE)
-            for number, at in enumerate(range(0, size, step), 1):
-                before = cutter.cuts
-                cutter.arm(direction, at, MARK)
-                await _exchange(sender, receiver, number)
-                # Batches differ by what else is in them: this one may have been shorter.
-                assert cutter.cuts == before + 1 or at >= cutter.size(direction)
-            assert cutter.cuts > 2
-
-
-async def test_two_cuts_in_a_row(start_server, start_relay) -> None:
-    """The question how far the batch got is cut off as well."""
-    server = start_server(append_fsync="always")
-    async with tcp_proxy(("127.0.0.1", server.port)) as proxy:
-        url = f"redis://127.0.0.1:{proxy.port}/0"
-        relay = await asyncio.to_thread(start_relay, server, redis_url=url)
-        one, two = fresh_twins(2)
-        async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
-            state = {"cuts": 0}
-
-            def cut(flow: Flow, data: bytes) -> int | None:
-                if flow.direction is Direction.TO_SERVER and (
-                    (MARK in data and state["cuts"] == 0)
-                    or (b"relay:commit:" in data and b"GET" in data and 0 < state["cuts"] < 3)
-                ):
-                    state["cuts"] += 1
-                    return len(data) if state["cuts"] == 1 else len(data) // 2
-                return None
-
-            proxy.interceptor = cut
-            await _exchange(sender, receiver, 1)
-            assert state["cuts"] == 3
-
-
-async def test_redis_unreachable_for_a_while(start_server, start_relay) -> None:
-    """Everything reset and refused: senders wait, and nothing is lost or doubled."""
-    server = start_server(append_fsync="always")
-    async with tcp_proxy(("127.0.0.1", server.port)) as proxy:
-        url = f"redis://127.0.0.1:{proxy.port}/0"
-        relay = await asyncio.to_thread(start_relay, server, redis_url=url)
-        one, two = fresh_twins(2)
-        async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
+    cutter = Cutter(proxy)
+    one, two = fresh_twins(2)
+    async with session(relay.url, one) as sender, session(other.url, two) as receiver:
+        sizes = []
+        for _ in range(3):  # other replies may share a chunk: the smallest is the batch's own
+            cutter.arm(direction, -1, MARK)
             await _exchange(sender, receiver, 0)
-            proxy.refusing = True
-            proxy.reset_all()
-            sent = [b"%d" % number for number in range(200)]
-            for payload in sent:
-                await sender.request(receiver.key, payload)
-            with pytest.raises(TimeoutError):
-                await sender.barrier(1)
-            await asyncio.wait_for(await receiver.websocket.ping(), 5)
-            proxy.refusing = False
-            assert [(await receiver.receive(5)).plain for _ in sent] == sent
-            await sender.barrier()
-            await _exchange(sender, receiver, 1)
+            sizes.append(cutter.size(direction))
+        size = min(sizes)
+        step = 1 if os.environ.get("RMB_TEST_EVERY_BYTE") else max(1, size // SAMPLE)
+        for number, at in enumerate(range(0, size, step), 1):
+            before = cutter.cuts
+            cutter.arm(direction, at, MARK)
+            await _exchange(sender, receiver, number)
+            # Batches differ by what else is in them: this one may have been shorter.
+            assert cutter.cuts == before + 1 or at >= cutter.size(direction)
+        assert cutter.cuts > 2
+
+
+async def test_two_cuts_in_a_row(cuttable: Cuttable) -> None:
+    """The question how far the batch got is cut off as well."""
+    proxy, relay, _ = cuttable
+    one, two = fresh_twins(2)
+    async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
+        state = {"cuts": 0}
+
+        def cut(flow: Flow, data: bytes) -> int | None:
+            if flow.direction is Direction.TO_SERVER and (
+                (MARK in data and state["cuts"] == 0)
+                or (b"relay:commit:" in data and b"GET" in data and 0 < state["cuts"] < 3)
+            ):
+                state["cuts"] += 1
+                return len(data) if state["cuts"] == 1 else len(data) // 2
+            return None
+
+        proxy.interceptor = cut
+        await _exchange(sender, receiver, 1)
+        assert state["cuts"] == 3
+
+
+async def test_redis_unreachable_for_a_while(cuttable: Cuttable) -> None:
+    """Everything reset and refused: senders wait, and nothing is lost or doubled."""
+    proxy, relay, _ = cuttable
+    one, two = fresh_twins(2)
+    async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
+        await _exchange(sender, receiver, 0)
+        proxy.refusing = True
+        proxy.reset_all()
+        sent = [b"%d" % number for number in range(200)]
+        for payload in sent:
+            await sender.request(receiver.key, payload)
+        with pytest.raises(TimeoutError):
+            await sender.barrier(1)
+        await asyncio.wait_for(await receiver.websocket.ping(), 5)
+        proxy.refusing = False
+        assert [(await receiver.receive(5)).plain for _ in sent] == sent
+        await sender.barrier()
+        await _exchange(sender, receiver, 1)
