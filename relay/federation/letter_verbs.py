@@ -45,6 +45,9 @@ def declare(verbs: Any) -> None:
         verb = verbs.add_parser(name, help=told)
         verb.add_argument("entry", help="as the lists name it")
         verb.add_argument("--json", action="store_true", help="one JSON object")
+    verb = verbs.add_parser("requeue-all", help="send the dead letters of a relay again")
+    verb.add_argument("domain", help="of the relay")
+    verb.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def _list_waiting(out: OutputWrapper, hints: OutputWrapper, options: dict[str, Any]) -> None:
@@ -88,6 +91,15 @@ def _requeue(out: OutputWrapper, hints: OutputWrapper, options: dict[str, Any]) 
     out.write(json.dumps(document, indent=2) if options["json"] else told)
 
 
+def _requeue_all(out: OutputWrapper, hints: OutputWrapper, options: dict[str, Any]) -> None:
+    domain = options["domain"]
+    count = services.requeue_all(domain, actor=actor.of_command())
+    told = f"{count} messages for {domain} are in the outbox again"
+    out.write(json.dumps({"domain": domain, "count": count}, indent=2) if options["json"] else told)
+    if count == services.MAX_REQUEUED:
+        hints.write("and more, maybe: ask again")
+
+
 def _delete(out: OutputWrapper, hints: OutputWrapper, options: dict[str, Any]) -> None:
     services.delete_letter(options["entry"], actor=actor.of_command())
     told = f"{options['entry']} is deleted"
@@ -99,6 +111,7 @@ VERBS: Final[dict[str, Verb]] = {
     "letters": _list_dead,
     "letter": _show,
     "requeue": _requeue,
+    "requeue-all": _requeue_all,
     "delete": _delete,
 }
 

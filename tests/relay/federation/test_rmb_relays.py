@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from relay.audit.models import AuditEntry
 from relay.federation.models import RelayNode
 from relay.queues import keys
-from tests.relay.federation.stored import add_dead, message
+from tests.relay.federation.stored import PARTNER, add_dead, message
 from tests.relay.ops.test_control import fields
 from tests.support.redis_servers import RedisServer
 
@@ -108,6 +108,15 @@ def test_dead_letters(site_redis: RedisServer) -> None:
     ):  # fmt: skip
         with pytest.raises(CommandError, match=r"gone already|no such message|is not|limit"):
             run(*wrong)
+
+
+def test_all_dead_letters_of_a_relay(site_redis: RedisServer) -> None:
+    for uid in ("one", "two"):
+        add_dead(site_redis, message(uid=uid))
+    assert json.loads(run("requeue-all", PARTNER, "--json")) == {"domain": PARTNER, "count": 2}
+    assert [each["uid"] for each in json.loads(run("waiting", "--json"))] == ["one", "two"]
+    with pytest.raises(CommandError, match="there is no dead letter for"):
+        run("requeue-all", PARTNER)
 
 
 @pytest.mark.usefixtures("no_redis")

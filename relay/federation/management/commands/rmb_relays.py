@@ -42,6 +42,7 @@ And messages for them, by their headers; payloads are never shown. ENTRY is as t
   letters           dead letters, which failed for good, the latest first; kept for a day
   letter ENTRY      one of either, with every try: when, at which relay, what it answered
   requeue ENTRY     send a dead letter again
+  requeue-all DOMAIN  send the dead letters of a relay again, a thousand at most
   delete ENTRY      delete a dead letter for good
 
 exit code: 0 done, 1 refused or failed, 2 usage
