@@ -55,7 +55,11 @@ def from_a_page_of_ours(scope: Mapping[str, Any]) -> bool:
     domain, _ = split_domain_port(hosts[0])
     if not domain or not validate_host(domain, settings.ALLOWED_HOSTS):
         return False
-    return urlsplit(origins[0]).netloc == hosts[0] or origins[0] in settings.CSRF_TRUSTED_ORIGINS
+    try:
+        origin = urlsplit(origins[0]).netloc
+    except ValueError:  # such as half of an IPv6 address
+        return False
+    return origin == hosts[0] or origins[0] in settings.CSRF_TRUSTED_ORIGINS
 
 
 def session_key_of(scope: Mapping[str, Any]) -> str:

@@ -88,12 +88,16 @@ def moment(value: datetime | float | None, now: datetime | None = None) -> SafeS
     """A time as its distance from now, with the exact one on hover.
 
     Args:
-        value: a time, or unix seconds; 0 and None are no time.
+        value: a time, or unix seconds; 0 and None are no time. Senders of messages choose some of
+            them, and may choose what no calendar has.
         now: what it is told from.
     """
     if not value:
         return format_html('<span class="c-none">{}</span>', NONE)
-    at = value if isinstance(value, datetime) else datetime.fromtimestamp(value, UTC)
+    try:
+        at = value if isinstance(value, datetime) else datetime.fromtimestamp(value, UTC)
+    except (ValueError, OverflowError, OSError):
+        return format_html('<span title="unix second {}">beyond all dates</span>', f"{value:.12g}")
     distance = ((now or datetime.now(UTC)) - at).total_seconds()
     whole_s = int(abs(distance))
     text = f"{duration(whole_s)} ago" if distance >= 0 else f"in {duration(whole_s)}"

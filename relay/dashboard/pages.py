@@ -18,6 +18,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.cache import add_never_cache_headers
 
 from relay.access import faces, matrix
 from relay.access.errors import Away, Denied, Invalid, NotFound, ServiceError
@@ -48,9 +49,13 @@ def page(action: str) -> Callable[[View], View]:
                 return redirect_to_login(request.get_full_path(), reverse("admin:login"))
             try:
                 faces.operator(request).require(permission)
-                return view(request, *args, **kwargs)
+                answer = view(request, *args, **kwargs)
             except ServiceError as error:
-                return refuse(request, error)
+                answer = refuse(request, error)
+            # A part of a page has the page's address, and going back takes what was kept of it.
+            # Nor is anything kept for whoever sits there after signing out.
+            add_never_cache_headers(answer)
+            return answer
 
         respond.action = action  # type: ignore[attr-defined]
         return respond

@@ -153,12 +153,7 @@ class Ask(NamedTuple):
         Raises:
             Invalid: it is none.
         """
-        text = self.filters[name]
-        if not text:
-            return None
-        if not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS):
-            raise Invalid(fields={name: "must be a whole number"})
-        return int(text)
+        return whole_number(name, self.filters[name])
 
     def choice(self, name: str, values: Mapping[str, Any]) -> Any:
         """What stands for the value of a filter; None where none is chosen."""
@@ -174,6 +169,19 @@ class Head(NamedTuple):
     column: Column
     href: str
     sorted: str
+
+
+def whole_number(name: str, text: str) -> int | None:
+    """What a parameter for a number says; None where it is empty.
+
+    Raises:
+        Invalid: it is none.
+    """
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS):
+        raise Invalid(fields={name: "must be a whole number"})
+    return int(text)
 
 
 def refresh_ms(took_s: float) -> int:
@@ -330,7 +338,8 @@ class Table:
     def export(self) -> HttpResponseBase | None:
         """The file that was asked for: all rows of all pages, every column; None without a wish."""
         form = self._given("export")
-        if form not in FORMS or self._exports is not None:
+        # A short table fetches one page: all pages of it would be that one, again and again.
+        if form not in FORMS or self._exports is not None or self.short:
             return None
         try:
             first = self.fetch(self._ask(EXPORT_STEP, ""))
@@ -399,7 +408,8 @@ def respond_all(
     if alone:
         shown["table"] = alone
         return TemplateResponse(request, "relay_dashboard/table.html", shown, status=alone.status)
-    return pages.render(request, template, title, shown, status=max(each.status for each in tables))
+    status = max((each.status for each in tables), default=200)
+    return pages.render(request, template, title, shown, status=status)
 
 
 def href(request: HttpRequest, **changes: str) -> str:
@@ -418,4 +428,4 @@ def href(request: HttpRequest, **changes: str) -> str:
 
 
 def _limit(text: str) -> int:
-    return int(text) if text.isdecimal() and int(text) in LIMITS else DEFAULT_LIMIT
+    return {str(each): each for each in LIMITS}.get(text, DEFAULT_LIMIT)

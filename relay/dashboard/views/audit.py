@@ -166,11 +166,11 @@ def time_of(name: str, text: str) -> datetime | None:
     if not text:
         return None
     ago = _AGO.fullmatch(text)
-    if ago is not None:
-        return timezone.now() - timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
     try:
+        if ago is not None:
+            return timezone.now() - timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
         found = parse_datetime(text if len(text) > len("2026-01-31") else f"{text} 00:00")
-    except ValueError:
+    except (ValueError, OverflowError):  # before the year 1
         found = None
     if found is None:
         raise Invalid(fields={name: "a time such as 2026-01-31 14:00 (UTC), or 2 h for then"})

@@ -229,7 +229,7 @@ def _named(request: HttpRequest) -> int | None:
 
 
 def _decided(twin: int) -> TwinLimit:
-    found = listing.of([twin]).get(twin)
+    found = listing.of([twin]).get(twin) if twin <= MAX_TWIN else None
     if found is None:
         raise NotFound(f"nothing is decided about twin {twin}")
     return found

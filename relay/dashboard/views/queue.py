@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.conf import settings
-from django.http import HttpRequest, QueryDict, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponseRedirect, QueryDict, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
@@ -89,7 +89,11 @@ def export(request: HttpRequest, key: str) -> HttpResponseBase:
 def purge(request: HttpRequest, key: str) -> HttpResponseBase:
     """Delete what waits now; what comes after the question is asked stays."""
     found = services.get_queue(key)
-    up_to = request.POST.get("up_to") or request.GET.get("up_to") or found.newest
+    up_to = request.GET.get("up_to", "")
+    if not up_to and request.method == "GET":
+        query = request.GET.copy()
+        query["up_to"] = found.newest
+        return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
 
     def perform(actor: Actor) -> str:
         count = services.purge(key, actor=actor, up_to=up_to)

@@ -70,6 +70,8 @@ def relay(request: HttpRequest, domain: str) -> HttpResponseBase:
             live=True, prefix="d-", all_url=f"{reverse('console:letters')}?{query}",
         ),
     ]  # fmt: skip
+    if not may(request, "letter.view"):
+        tables = []
     return respond_all(request, tables, "relay_dashboard/relay.html", domain, context)
 
 

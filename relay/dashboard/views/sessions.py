@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -10,14 +11,26 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
+from proto.identity.bounds import MAX_TWIN
 from proto.rmb.reasons import SESSIONS, SessionReason
 from relay.access.actor import Actor
-from relay.access.errors import Away
+from relay.access.errors import Away, Invalid, NotFound
 from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
-from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Tab, Table, respond
+from relay.dashboard.tables import (
+    Action,
+    Ask,
+    Cell,
+    Column,
+    Filter,
+    Row,
+    Tab,
+    Table,
+    respond,
+    whole_number,
+)
 from relay.ops import keyset
 from relay.ops import services as ops
 from relay.ops.control import MAX_REASON_CHARS
@@ -109,10 +122,11 @@ def sessions(request: HttpRequest) -> HttpResponseBase:
         request, "sessions", LIVE, fetch, order="-opened", live=True, filters=_filters(workers),
         empty="Nobody is connected.",
     )  # fmt: skip
-    twin = table.filter("twin").value
-    actions = []
-    if kickable and twin.isdecimal():
-        actions.append(Action(f"Kick all of twin {twin}", _kick_twin_url(int(twin)), danger=True))
+    twin, actions = None, []
+    with contextlib.suppress(Invalid):  # the table tells
+        twin = whole_number("twin", table.filter("twin").value)
+    if kickable and twin is not None:
+        actions.append(Action(f"Kick all of twin {twin}", _kick_twin_url(twin), danger=True))
     context = {"tabs": _tabs(0), "actions": actions}
     return respond(request, table, "relay_dashboard/table_page.html", "Sessions", context)
 
@@ -155,8 +169,7 @@ class ReasonForm(forms.Form):
 @page("session.kick")
 def kick(request: HttpRequest, key: str) -> HttpResponseBase:
     """End one session."""
-    given = request.GET.get("epoch", "")
-    epoch = int(given) if given.isdecimal() else None
+    epoch = whole_number("epoch", request.GET.get("epoch", ""))
     form = ReasonForm(posted(request))
 
     def perform(actor: Actor) -> str:
@@ -175,6 +188,8 @@ def kick(request: HttpRequest, key: str) -> HttpResponseBase:
 @page("session.kick")
 def kick_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
     """End all sessions of a twin."""
+    if not 0 < twin <= MAX_TWIN:
+        raise NotFound(f"there can be no twin {twin}")
     form = ReasonForm(posted(request))
     count = listing.open_of([twin]).get(twin, 0)
 

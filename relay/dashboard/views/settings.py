@@ -11,7 +11,7 @@ from relay.dashboard.pages import page
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import LIMITS, Ask, Cell, Column, Filter, Row, Table, respond
 from relay.ops import settings_api
-from relay.ops.paging import Page, page_of
+from relay.ops.paging import Page, one_of, page_of
 from relay.ops.settings_api import SettingOut
 
 COLUMNS: Final = (
@@ -26,6 +26,8 @@ COLUMNS: Final = (
     ),
 )
 
+ORDERS: Final = tuple(each.order for each in COLUMNS if each.order)
+
 
 @page("setting.view")
 def settings_page(request: HttpRequest) -> HttpResponseBase:
@@ -35,7 +37,7 @@ def settings_page(request: HttpRequest) -> HttpResponseBase:
 
     def fetch(ask: Ask) -> Page[Row]:
         rows = [_row(each) for each in every if _fits(each, ask)]
-        name = ask.order.removeprefix("-")
+        name, _ = one_of(ask.order, ORDERS)
         return page_of(
             rows,
             lambda row: (str(row.values[name]), row.values["key"]),

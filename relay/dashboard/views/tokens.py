@@ -8,7 +8,6 @@ from django import forms
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
-from django.utils.cache import add_never_cache_headers
 
 from relay.access import faces, matrix, services, tokens
 from relay.access.actor import Actor
@@ -154,9 +153,7 @@ def _made(request: HttpRequest, made: services.NewToken) -> HttpResponseBase:
         "text": made.text,
         "site": request.build_absolute_uri("/"),
     }
-    answer = render(request, "relay_dashboard/token_made.html", "New API token", context)
-    add_never_cache_headers(answer)
-    return answer
+    return render(request, "relay_dashboard/token_made.html", "New API token", context)
 
 
 def _row(found: ApiToken, revocable: bool) -> Row:

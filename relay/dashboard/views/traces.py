@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
@@ -277,7 +278,7 @@ def _message(uid: str, leg: Leg) -> Row:
 
 
 def address_of(uid: str) -> str:
-    """Of the page of a message. Browsers would take dots for folders."""
-    if not uid.strip("./"):
-        return f"{reverse('console:trace_find')}?uid={uid}"
+    """Of the page of a message. Browsers would take dots for folders, and paths hold no lines."""
+    if not uid.strip("./") or not uid.isprintable():
+        return f"{reverse('console:trace_find')}?{urlencode({'uid': uid})}"
     return reverse("console:trace_message", args=[uid])

@@ -41,7 +41,13 @@ def twin(request: HttpRequest, twin: int) -> HttpResponseBase:
         raise NotFound(f"there can be no twin {twin}")
     row = Twin.objects.filter(pk=twin).first()
     limit = limits.of([twin]).get(twin)
-    tables = [_live(request, twin), _waiting(request, twin), _ended(request, twin)]
+    tables = [
+        make(request, twin)
+        for action, make in (
+            ("session.view", _live), ("queue.view", _waiting), ("session.view", _ended),
+        )
+        if may(request, action)
+    ]  # fmt: skip
     held = listing.open_of([twin]).get(twin, 0)
     context = {
         "twin": twin,
@@ -52,9 +58,9 @@ def twin(request: HttpRequest, twin: int) -> HttpResponseBase:
         "limit": limit,
         "own_limit": twins.limit_of(limit),
         "default": defaults.get(),
-        "decider": limits.deciders([twin]).get(twin),
+        "decider": limits.deciders([twin]).get(twin) if may(request, "audit.view") else None,
         "refused": _or_none(lambda: _refused(twin)),
-        "traces": traces.running_of(twin),
+        "traces": traces.running_of(twin) if may(request, "trace.view") else [],
         "actions": _actions(request, twin, row, limit, held),
     }
     return respond_all(request, tables, "relay_dashboard/twin.html", f"Twin {twin}", context)

@@ -1,0 +1,139 @@
+"""What no page of ours asks for, and what clients and operators of narrow groups may come with.
+
+Whatever stands in an address or in a message is answered by a page: never by an error of the site.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.utils import timezone
+
+from relay.access import matrix
+from relay.dashboard import admittance, figures
+from relay.dashboard.tables import SHORT_LIMIT
+from relay.sessions.models import Session
+from relay.twins.models import Twin
+from tests.relay.dashboard.conftest import SignIn
+from tests.relay.queues.mail import fill, put, uids
+from tests.support.envelopes import request
+from tests.support.identities import twin as make_twin
+from tests.support.redis_servers import RedisServer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+DIGITS: Final = "9" * 5000
+"""More than Python makes a number of."""
+U64: Final = (1 << 64) - 1
+
+
+def only(*actions: str) -> Client:
+    """A client of an account that may do these actions and nothing else."""
+    user = User.objects.create_user("narrow", is_staff=True)
+    for action in actions:
+        app, _, codename = matrix.permission_of(action).partition(".")
+        user.user_permissions.add(
+            Permission.objects.get(content_type__app_label=app, codename=codename)
+        )
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"queues/?limit={DIGITS}", 200),
+        (f"sessions/?twin={DIGITS}", 422),
+        (f"sessions/7/kick/?epoch={DIGITS}", 422),
+        ("settings/?order=zzz", 422),
+        ("settings/?order=-", 422),
+        ("audit/?since=999999+d", 422),
+        ("audit/export/csv/?until=999999+d", 422),
+        ("traces/message/?uid=%0a", 200),
+        ("traces/message/?uid=a%0ab", 200),
+        (f"limits/{DIGITS[:30]}/lift/", 404),
+        (f"twins/{DIGITS[:30]}/kick/", 404),
+    ],
+)
+def test_addresses(path: str, status: int, sign_in: SignIn, site_redis: RedisServer) -> None:
+    assert sign_in("owner").get(f"/console/{path}").status_code == status
+
+
+def test_what_clients_put_into_headers(sign_in: SignIn, site_redis: RedisServer) -> None:
+    """Both are theirs to choose; whoever looks at the queue must see it all the same."""
+    put(site_redis, "7", request((3, None), (7, None), b"", uid="two\nlines"))
+    far = request((3, None), (7, None), b"", uid="far")
+    far.timestamp = far.expiration = U64
+    put(site_redis, "7", far)
+    text = sign_in("viewer").get("/console/queues/7/").content.decode()
+    assert "two\nlines" in text and "far" in text
+    assert "uid=two%0Alines" in text
+
+
+@pytest.mark.parametrize("value", [float(U64), 1e300, -1e300, float("inf"), float("nan")])
+def test_times_beyond_the_calendar(value: float) -> None:
+    assert "<time" not in figures.moment(value)
+
+
+@pytest.mark.parametrize("origin", [b"http://[", b"http://[x]", b"//", b"null", b""])
+def test_origins_that_are_none(origin: bytes) -> None:
+    scope = {"headers": [(b"host", b"localhost"), (b"origin", origin)]}
+    assert not admittance.from_a_page_of_ours(scope)
+
+
+def test_short_tables_are_no_files(sign_in: SignIn, site_redis: RedisServer) -> None:
+    """They know no second page: a file of all pages would have the first one again and again."""
+    now = timezone.now()
+    Session.objects.bulk_create(
+        Session(twin=7, epoch=each, worker="gone", opened_at=now, closed_at=now)
+        for each in range(1001)
+    )
+    answer = sign_in("viewer").get("/console/twins/7/?e-export=json")
+    assert answer.headers["Content-Type"].startswith("text/html")
+    assert answer.content.decode().count("<tr>") <= 2 * (SHORT_LIMIT + 1)
+
+
+@pytest.mark.parametrize("target", ["", "table-queues", "question"])
+def test_no_page_is_kept_by_the_browser(
+    target: str, sign_in: SignIn, site_redis: RedisServer
+) -> None:
+    """A part of a page has the page's address: going back would show the part alone, and after
+    signing out it would show anything at all."""
+    client = sign_in("viewer")
+    for path in ("", "queues/", "search/", "charts/data.json", "twins/0/", "queues/?export=csv"):
+        answer = client.get(f"/console/{path}", headers={"HX-Target": target})
+        assert "no-store" in answer.headers.get("Cache-Control", ""), path
+
+
+def test_a_purge_takes_what_was_there_when_it_was_asked(
+    sign_in: SignIn, site_redis: RedisServer
+) -> None:
+    Twin.objects.create(id=7, account=make_twin(7).account)
+    fill(site_redis, "7", 2)
+    client = sign_in("operator")
+    asked = client.get("/console/queues/7/purge/", follow=True)
+    fill(site_redis, "7", 1)
+    client.post(asked.request["PATH_INFO"] + "?" + asked.request["QUERY_STRING"])
+    assert len(uids(site_redis, "7")) == 1
+
+
+def test_a_twin_for_a_narrow_group(site_redis: RedisServer) -> None:
+    """Who may see twins may not see their sessions and mail by that."""
+    now = timezone.now()
+    Session.objects.create(
+        twin=7, epoch=4, worker="gone", opened_at=now - timedelta(hours=3), closed_at=now,
+        remote="192.0.2.77:4",
+    )  # fmt: skip
+    fill(site_redis, "7:private", 1)
+    client = only("twin.view")
+    text = client.get("/console/twins/7/").content.decode()
+    assert "192.0.2.77" not in text and "7:private" not in text
+    for part in ("twin-sessions", "twin-queues", "twin-ended"):
+        headers = {"HX-Target": f"table-{part}"}
+        text = client.get("/console/twins/7/", headers=headers).content.decode()
+        assert "192.0.2.77" not in text and "7:private" not in text
