@@ -209,8 +209,8 @@ RULES: Final[tuple[Rule, ...]] = (
         "Mail for one session piles up: its twin is away, or takes less than it gets. At 100 % of "
         "`queue.max_messages` or `queue.max_bytes` senders are refused (`queue_full`).",
         (
-            "Whose it is: the subject is `twin` or `twin:session`. Is it connected? The page Live "
-            "sessions.",
+            "Whose it is: the subject is `twin` or `twin:session`. Is it connected? See the page "
+            "Sessions of the operator site.",
             "How much waits: `manage.py rmb_queue list TWIN`.",
             "Away for good: ban the twin, then `manage.py rmb_queue purge TWIN`. Otherwise the "
             "mail leaves by itself after `queue.retention_s`.",

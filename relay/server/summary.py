@@ -62,7 +62,7 @@ class Summary:
         admin = client_url(self.admin[0], "http") if self.admin else ""
         lines = ["", f"relay           {self._relay_url()}"]
         if admin:
-            lines.append(f"operator site   {admin}/admin/")
+            lines.append(f"operator site   {admin}/")
         if admin and self.prepared["password"]:
             user, password = self.prepared["operator"], self.prepared["password"]
             lines.append(f"sign in as      {user}, password {password} (shown only this once)")
