@@ -76,7 +76,7 @@ docs: $(RELAY) ## Write the references of settings and REST anew
 	    --output docs/reference/openapi.json && RMB_DATA__DIR=$$folder $(BIN)/python manage.py \
 	    rmb_alarms runbook > docs/operate/runbook.md; status=$$?; rm -rf "$$folder"; exit $$status
 
-screenshots: $(DEV) browser ## Take the pictures of the README anew
+screenshots: $(DEV) browser ## Take the pictures of the documents anew
 	$(BIN)/python -m tests.screenshots
 
 fmt: $(DEV) ## Format the code

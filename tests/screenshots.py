@@ -1,8 +1,8 @@
-"""`make screenshots`: the pictures of the README, taken in a real browser on a real relay.
+"""`make screenshots`: the pictures of the documents, taken in a real browser on real relays.
 
-Starts an embedded relay in a folder of its own under a name from the documentation range, lets
-twins of several kinds connect and talk, opens the operator site in Chromium and writes PNGs into
-`docs/images`. Nothing of an existing installation is touched.
+Starts the relays of `tests.support.imagined_grid` in a folder of their own, lets their twins talk
+for a while, opens the console in Chromium and writes PNGs into `docs/images`. Nothing of an
+existing installation is touched.
 
     python -m tests.screenshots [folder for the pictures]
 """
@@ -10,166 +10,137 @@ twins of several kinds connect and talk, opens the operator site in Chromium and
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import re
-import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.identities import Twin, twin, twins_csv
-from tests.support.operator_browser import OPERATOR, Scheme, open_browser
-from tests.support.redis_servers import free_port
-from tests.support.relay_process import ROOT, command_environment, eventually, run_command
-from tests.support.rmb_client import RmbClient, connect
+from playwright.async_api import Browser, expect
+
+from tests.support.imagined_grid import (
+    BROKEN,
+    FOLLOWED_UID,
+    SISTER,
+    Stage,
+    followed,
+    imagined_grid,
+    place,
+)
+from tests.support.operator_browser import Scheme, View, open_tab, running_browser
+from tests.support.relay_process import ROOT, eventually
 
 IMAGES = ROOT / "docs" / "images"
-DOMAIN = "relay.example.com"
-PARTNER = "relay.example.net"
-START_TIMEOUT_S = 60.0
-# Figures of sessions follow into the database every ten seconds.
-FIGURES_TIMEOUT_S = 30.0
-
-# Twins of users, nodes and farms of an imagined grid, with test keys.
-TWINS = [
-    twin(number, relays)
-    for number, relays in (
-        (1207, DOMAIN),
-        (2415, f"{DOMAIN}_{PARTNER}"),
-        (2981, DOMAIN),
-        (3306, DOMAIN),
-        (4012, PARTNER),
-        (4711, DOMAIN),
-        (5150, f"{PARTNER}_{DOMAIN}"),
-        (5813, DOMAIN),
-        (6029, DOMAIN),
-        (7348, DOMAIN),
-    )
-]
-# Sessions: twin, session id, program.
-SESSIONS = (
-    (1207, None, "rmb-peer/1.5"),
-    (2415, None, "rmb-peer/1.5"),
-    (2981, "dashboard-7f3a", "Node.js/20"),
-    (2981, "dashboard-c09e", "Node.js/20"),
-    (3306, "deployer", "Go-http-client/1.1"),
-    (4711, None, "rmb-peer/1.5"),
-    (5150, "farmerbot", "Go-http-client/1.1"),
-    (5813, "monitoring", "Go-http-client/1.1"),
-    (6029, None, "rmb-peer/1.5"),
-)
+# Until charts, rates and figures of sessions show what the twins do.
+TALK_S = 75.0
+SHOWN_TIMEOUT_S = 60.0
+MAX_BYTES = 250_000
+"""Of a picture: they are read in a browser, and kept in the repository."""
 
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture; its height follows the page."""
+    """One picture of what is in the window when `ready` returns."""
 
     name: str
     path: str
     width: int
+    height: int
     scheme: Scheme = "light"
-    height: int = 620
+    ready: Callable[[View], Awaitable[None]] | None = None
 
+
+async def live(view: View) -> None:
+    """Numbers have come by the websocket."""
+    await expect(view.page.locator("[data-live]")).to_have_text("live")
+
+
+async def charts_drawn(view: View) -> None:
+    """There are lines in the charts."""
+    await live(view)
+    await view.page.locator(".uplot canvas").first.wait_for()
+    # One frame more, so that the drawing is behind it.
+    await view.page.evaluate("new Promise(done => document.addEventListener('console:tick', done))")
+
+
+async def charts_in_sight(view: View) -> None:
+    """The charts alone fill the window."""
+    await charts_drawn(view)
+    await view.page.locator("#charts").evaluate("charts => charts.scrollIntoView()")
+
+
+async def rates_shown(view: View) -> None:
+    """Rates are between two looks of the site at the sessions."""
+
+    async def known() -> bool:
+        await view.page.reload()
+        cells = await view.page.locator('#table-sessions td[data-label="Out"]').all_inner_texts()
+        return bool(cells) and any("/s" in cell for cell in cells)
+
+    await eventually(known, SHOWN_TIMEOUT_S, "rates of sessions")
+    await live(view)
+
+
+async def put_together(view: View) -> None:
+    """What the other relay noted is there, too."""
+    await view.page.get_by_role("button", name="Put together").click()
+    await view.page.get_by_text(place(SISTER)).first.wait_for()
+
+
+async def runbook_open(view: View) -> None:
+    """The steps of the first alarm are to be read."""
+    await view.page.locator(".c-page details > summary").first.click()
+
+
+MESSAGE = f"/console/traces/message/{FOLLOWED_UID}/"
 
 SHOTS = (
-    Shot("live-sessions", "/console/sessions/", 1400),
-    Shot("twins-dark", "/console/twins/", 1400, "dark"),
-    Shot("phone", "/console/sessions/", 400, height=800),
+    Shot("overview", "/console/", 1400, 1000, ready=charts_drawn),
+    Shot("overview-phone", "/console/", 400, 860, "dark", charts_drawn),
+    Shot("charts-dark", "/console/", 1400, 860, "dark", charts_in_sight),
+    Shot("relays-dark", "/console/relays/", 1400, 780, "dark", live),
+    Shot("relays-phone", "/console/relays/", 400, 860, ready=live),
+    Shot("message", MESSAGE, 1400, 640, ready=put_together),
+    Shot("sessions", "/console/sessions/", 1400, 760, ready=rates_shown),
+    Shot("sessions-phone", "/console/sessions/", 400, 860, ready=rates_shown),
+    Shot("queues-dark", "/console/queues/", 1400, 740, "dark", live),
+    Shot("alarms", "/console/alarms/", 1400, 760, ready=runbook_open),
+    Shot("alarms-phone", "/console/alarms/", 400, 860, "dark"),
 )
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A relay with something to see."""
-
-    site: str
-    url: str
-    password: str
-    clients: list[RmbClient]
-
-
-@contextlib.asynccontextmanager
-async def stage(folder: Path) -> AsyncIterator[Stage]:
-    """Start the relay, fill it, and stop it at the end."""
-    site, url = f"http://127.0.0.1:{free_port()}", f"ws://127.0.0.1:{free_port()}"
-    log_path = folder / "relay.log"
-    with log_path.open("wb") as log:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, str(ROOT / "manage.py"), "runrelay", "--embedded"),
-                *("--data", str(folder / "data"), "--domain", DOMAIN, "--processes", "2"),
-                *("--listen", url.removeprefix("ws://")),
-                *("--admin-listen", site.removeprefix("http://")),
-            ],
-            cwd=folder,
-            env=command_environment(folder, {}),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    clients: list[RmbClient] = []
-    try:
-
-        def password() -> str:
-            assert process.poll() is None, log_path.read_text()
-            told = re.search(rf"{OPERATOR}, password (\S+)", log_path.read_text())
-            return told[1] if told else ""
-
-        found = await eventually(password, START_TIMEOUT_S, "the relay to be ready")
-        _import(folder, TWINS)
-        clients += await _talk(url)
-        yield Stage(site, url, found, clients)
-    finally:
-        for client in clients:
-            await client.abort()
-        process.terminate()
-        process.wait()
-
-
-def _import(folder: Path, twins: list[Twin]) -> None:
-    source = folder / "twins.csv"
-    source.write_text(twins_csv(twins))
-    done = run_command(folder, "rmb_twin", "import", str(source))
-    assert done.returncode == 0, done.stderr
-
-
-async def _talk(url: str) -> list[RmbClient]:
-    """Connect everybody; each sends some requests to the next one."""
-    by_number = {each.id: each for each in TWINS}
-    clients = [
-        await connect(url, by_number[number], sid, user_agent_header=program)
-        for number, sid, program in SESSIONS
-    ]
-    for position, sender in enumerate(clients):
-        receiver = clients[(position + 1) % len(clients)]
-        count = 7 + 13 * position % 31
-        for _ in range(count):
-            await sender.request(receiver.key, b"status?")
-        await receiver.receive_many(count)
-    return clients
 
 
 async def take(folder: Path, images: Path) -> None:
     """Take every picture."""
     images.mkdir(parents=True, exist_ok=True)
-    async with stage(folder) as scene:
+    async with imagined_grid(folder) as scene, running_browser() as browser:
+        # It fires after half a minute as it is delivered.
+        scene.command("rmb_alarms", "set", "partner_down", "--hold", "5")
+        await asyncio.sleep(TALK_S)
+        part = folder / "part.json"
+        part.write_text(await followed(scene))
+
+        def fires() -> bool:
+            return BROKEN in scene.command("rmb_alarms", "list")
+
+        await eventually(fires, SHOWN_TIMEOUT_S, "an alarm of the relay that fails")
         for shot in SHOTS:
-            async with open_browser(scene.site, width=shot.width, scheme=shot.scheme) as view:
-                await view.sign_in(OPERATOR, scene.password)
-                await view.page.set_viewport_size({"width": shot.width, "height": shot.height})
+            await _take(browser, scene, shot, part, images / f"{shot.name}.png")
 
-                async def complete(path: str = shot.path) -> bool:
-                    await view.open(path)
-                    figures = await view.page.locator('td[data-label="in"]').all_inner_texts()
-                    return all(figure.strip() not in ("", "0") for figure in figures)
 
-                await eventually(complete, FIGURES_TIMEOUT_S, "figures on the page")
-                target = images / f"{shot.name}.png"
-                await view.page.screenshot(path=target, animations="disabled")
-                assert not view.problems, view.problems
-                print(f"{target.name}: {target.stat().st_size / 1024:.0f} KiB")
+async def _take(browser: Browser, scene: Stage, shot: Shot, part: Path, target: Path) -> None:
+    async with open_tab(browser, scene.site, width=shot.width, scheme=shot.scheme) as view:
+        await view.page.set_viewport_size({"width": shot.width, "height": shot.height})
+        await view.sign_in()
+        assert await view.open(shot.path) == 200
+        if shot.path == MESSAGE:
+            await view.page.set_input_files("input[name=noted]", part)
+        if shot.ready is not None:
+            await shot.ready(view)
+        await view.page.screenshot(path=target, animations="disabled")
+        assert not view.problems, view.problems
+    size = target.stat().st_size
+    assert size <= MAX_BYTES, f"{target.name} has {size} bytes"
+    print(f"{target.name}: {size / 1024:.0f} KiB", flush=True)
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ import pytest
 from peer.gateway import options as gateway_options
 from peer.gateway.app import COUNTERS, GAUGES
 from relay.server import cli
+from tests.screenshots import IMAGES, MAX_BYTES, SHOTS
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -33,6 +34,14 @@ def test_links_lead_somewhere(document: Path) -> None:
     files = [target.partition("#")[0] for target in targets if "://" not in target]
     dead = [name for name in files if name and not (document.parent / name).exists()]
     assert not dead
+
+
+def test_every_picture_is_taken_by_the_script_and_shown() -> None:
+    pictures = {picture.name: picture.stat().st_size for picture in IMAGES.iterdir()}
+    assert set(pictures) == {f"{shot.name}.png" for shot in SHOTS}
+    assert max(pictures.values()) <= MAX_BYTES
+    shown = "".join(document.read_text() for document in DOCUMENTS)
+    assert not [name for name in pictures if f"images/{name})" not in shown]
 
 
 @pytest.mark.parametrize(
