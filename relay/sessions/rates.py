@@ -1,10 +1,11 @@
 """How fast sessions send and receive now: what grew between two looks at their counters.
 
 A worker writes the counters of a session every 15 s, if they changed. So a rate is the growth since
-the counters were last seen to change, over the time since then, and over those 15 s at least: it is
-right where somebody keeps looking, as a page does that refreshes itself, and an average since the
-look before otherwise. The first look at a session knows no rate. What was seen is kept in the
-memory of the process that looks; a worker has nothing to do with it.
+the counters were last seen to change, over the time since then, and over those 15 s at least; what
+was seen unchanged had not grown 15 s before, so that a pause does not count. It is right where
+somebody keeps looking, as a page does that refreshes itself, and an average since the look before
+otherwise. The first look at a session knows no rate. What was seen is kept in the memory of the
+process that looks; a worker has nothing to do with it.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ class Rates(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """Counters, when they were first seen as they are, and the rates that were told then."""
+    """Counters, when they were first and last seen as they are, and the rates told of them."""
 
     at: float
+    last: float
     counters: tuple[int, ...]
     rates: Rates | None
 
@@ -68,18 +70,19 @@ class Looks:
         counters = tuple(getattr(session, name) for name in Rates._fields)
         before = self._seen.get(identity)
         if before is None:
-            seen = _Seen(now, counters, None)
+            seen = _Seen(now, now, counters, None)
         elif counters != before.counters:
-            over_s = max(now - before.at, PROGRESS_INTERVAL_S)
+            since = max(before.at, before.last - PROGRESS_INTERVAL_S)
+            over_s = max(now - since, PROGRESS_INTERVAL_S)
             grown = (
                 max(0, new - old) / over_s
                 for new, old in zip(counters, before.counters, strict=True)
             )
-            seen = _Seen(now, counters, Rates(*grown))
+            seen = _Seen(now, now, counters, Rates(*grown))
         elif now - before.at >= IDLE_S:
-            seen = before._replace(rates=Rates(0, 0, 0, 0))
+            seen = before._replace(last=now, rates=Rates(0, 0, 0, 0))
         else:
-            seen = before
+            seen = before._replace(last=now)
         self._seen[identity] = seen
         self._seen.move_to_end(identity)
         return seen.rates

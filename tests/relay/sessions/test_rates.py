@@ -42,7 +42,15 @@ def test_who_does_nothing_has_a_rate_of_zero() -> None:
     looks.rates([SESSION], 100)
     assert looks.rates([SESSION], 129) == [None]
     assert looks.rates([SESSION], 130) == [Rates(0, 0, 0, 0)]
-    assert looks.rates([after(1300)], 160) == [Rates(5, 0, 0, 0)], "over all the time since"
+    assert looks.rates([after(1450)], 160) == [Rates(10, 0, 0, 0)], "not before 115"
+
+
+def test_who_begins_again_is_not_slowed_by_the_pause() -> None:
+    looks = Looks()
+    for now in range(100, 702, 2):
+        looks.rates([SESSION], now)
+    (found,) = looks.rates([after(2600)], 702)
+    assert found and found.messages_in == pytest.approx(100, rel=0.1), "1,600 within 16 s"
 
 
 def test_a_new_connection_begins_anew() -> None:
