@@ -321,8 +321,7 @@ async def test_the_palette_and_keys(
     found = page.get_by_role("listbox").get_by_role("option")
     await found.first.wait_for()
     await page.keyboard.type(str(one.id))
-    await found.get_by_text(f"Twin {one.id}").wait_for()
-    await page.keyboard.press("Enter")
+    await page.keyboard.press("Enter")  # before an answer came: not to what was found before
     await page.wait_for_url(f"**/console/twins/{one.id}/")
     await page.keyboard.press("g")
     await page.keyboard.press("q")

@@ -7,6 +7,7 @@
     let dialog, input, list, note;
     let timer = 0;
     let asked = 0;
+    let answered = null; // the text that what is listed answers
     let current = -1;
 
     function make(tag, attributes, ...children) {
@@ -38,8 +39,9 @@
 
     async function look() {
         const turn = ++asked;
+        const text = input.value;
         try {
-            const answer = await fetch(`${ADDRESS}?q=${encodeURIComponent(input.value)}`, {
+            const answer = await fetch(`${ADDRESS}?q=${encodeURIComponent(text)}`, {
                 headers: { Accept: "application/json" },
             });
             if (answer.redirected || !answer.ok) {
@@ -48,10 +50,12 @@
             const { hits } = await answer.json();
             if (turn === asked) {
                 show(hits);
+                answered = text;
             }
         } catch (error) {
             if (turn === asked) {
                 show([]);
+                answered = text;
                 note.textContent = `No answer: ${error.message}`;
             }
         }
@@ -92,9 +96,21 @@
             if (count) {
                 choose((current + (event.key === "ArrowDown" ? 1 : count - 1)) % count);
             }
-        } else if (event.key === "Enter" && current >= 0) {
+        } else if (event.key === "Enter") {
             event.preventDefault();
-            go(list.children[current], event.ctrlKey || event.metaKey);
+            follow(event.ctrlKey || event.metaKey);
+        }
+    }
+
+    /** Goes to what is chosen; whoever types faster than answers come, to the first of them. */
+    async function follow(beside) {
+        const text = input.value;
+        if (answered !== text) {
+            clearTimeout(timer);
+            await look();
+        }
+        if (dialog.open && answered === text && input.value === text && current >= 0) {
+            go(list.children[current], beside);
         }
     }
 
@@ -111,6 +127,7 @@
         dialog ?? build();
         if (!dialog.open) {
             input.value = "";
+            answered = null;
             dialog.showModal();
             input.focus();
             look();

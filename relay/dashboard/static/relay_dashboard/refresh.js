@@ -32,6 +32,9 @@ async function refresh(part) {
         const now = document.getElementById(id);
         if (now && !busy(now)) {
             const fresh = new DOMParser().parseFromString(text, "text/html").getElementById(id);
+            if (!fresh) {
+                throw new Error("answered something else");
+            }
             now.replaceWith(fresh);
             document.dispatchEvent(new CustomEvent("console:refreshed", { detail: fresh }));
         }
