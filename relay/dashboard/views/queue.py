@@ -22,7 +22,7 @@ from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import FORMS, Action, Ask, Cell, Column, Row, Table, respond
 from relay.dashboard.views.queues import state_of
 from relay.dashboard.views.traces import address_of
-from relay.ops.paging import Page
+from relay.ops.paging import MAX_PAGE, Page
 from relay.queues import services, walking
 from relay.queues.headers import Header
 from relay.queues.moving import Moved
@@ -118,17 +118,20 @@ def purge_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
             f"twin {twin} is neither banned nor removed: its mail is kept; purge its queues one by "
             "one"
         )
-    waiting = services.list_queues(twin=twin, connected=False, limit=MAX_CHOICES).items
+    waiting, more = services.list_queues(twin=twin, connected=False, limit=MAX_PAGE)
 
     def perform(actor: Actor) -> str:
         return f"{services.purge_twin(twin, actor=actor)} messages for twin {twin} are deleted"
 
     messages = sum(each.messages for each in waiting)
+    meanwhile = "and what comes meanwhile"
+    if more:
+        meanwhile = f"those in further queues, {meanwhile}"
     question = Question(
         f"Purge all mail of twin {twin}",
         "Purge",
         "It is banned or removed and cannot come for it. Senders are not told.",
-        loses=(f"{messages:,} messages in {len(waiting)} queues, and what comes meanwhile",),
+        loses=(f"{messages:,} messages in {len(waiting):,} queues, {meanwhile}",),
         danger=True,
     )
     return act(request, question, perform, reverse("console:twin", args=[twin]))

@@ -123,6 +123,9 @@ def test_all_mail_of_a_banned_twin_goes(server: RedisServer, sign_in: SignIn) ->
     assert "neither banned nor removed" in shown(client, "/console/twins/7/purge/", 409)
     limits.ban(7, "noise", actor=SYSTEM)
     assert "3 messages in 1 queues" in shown(client, "/console/twins/7/purge/")
+    for number in range(60):
+        fill(server, f"7:{number}", 1)
+    assert "63 messages in 61 queues" in shown(client, "/console/twins/7/purge/")
     assert client.post("/console/twins/7/purge/").status_code == 302
     assert server.run("XLEN", "stream:7") == 0
 
