@@ -75,7 +75,7 @@ async def rates_shown(view: View) -> None:
     async def known() -> bool:
         await view.page.reload()
         cells = await view.page.locator('#table-sessions td[data-label="Out"]').all_inner_texts()
-        return bool(cells) and any("/s" in cell for cell in cells)
+        return bool(cells) and all("/s" in cell for cell in cells)
 
     await eventually(known, SHOWN_TIMEOUT_S, "rates of sessions")
     await live(view)
@@ -89,6 +89,7 @@ async def put_together(view: View) -> None:
 
 async def runbook_open(view: View) -> None:
     """The steps of the first alarm are to be read."""
+    await live(view)
     await view.page.locator(".c-page details > summary").first.click()
 
 
@@ -105,7 +106,7 @@ SHOTS = (
     Shot("sessions-phone", "/console/sessions/", 400, 860, ready=rates_shown),
     Shot("queues-dark", "/console/queues/", 1400, 740, "dark", live),
     Shot("alarms", "/console/alarms/", 1400, 760, ready=runbook_open),
-    Shot("alarms-phone", "/console/alarms/", 400, 860, "dark"),
+    Shot("alarms-phone", "/console/alarms/", 400, 860, "dark", live),
 )
 
 

@@ -232,8 +232,8 @@ RULES: Final[tuple[Rule, ...]] = (
         "So many tries in a row failed. Its mail waits here, is tried at least once a minute, and "
         "expires after an hour.",
         (
-            "What it answers: the page Relays of the operator site, column back-off and the last "
-            "error.",
+            "What it answers: its own page, below Relays of the operator site, has its last tries "
+            "and the next one.",
             "From here: `curl -v https://RELAY/`. A certificate that ran out, a name that does not "
             "resolve and a closed port each say so.",
             "It is back: the relay notices when it hears from it, or use Reset on the page. It is "

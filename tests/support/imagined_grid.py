@@ -226,7 +226,7 @@ def _write_past(folder: Path, settings: dict[str, str], server: RedisServer) -> 
     """The hour before the start, and some minutes of a week ago; the same shape each time."""
     now = int(time.time())
     with contextlib.closing(server.client()) as client:
-        for at in range(now - seconds.KEPT_S + 60, now - 20):
+        for at in range(now - seconds.KEPT_S + 60, now):
             seconds.put(client, at, _imagined((now - at) / 3600))
     first = (now - WEEK_S) // 60 * 60
     points = {at: pack(_imagined(0.9)).hex() for at in range(first, first + PAST_S, 60)}
