@@ -18,7 +18,6 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.cache import add_never_cache_headers
 
 from relay.access import faces, matrix
 from relay.access.errors import Away, Denied, Invalid, NotFound, ServiceError
@@ -49,13 +48,9 @@ def page(action: str) -> Callable[[View], View]:
                 return redirect_to_login(request.get_full_path(), reverse("admin:login"))
             try:
                 faces.operator(request).require(permission)
-                answer = view(request, *args, **kwargs)
+                return view(request, *args, **kwargs)
             except ServiceError as error:
-                answer = refuse(request, error)
-            # A part of a page has the page's address, and going back takes what was kept of it.
-            # Nor is anything kept for whoever sits there after signing out.
-            add_never_cache_headers(answer)
-            return answer
+                return refuse(request, error)
 
         respond.action = action  # type: ignore[attr-defined]
         return respond

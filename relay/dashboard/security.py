@@ -1,4 +1,4 @@
-"""What browsers may do with the site's pages, and cookies that stay on TLS."""
+"""What browsers may do with the site's pages and keep of them, and cookies that stay on TLS."""
 
 from __future__ import annotations
 
@@ -37,12 +37,16 @@ def policy(issuer: str) -> str:
 
 @sync_only_middleware
 def browser_bounds(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """The middleware: a content security policy on each page, secure cookies behind TLS."""
+    """The middleware: a content security policy on each page, which is not kept where it does not
+    say so itself, and secure cookies behind TLS."""
     allowed = policy(settings.RMB.oidc.issuer)
 
     def respond(request: HttpRequest) -> Any:
         response = get_response(request)
         response.headers.setdefault("Content-Security-Policy", allowed)
+        # A part of a page has the page's address, and going back takes what was kept of it. Nor is
+        # anything kept for whoever sits there after signing out, secrets least of all.
+        response.headers.setdefault("Cache-Control", "no-store")
         if request.is_secure():
             for cookie in response.cookies.values():
                 cookie["secure"] = True

@@ -184,6 +184,18 @@ def whole_number(name: str, text: str) -> int | None:
     return int(text)
 
 
+def given(request: HttpRequest, name: str) -> str:
+    """What a parameter of the address says; empty where it is not there.
+
+    Raises:
+        Invalid: it holds a NUL, which PostgreSQL takes in no text.
+    """
+    text = request.GET.get(name, "").strip()
+    if "\0" in text:
+        raise Invalid(fields={name: "holds a NUL character"})
+    return text
+
+
 def refresh_ms(took_s: float) -> int:
     """How often something refreshes itself, by how long it takes to make."""
     wanted_ms = round(REFRESH_SHARE * 1000 * took_s, -3)
@@ -366,7 +378,7 @@ class Table:
         return Ask({each.name: each.value for each in self.filters}, self.order, limit, cursor)
 
     def _given(self, name: str) -> str:
-        return self.request.GET.get(f"{self.prefix}{name}", "").strip()
+        return given(self.request, f"{self.prefix}{name}")
 
     def _head(self, column: Column) -> Head:
         if not column.order:

@@ -24,7 +24,7 @@ from relay.audit.differences import differences, summary
 from relay.audit.models import AuditEntry
 from relay.dashboard.figures import duration
 from relay.dashboard.pages import may, page, render
-from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
+from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, given, respond
 from relay.ops import keyset
 from relay.ops.paging import Page
 
@@ -93,10 +93,10 @@ def audit(request: HttpRequest) -> HttpResponseBase:
         )
         return Page([_row(each) for each in found.items], found.next)
 
-    given = {each.name: request.GET.get(each.name, "").strip() for each in FILTERS}
+    chosen = {each.name: given(request, each.name) for each in FILTERS}
     exports = []
     if may(request, "audit.export"):
-        exports = [(form.upper(), _export_url(form, given)) for form in listing.FORMS]
+        exports = [(form.upper(), _export_url(form, chosen)) for form in listing.FORMS]
     table = Table(
         request, "audit", COLUMNS, fetch, order="-number", filters=FILTERS, live=True,
         empty="Nobody changed anything yet.", exports=exports,
@@ -128,7 +128,7 @@ def export(request: HttpRequest, form: str) -> HttpResponseBase:
     """The entries that fit, the oldest first; that they were exported is an entry as well."""
     if form not in listing.FORMS:
         raise NotFound(f"the log is exported as {' or '.join(listing.FORMS)}")
-    rows = _searched({each.name: request.GET.get(each.name, "").strip() for each in FILTERS})
+    rows = _searched({each.name: given(request, each.name) for each in FILTERS})
     lines = services.export(rows.order_by("number"), form, actor=faces.operator(request))
     answer = StreamingHttpResponse(lines, content_type=_TEXT[form])
     answer["Content-Disposition"] = f'attachment; filename="audit.{form}"'
@@ -177,19 +177,19 @@ def time_of(name: str, text: str) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _searched(given: Mapping[str, str]) -> QuerySet[AuditEntry]:
+def _searched(chosen: Mapping[str, str]) -> QuerySet[AuditEntry]:
     return listing.search(
-        actor=given["actor"],
-        action=given["action"],
-        target=given["target"],
-        face=given["face"],
-        since=time_of("since", given["since"]),
-        until=time_of("until", given["until"]),
+        actor=chosen["actor"],
+        action=chosen["action"],
+        target=chosen["target"],
+        face=chosen["face"],
+        since=time_of("since", chosen["since"]),
+        until=time_of("until", chosen["until"]),
     )
 
 
-def _export_url(form: str, given: Mapping[str, str]) -> str:
-    query = {name: value for name, value in given.items() if value}
+def _export_url(form: str, chosen: Mapping[str, str]) -> str:
+    query = {name: value for name, value in chosen.items() if value}
     return f"{reverse('console:audit_export', args=[form])}?{urlencode(query)}"
 
 

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 DIGITS: Final = "9" * 5000
 """More than Python makes a number of."""
+SECOND_FACTOR: Final = "/admin/account/second-factor/"
 U64: Final = (1 << 64) - 1
 
 
@@ -56,6 +57,9 @@ def only(*actions: str) -> Client:
         ("audit/export/csv/?until=999999+d", 422),
         ("traces/message/?uid=%0a", 200),
         ("traces/message/?uid=a%0ab", 200),
+        ("twins/?relay=%00", 422),
+        ("alarms/history/?subject=a%00", 422),
+        ("audit/export/csv/?target=%00", 422),
         (f"limits/{DIGITS[:30]}/lift/", 404),
         (f"twins/{DIGITS[:30]}/kick/", 404),
     ],
@@ -108,6 +112,8 @@ def test_no_page_is_kept_by_the_browser(
     for path in ("", "queues/", "search/", "charts/data.json", "twins/0/", "queues/?export=csv"):
         answer = client.get(f"/console/{path}", headers={"HX-Target": target})
         assert "no-store" in answer.headers.get("Cache-Control", ""), path
+    # The secret of a second factor is on this one.
+    assert "no-store" in client.get(SECOND_FACTOR, follow=True).headers.get("Cache-Control", "")
 
 
 def test_a_purge_takes_what_was_there_when_it_was_asked(
