@@ -44,8 +44,11 @@
             const answer = await fetch(`${ADDRESS}?q=${encodeURIComponent(text)}`, {
                 headers: { Accept: "application/json" },
             });
-            if (answer.redirected || !answer.ok) {
-                throw new Error(answer.status === 403 ? "not for this account" : "sign in again");
+            if (answer.redirected) {
+                throw new Error("sign in again");
+            }
+            if (!answer.ok) {
+                throw new Error(answer.status === 403 ? "not for this account" : `the site answers ${answer.status}`);
             }
             const { hits } = await answer.json();
             if (turn === asked) {
