@@ -38,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 WITHOUT_TELEMETRY = Path(__file__).with_name("without_telemetry")
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+REQUEST_TIMEOUT_S = 40.0
 POLL_S = 0.02
 
 
@@ -205,7 +206,8 @@ class RelayProcess:
         """GET over HTTP: status and body."""
         port = self.admin_port if admin else self.port
         assert port, "started without the operator site"
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        # The first request of an operator site imports its pages: seconds on a loaded machine.
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=REQUEST_TIMEOUT_S)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
