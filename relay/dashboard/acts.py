@@ -47,22 +47,25 @@ class Question:
 def act(
     request: HttpRequest,
     question: Question,
-    perform: Callable[[Actor], str],
+    perform: Callable[[Actor], str | HttpResponseBase],
     back: str,
     form: Form | None = None,
 ) -> HttpResponseBase:
     """Ask, or do it and lead back.
 
     Args:
-        perform: does it and returns the sentence that tells of it.
+        perform: does it and returns the sentence that tells of it, or a page of its own.
         back: where to go then, unless `?next=` names another page of this site.
         form: what else has to be said; made of `posted(request)` by the caller, and valid when
             `perform` is called.
     """
-    back = next_page(request, back)
+    back = _next_page(request, back)
     if request.method == "POST" and (form is None or form.is_valid()):
         try:
-            messages.success(request, perform(faces.operator(request)))
+            done = perform(faces.operator(request))
+            if not isinstance(done, str):
+                return done
+            messages.success(request, done)
             return HttpResponseRedirect(back)
         except Denied:
             raise
@@ -70,18 +73,8 @@ def act(
             if form is None:
                 messages.error(request, error.detail)
                 return HttpResponseRedirect(back)
-            tell(form, error)
-    return ask(request, question, back, form)
-
-
-def ask(
-    request: HttpRequest, question: Question, back: str, form: Form | None = None
-) -> HttpResponseBase:
-    """The page that asks, or the question alone where a script opens it above a page."""
-    context = {"question": question, "form": form, "back": back}
-    if request.headers.get("HX-Target") == "question":
-        return TemplateResponse(request, "relay_dashboard/question.html", context)
-    return pages.render(request, "relay_dashboard/ask.html", question.title, context)
+            _tell(form, error)
+    return _ask(request, question, back, form)
 
 
 def posted(request: HttpRequest) -> QueryDict | None:
@@ -89,7 +82,7 @@ def posted(request: HttpRequest) -> QueryDict | None:
     return request.POST if request.method == "POST" else None
 
 
-def next_page(request: HttpRequest, default: str) -> str:
+def _next_page(request: HttpRequest, default: str) -> str:
     """The page to return to: `?next=`, if it is one of this site."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
     safe = url_has_allowed_host_and_scheme(
@@ -98,7 +91,17 @@ def next_page(request: HttpRequest, default: str) -> str:
     return wanted if safe and wanted.startswith("/") else default
 
 
-def tell(form: Form, error: ServiceError) -> None:
+def _ask(
+    request: HttpRequest, question: Question, back: str, form: Form | None
+) -> HttpResponseBase:
+    """The page that asks, or the question alone where a script opens it above a page."""
+    context = {"question": question, "form": form, "back": back}
+    if request.headers.get("HX-Target") == "question":
+        return TemplateResponse(request, "relay_dashboard/question.html", context)
+    return pages.render(request, "relay_dashboard/ask.html", question.title, context)
+
+
+def _tell(form: Form, error: ServiceError) -> None:
     """What a service found wrong, at the fields it names."""
     fields = error.fields if isinstance(error, Invalid) else {}
     for name, text in fields.items():

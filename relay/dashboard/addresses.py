@@ -1,9 +1,12 @@
-"""Keys of sessions in addresses of pages: `/console/queues/7:laptop/`."""
+"""What addresses of pages name: sessions by their key (`/console/queues/7:laptop/`), and twins."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
+
+from proto.identity.bounds import MAX_TWIN
+from relay.access.errors import NotFound
 
 _ESCAPED: Final = re.compile("~(2F|7E)")
 
@@ -18,3 +21,13 @@ class KeyConverter:
 
     def to_url(self, value: str) -> str:
         return value.replace("~", "~7E").replace("/", "~2F")
+
+
+def check_twin(twin: int) -> None:
+    """Go on only with a number that a twin can have.
+
+    Raises:
+        NotFound: none can.
+    """
+    if not 0 < twin <= MAX_TWIN:
+        raise NotFound(f"there can be no twin {twin}")

@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
@@ -25,7 +26,10 @@ from django.template.response import TemplateResponse
 from relay.access.errors import Away, Invalid, ServiceError
 from relay.dashboard import exports, pages
 from relay.dashboard.figures import Kind
+from relay.ops import keyset
 from relay.ops.paging import Page
+
+Record = TypeVar("Record", bound=Model)
 
 LIMITS: Final = (25, 50, 100, 250)
 DEFAULT_LIMIT: Final = 50
@@ -154,6 +158,14 @@ class Ask(NamedTuple):
             Invalid: it is none.
         """
         return whole_number(name, self.filters[name])
+
+    def page(self, rows: QuerySet[Record], orders: Mapping[str, str]) -> Page[Record]:
+        """These rows of the database (see `relay.ops.keyset.page`).
+
+        Raises:
+            Invalid, Away
+        """
+        return keyset.page(rows, orders, order=self.order, limit=self.limit, cursor=self.cursor)
 
     def choice(self, name: str, values: Mapping[str, Any]) -> Any:
         """What stands for the value of a filter; None where none is chosen."""

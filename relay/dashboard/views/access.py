@@ -20,7 +20,6 @@ from relay.dashboard.pages import may, page, render
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Tab, Table, respond
 from relay.dashboard.tabs import Entry, tabs
-from relay.ops import keyset
 from relay.ops.paging import Page
 
 TABS: Final = (
@@ -69,7 +68,7 @@ def access(request: HttpRequest) -> HttpResponseBase:
         if ask.filters["name"]:
             rows = rows.filter(username__icontains=ask.filters["name"])
         orders = {"username": "username", "made": "date_joined"}
-        found = keyset.page(rows, orders, order=ask.order, limit=ask.limit, cursor=ask.cursor)
+        found = ask.page(rows, orders)
         guarded = accounts.with_second_factor([user.pk for user in found.items])
         shown = [_account(user, user.pk in guarded, changeable) for user in found.items]
         return Page(shown, found.next)
@@ -118,9 +117,7 @@ def access_groups(request: HttpRequest) -> HttpResponseBase:
         rows = Group.objects.annotate(
             members=Count("user", distinct=True), count=Count("permissions", distinct=True)
         )
-        found = keyset.page(
-            rows, {"name": "name"}, order=ask.order, limit=ask.limit, cursor=ask.cursor
-        )
+        found = ask.page(rows, {"name": "name"})
         return Page([_group(each) for each in found.items], found.next)
 
     table = Table(request, "groups", GROUP_COLUMNS, fetch, order="name")

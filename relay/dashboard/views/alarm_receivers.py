@@ -19,7 +19,6 @@ from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
 from relay.dashboard.views.alarms import SEVERITIES, alarm_tabs
-from relay.ops import keyset
 from relay.ops.paging import Page
 
 RECEIVER_COLUMNS: Final = (
@@ -57,13 +56,7 @@ def receivers_page(request: HttpRequest) -> HttpResponseBase:
     testable, changeable = may(request, "receiver.test"), may(request, "receiver.change")
 
     def fetch(ask: Ask) -> Page[Row]:
-        found = keyset.page(
-            Receiver.objects.all(),
-            {"name": "name"},
-            order=ask.order,
-            limit=ask.limit,
-            cursor=ask.cursor,
-        )
+        found = ask.page(Receiver.objects.all(), {"name": "name"})
         waiting = receivers.waiting_by_receiver(found.items)
         rows = [_receiver(each, waiting[each.pk], testable, changeable) for each in found.items]
         return Page(rows, found.next)
@@ -110,7 +103,7 @@ def notices(request: HttpRequest) -> HttpResponseBase:
             rows = rows.filter(receiver__name=ask.filters["receiver"])
         if ask.filters["outcome"]:
             rows = rows.filter(outcome=ask.filters["outcome"])
-        found = keyset.page(rows, {"id": "pk"}, order=ask.order, limit=ask.limit, cursor=ask.cursor)
+        found = ask.page(rows, {"id": "pk"})
         return Page([_notice(each) for each in found.items], found.next)
 
     names = Receiver.objects.values_list("name", flat=True)

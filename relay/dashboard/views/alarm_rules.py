@@ -16,12 +16,11 @@ from relay.access.errors import NotFound
 from relay.alarms import bounds, checks, listing, services
 from relay.alarms.models import Silence
 from relay.alarms.services import RuleState
-from relay.dashboard.acts import Question, act
+from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.pages import may, page, render
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Row, Table, respond
 from relay.dashboard.views.alarms import SEVERITIES, alarm_tabs
-from relay.ops import keyset
 from relay.ops.paging import Page
 
 RULE_COLUMNS: Final = (
@@ -158,7 +157,7 @@ def rule(request: HttpRequest, key: str) -> HttpResponseBase:
 def change_rule(request: HttpRequest, key: str) -> HttpResponseBase:
     """Other numbers for a rule; they count at once."""
     state = services.get_rule(key)
-    form = RuleForm(request.POST if request.method == "POST" else None, state)
+    form = RuleForm(posted(request), state)
 
     def perform(actor: Actor) -> str:
         given = {name: form.cleaned_data.get(name) for name in ("threshold", "clear", "hold_s")}
@@ -192,13 +191,7 @@ def silences(request: HttpRequest) -> HttpResponseBase:
     endable, now = may(request, "silence.end"), timezone.now()
 
     def fetch(ask: Ask) -> Page[Row]:
-        found = keyset.page(
-            Silence.objects.all(),
-            {"until": "until"},
-            order=ask.order,
-            limit=ask.limit,
-            cursor=ask.cursor,
-        )
+        found = ask.page(Silence.objects.all(), {"until": "until"})
         return Page([_silence_row(each, now, endable) for each in found.items], found.next)
 
     table = Table(
@@ -217,7 +210,7 @@ def silences(request: HttpRequest) -> HttpResponseBase:
 def add_silence(request: HttpRequest) -> HttpResponseBase:
     """Silence some alarms; which ones may stand in the address already."""
     given = {name: request.GET[name] for name in ("rule", "subject") if name in request.GET}
-    form = SilenceForm(request.POST or None, initial=given)
+    form = SilenceForm(posted(request), initial=given)
 
     def perform(actor: Actor) -> str:
         values = form.cleaned_data

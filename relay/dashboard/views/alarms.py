@@ -17,12 +17,11 @@ from relay.alarms.machine import Limits
 from relay.alarms.models import Alarm, AlarmEvent, Kind
 from relay.alarms.models import State as AlarmState
 from relay.alarms.rules import BY_KEY, RULES, Severity
-from relay.dashboard.acts import Question, act
+from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.pages import may, page, render
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Ask, Cell, Column, Filter, Row, Tab, Table, respond
 from relay.dashboard.tabs import Entry, tabs
-from relay.ops import keyset
 from relay.ops.paging import Page
 
 MAX_SHOWN: Final = 100
@@ -111,9 +110,7 @@ def alarm(request: HttpRequest, alarm_id: int) -> HttpResponseBase:
     columns = [each for each in EVENT_COLUMNS if each.key not in ("title", "subject", "rule")]
 
     def fetch(ask: Ask) -> Page[Row]:
-        events = keyset.page(
-            rows, {"id": "pk"}, order=ask.order, limit=ask.limit, cursor=ask.cursor
-        )
+        events = ask.page(rows, {"id": "pk"})
         return Page([_event(each) for each in events.items], events.next)
 
     table = Table(
@@ -131,7 +128,7 @@ def alarm(request: HttpRequest, alarm_id: int) -> HttpResponseBase:
 def acknowledge(request: HttpRequest, alarm_id: int) -> HttpResponseBase:
     """Say that somebody looks after it."""
     found = services.get_alarm(alarm_id)
-    form = NoteForm(request.POST if request.method == "POST" else None)
+    form = NoteForm(posted(request))
 
     def perform(actor: Actor) -> str:
         services.acknowledge(alarm_id, actor=actor, note=form.cleaned_data["note"])
@@ -172,7 +169,7 @@ def history(request: HttpRequest) -> HttpResponseBase:
         for name in ("kind", "rule", "subject"):
             if ask.filters[name]:
                 rows = rows.filter(**{name: ask.filters[name]})
-        found = keyset.page(rows, {"id": "pk"}, order=ask.order, limit=ask.limit, cursor=ask.cursor)
+        found = ask.page(rows, {"id": "pk"})
         return Page([_event(each) for each in found.items], found.next)
 
     table = Table(

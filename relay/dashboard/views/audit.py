@@ -22,10 +22,10 @@ from relay.access.errors import Conflict, Invalid, NotFound
 from relay.audit import chain, listing, services
 from relay.audit.differences import differences, summary
 from relay.audit.models import AuditEntry
+from relay.dashboard.acts import posted
 from relay.dashboard.figures import duration
 from relay.dashboard.pages import may, page, render
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, given, respond
-from relay.ops import keyset
 from relay.ops.paging import Page
 
 FACES: Final = {
@@ -84,13 +84,7 @@ def audit(request: HttpRequest) -> HttpResponseBase:
     """All entries, the latest first."""
 
     def fetch(ask: Ask) -> Page[Row]:
-        found = keyset.page(
-            _searched(ask.filters),
-            {"number": "pk"},
-            order=ask.order,
-            limit=ask.limit,
-            cursor=ask.cursor,
-        )
+        found = ask.page(_searched(ask.filters), {"number": "pk"})
         return Page([_row(each) for each in found.items], found.next)
 
     chosen = {each.name: given(request, each.name) for each in FILTERS}
@@ -138,7 +132,7 @@ def export(request: HttpRequest, form: str) -> HttpResponseBase:
 @page("audit.view")
 def verify(request: HttpRequest) -> HttpResponseBase:
     """Check the hash of every entry, and say what came of it."""
-    form = HeadForm(request.POST if request.method == "POST" else None)
+    form = HeadForm(posted(request))
     entries = AuditEntry.objects.count()
     context: dict[str, Any] = {
         "form": form,

@@ -17,7 +17,6 @@ from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table
 from relay.limits import defaults, hits, listing
 from relay.limits.hits import AddressHits, TwinHits
 from relay.limits.models import TwinLimit
-from relay.ops import keyset
 from relay.ops.paging import Page
 
 COLUMNS: Final = (
@@ -66,9 +65,7 @@ def limits(request: HttpRequest) -> HttpResponseBase:
             banned=ask.choice("ban", _CHOICES),
             limited=ask.choice("limit", _CHOICES),
         )
-        found = keyset.page(
-            rows, listing.ORDERS, order=ask.order, limit=ask.limit, cursor=ask.cursor
-        )
+        found = ask.page(rows, listing.ORDERS)
         deciders = listing.deciders(row.twin for row in found.items)
         return Page([_row(row, deciders.get(row.twin), rights) for row in found.items], found.next)
 

@@ -11,11 +11,11 @@ from django.http import HttpRequest, HttpResponseRedirect, QueryDict, StreamingH
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
-from proto.identity.bounds import MAX_TWIN
 from relay.access import faces
 from relay.access.actor import Actor
 from relay.access.errors import Conflict, NotFound
 from relay.dashboard.acts import Question, act, posted
+from relay.dashboard.addresses import check_twin
 from relay.dashboard.figures import Kind, duration
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
@@ -112,7 +112,7 @@ def purge(request: HttpRequest, key: str) -> HttpResponseBase:
 @page("queue.purge")
 def purge_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
     """Delete all mail of a twin that may not come for it."""
-    _check(twin)
+    check_twin(twin)
     if services.in_good_standing(twin):
         raise Conflict(
             f"twin {twin} is neither banned nor removed: its mail is kept; purge its queues one by "
@@ -251,11 +251,6 @@ def _row(header: Header) -> Row:
     if header.source_twin:
         links["source"] = reverse("console:twin", args=[header.source_twin])
     return Row(values, links)
-
-
-def _check(twin: int) -> None:
-    if not 0 < twin <= MAX_TWIN:
-        raise NotFound(f"there can be no twin {twin}")
 
 
 def _span_s(queue: Queue) -> float:

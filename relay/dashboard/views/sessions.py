@@ -11,11 +11,11 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
-from proto.identity.bounds import MAX_TWIN
 from proto.rmb.reasons import SESSIONS, SessionReason
 from relay.access.actor import Actor
-from relay.access.errors import Away, Invalid, NotFound
+from relay.access.errors import Away, Invalid
 from relay.dashboard.acts import Question, act, posted
+from relay.dashboard.addresses import check_twin
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
@@ -31,7 +31,6 @@ from relay.dashboard.tables import (
     respond,
     whole_number,
 )
-from relay.ops import keyset
 from relay.ops import services as ops
 from relay.ops.control import MAX_REASON_CHARS
 from relay.ops.paging import Page
@@ -145,7 +144,7 @@ def history(request: HttpRequest) -> HttpResponseBase:
             reason=ask.filters["reason"],
             open=False,
         )
-        found = keyset.page(rows, ENDED_ORDERS, order=ask.order, limit=ask.limit, cursor=ask.cursor)
+        found = ask.page(rows, ENDED_ORDERS)
         return Page(ended_rows(found.items, workers), found.next)
 
     reasons = [(each.value, words(each)) for each in SessionReason]
@@ -188,8 +187,7 @@ def kick(request: HttpRequest, key: str) -> HttpResponseBase:
 @page("session.kick")
 def kick_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
     """End all sessions of a twin."""
-    if not 0 < twin <= MAX_TWIN:
-        raise NotFound(f"there can be no twin {twin}")
+    check_twin(twin)
     form = ReasonForm(posted(request))
     count = listing.open_of([twin]).get(twin, 0)
 

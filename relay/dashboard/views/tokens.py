@@ -11,15 +11,13 @@ from django.urls import reverse
 
 from relay.access import faces, matrix, services, tokens
 from relay.access.actor import Actor
-from relay.access.errors import Denied, NotFound, ServiceError
+from relay.access.errors import NotFound
 from relay.access.models import MAX_LABEL_CHARS, ApiToken
-from relay.dashboard import acts
-from relay.dashboard.acts import Question, act
+from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.pages import may, page, render
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
 from relay.dashboard.views.access import access_tabs
-from relay.ops import keyset
 from relay.ops.paging import Page
 
 COLUMNS: Final = (
@@ -82,7 +80,7 @@ def access_tokens(request: HttpRequest) -> HttpResponseBase:
     def fetch(ask: Ask) -> Page[Row]:
         rows = services.search_tokens(account=ask.filters["account"], state=ask.filters["state"])
         orders = {"created": "created", "expires": "expires"}
-        found = keyset.page(rows, orders, order=ask.order, limit=ask.limit, cursor=ask.cursor)
+        found = ask.page(rows, orders)
         return Page([_row(each, revocable) for each in found.items], found.next)
 
     table = Table(
@@ -104,23 +102,18 @@ def access_tokens(request: HttpRequest) -> HttpResponseBase:
 @page("token.create")
 def create(request: HttpRequest) -> HttpResponseBase:
     """Ask what it is for; the answer to the form shows the token, and nothing else ever does."""
-    who = faces.operator(request)
-    form = TokenForm(request.POST if request.method == "POST" else None, who)
-    if request.method == "POST" and form.is_valid():
-        try:
-            made = services.create_token(who.account, **form.cleaned_data, actor=who)
-        except Denied:
-            raise
-        except ServiceError as error:
-            acts.tell(form, error)
-        else:
-            return _made(request, made)
+    form = TokenForm(posted(request), faces.operator(request))
+
+    def perform(actor: Actor) -> HttpResponseBase:
+        made = services.create_token(actor.account, **form.cleaned_data, actor=actor)
+        return _made(request, made)
+
     question = Question(
         "Make an API token",
         "Make",
         "A program signs in with it as you, within what it is given. It is shown once.",
     )
-    return acts.ask(request, question, reverse("console:access_tokens"), form)
+    return act(request, question, perform, reverse("console:access_tokens"), form)
 
 
 @page("token.revoke")

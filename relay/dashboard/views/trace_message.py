@@ -12,9 +12,10 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 
 from relay.access.errors import NotFound
+from relay.dashboard.acts import posted
 from relay.dashboard.figures import duration
 from relay.dashboard.pages import may, page, render
-from relay.dashboard.views.traces import address_of, outcome_of
+from relay.dashboard.views.traces import BAD, address_of, outcome_of
 from relay.trace import bounds, services, texts
 from relay.trace.events import MEANINGS, Event, Stage
 from relay.trace.exchange import ExchangeError, events_of
@@ -63,7 +64,7 @@ def message(request: HttpRequest, uid: str) -> HttpResponseBase:
 
 
 def _message(request: HttpRequest, uid: str) -> HttpResponseBase:
-    form = OtherRelayForm(request.POST or None, request.FILES or None)
+    form = OtherRelayForm(posted(request), request.FILES or None)
     more = form.cleaned_data["noted"] if request.method == "POST" and form.is_valid() else []
     context: dict[str, Any] = {"uid": uid, "form": form, "added": len(more)}
     try:
@@ -138,10 +139,7 @@ def _round(seconds: float) -> str:
 def _state(event: Event) -> str:
     """Colour of the bar: what went wrong stands out."""
     failed = event.stage is Stage.TRIED and event.answer not in ("answered 202", "answered 208")
-    if failed or event.stage in (
-        *(Stage.REFUSED, Stage.EXPIRED, Stage.GIVEN_UP),
-        *(Stage.TRIMMED, Stage.PURGED),
-    ):
+    if failed or event.stage in BAD:
         return "bad"
     return "warning" if event.stage is Stage.DECLINED else ""
 

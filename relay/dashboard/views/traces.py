@@ -14,16 +14,12 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 
-from relay.access import faces
 from relay.access.actor import Actor
-from relay.access.errors import Denied, ServiceError
-from relay.dashboard import acts
-from relay.dashboard.acts import Question, act
+from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
-from relay.ops import keyset
 from relay.ops.paging import Page
 from relay.trace import bounds, orders, services
 from relay.trace.events import Event, Stage
@@ -123,7 +119,7 @@ def traces(request: HttpRequest) -> HttpResponseBase:
         found = TraceOrder.objects.all()
         if ask.filters["kind"] in set(orders.Kind):
             found = found.filter(kind=ask.filters["kind"])
-        page = keyset.page(found, ORDERS, order=ask.order, limit=ask.limit, cursor=ask.cursor)
+        page = ask.page(found, ORDERS)
         return Page([_row(each, stoppable) for each in services.look(page.items)], page.next)
 
     table = Table(
@@ -176,25 +172,20 @@ def trace(request: HttpRequest, order_id: str) -> HttpResponseBase:
 def start(request: HttpRequest) -> HttpResponseBase:
     """Begin to follow something; what it is may stand in the address already."""
     given = {name: request.GET[name] for name in StartForm.base_fields if name in request.GET}
-    form = StartForm(request.POST or None, initial=given)
-    back = acts.next_page(request, reverse("console:traces"))
-    if request.method == "POST" and form.is_valid():
-        try:
-            row = services.start(actor=faces.operator(request), **form.cleaned_data)
-        except Denied:
-            raise
-        except ServiceError as error:
-            acts.tell(form, error)
-        else:
-            messages.success(request, f"{row.subject} is followed within a second")
-            return HttpResponseRedirect(reverse("console:trace", args=[row.id]))
+    form = StartForm(posted(request), initial=given)
+
+    def perform(actor: Actor) -> HttpResponseBase:
+        row = services.start(actor=actor, **form.cleaned_data)
+        messages.success(request, f"{row.subject} is followed within a second")
+        return HttpResponseRedirect(reverse("console:trace", args=[row.id]))
+
     question = Question(
         "Start a trace",
         "Start",
         "Headers of its messages are noted at each step, never what is in them. It ends by itself, "
         "and what it noted is kept for an hour.",
     )
-    return acts.ask(request, question, back, form)
+    return act(request, question, perform, reverse("console:traces"), form)
 
 
 @page("trace.stop")

@@ -11,9 +11,9 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
-from proto.identity.bounds import MAX_TWIN
-from relay.access.errors import Away, NotFound
+from relay.access.errors import Away
 from relay.dashboard import bars
+from relay.dashboard.addresses import check_twin
 from relay.dashboard.pages import may, page
 from relay.dashboard.tables import Action, Ask, Row, Table, respond_all
 from relay.dashboard.views import queues, sessions, twins
@@ -37,8 +37,7 @@ ENDED: Final = ("sid", "address", "closed_at", "lasted_s", "reason", "drops")
 @page("twin.view")
 def twin(request: HttpRequest, twin: int) -> HttpResponseBase:
     """A twin, whether or not it is registered: what is decided about it holds anyway."""
-    if not 0 < twin <= MAX_TWIN:
-        raise NotFound(f"there can be no twin {twin}")
+    check_twin(twin)
     row = Twin.objects.filter(pk=twin).first()
     limit = limits.of([twin]).get(twin)
     tables = [

@@ -21,7 +21,6 @@ from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
 from relay.limits import listing as limits
 from relay.limits.models import TwinLimit
-from relay.ops import keyset
 from relay.ops.paging import Page
 from relay.sessions import listing as sessions
 from relay.twins import csv_io, listing
@@ -69,7 +68,7 @@ def twins(request: HttpRequest) -> HttpResponseBase:
             banned=True if state == "banned" else None,
             connected={"connected": True, "away": False}.get(state),
         )
-        found = keyset.page(rows, ORDERS, order=ask.order, limit=ask.limit, cursor=ask.cursor)
+        found = ask.page(rows, ORDERS)
         return Page(_rows(found.items), found.next)
 
     table = Table(
