@@ -44,6 +44,11 @@ class Step(NamedTuple):
     link: str = ""
     optional: bool = False
 
+    @property
+    def missing(self) -> bool:
+        """Whether it is still to be done; nobody has to do what is optional."""
+        return not self.done and not self.optional
+
 
 def look(request: HttpRequest) -> list[Step]:
     """All steps, as things are now."""
@@ -55,12 +60,7 @@ def reminder(request: HttpRequest) -> Step | None:
     if not may(request, "backup.make") or dismissed(request.user):
         return None
     steps = (step(request) for step in _STEPS)
-    return next((step for step in steps if not step.done and not step.optional), None)
-
-
-def missing(steps: list[Step]) -> list[Step]:
-    """What is to be done; nobody has to do what is optional."""
-    return [step for step in steps if not step.done and not step.optional]
+    return next((step for step in steps if step.missing), None)
 
 
 def dismissed(user: User | AnonymousUser) -> bool:

@@ -196,15 +196,18 @@ def _relay(
         updated=node.updated,
         live=state,
         traffic=rates.get(node.domain),
-        health=_health(node, state, now),
+        health=_decided(node) or health_of(state, now),
     )
 
 
-def _health(node: RelayNode, state: PartnerState, now: float) -> Health:
+def _decided(node: RelayNode) -> Health | None:
     if node.blocked:
         return Health.BLOCKED
-    if node.paused:
-        return Health.PAUSED
+    return Health.PAUSED if node.paused else None
+
+
+def health_of(state: PartnerState, now: float) -> Health:
+    """How a relay does, whatever is decided about it."""
     if state.retry_at > now:
         return Health.BACKED_OFF
     if state.in_a_row:

@@ -169,13 +169,6 @@ def sparklines(
     return _frame("", wanted, first, moment, Scale(length_s, MINUTE_S, MINUTE_S)).values
 
 
-def sparkline(
-    key: str, points: int = SPARKLINE_POINTS, now: float | None = None
-) -> list[float | None]:
-    """One series over the last minutes; see `sparklines`."""
-    return sparklines([key], points, now)[key]
-
-
 def _frame(span: str, wanted: Sequence[str], first: int, last: int, scale: Scale) -> Frame:
     found = _level(scale.level_s, first, last, frozenset(wanted))
     points = dict(keeping.grouped(found, scale.step_s))

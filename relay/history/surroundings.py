@@ -10,7 +10,8 @@ from django.db.models import Q
 
 from relay.alarms.models import Alarm, State
 from relay.alarms.rules import Severity
-from relay.federation import traffic
+from relay.federation import listing, traffic
+from relay.federation.listing import Health
 from relay.federation.live import PartnerState
 from relay.federation.models import RelayNode
 from relay.history import busiest
@@ -28,6 +29,12 @@ SHARE: Final = 200
 
 STATES: Final = ("backed_off", "failing", "stopped", "ok", "unknown")
 """How another relay can be, in the order they are shown; `stopped` is an operator's doing."""
+_WORDS: Final = {
+    Health.BACKED_OFF: "backed_off",
+    Health.FAILING: "failing",
+    Health.WORKING: "ok",
+    Health.UNKNOWN: "unknown",
+}
 
 
 class Watch:
@@ -86,13 +93,7 @@ def state_of(partner: PartnerState, now: float, stopped: Collection[str]) -> str
     Args:
         stopped: those an operator has stopped.
     """
-    if partner.domain in stopped:
-        return "stopped"
-    if partner.retry_at > now:
-        return "backed_off"
-    if partner.in_a_row:
-        return "failing"
-    return "ok" if partner.last_success or partner.heard else "unknown"
+    return "stopped" if partner.domain in stopped else _WORDS[listing.health_of(partner, now)]
 
 
 def _alarms() -> tuple[int, str]:

@@ -245,15 +245,3 @@ async def open_tab(
     await context.route("**/*", view._route)
     yield view
     await context.close()
-
-
-@contextlib.asynccontextmanager
-async def open_browser(
-    site: str, *, width: int, scheme: Scheme = "light", scale: float = 1
-) -> AsyncIterator[View]:
-    """A browser of its own with one tab."""
-    async with (
-        running_browser() as browser,
-        open_tab(browser, site, width=width, scheme=scheme, scale=scale) as view,
-    ):
-        yield view

@@ -56,7 +56,6 @@ def access_tabs(request: HttpRequest, current: str = "") -> list[Tab]:
 @page("account.view")
 def access(request: HttpRequest) -> HttpResponseBase:
     """Who may sign in, as what, and how well guarded."""
-    who = faces.operator(request)
     changeable = may(request, "account.change")
 
     def fetch(ask: Ask) -> Page[Row]:
@@ -85,7 +84,7 @@ def access(request: HttpRequest) -> HttpResponseBase:
     add = Action("Add an account", reverse("admin:auth_user_add"), asks=False)
     context = {
         "tabs": access_tabs(request),
-        "actions": [add] if who.may(matrix.permission_of("account.add")) else [],
+        "actions": [add] if may(request, "account.add") else [],
     }
     return respond(request, table, "relay_dashboard/table_page.html", "Access", context)
 

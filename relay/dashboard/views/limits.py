@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -69,11 +70,15 @@ def limits(request: HttpRequest) -> HttpResponseBase:
         deciders = listing.deciders(row.twin for row in found.items)
         return Page([_row(row, deciders.get(row.twin), rights) for row in found.items], found.next)
 
+    @functools.cache
+    def top() -> hits.Top:
+        return hits.top(TOP)
+
     def twin_hits(ask: Ask) -> Page[Row]:
-        return Page([_twin_hits(each, rights) for each in hits.top(TOP).twins], "")
+        return Page([_twin_hits(each, rights) for each in top().twins], "")
 
     def address_hits(ask: Ask) -> Page[Row]:
-        return Page([_address_hits(each) for each in hits.top(TOP).addresses], "")
+        return Page([_address_hits(each) for each in top().addresses], "")
 
     tables = (
         Table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -29,6 +30,8 @@ from relay.twins.models import Twin
 from relay.twins.source import split_relays
 
 Value = TypeVar("Value")
+Names = Callable[[], dict[str, str]]
+"""Names of workers by boot id, asked for once a page."""
 
 LIVE: Final = ("sid", "address", "worker", "opened_at", "rate_in", "rate_out", "backlog", "drops")
 ENDED: Final = ("sid", "address", "closed_at", "lasted_s", "reason", "drops")
@@ -40,13 +43,13 @@ def twin(request: HttpRequest, twin: int) -> HttpResponseBase:
     check_twin(twin)
     row = Twin.objects.filter(pk=twin).first()
     limit = limits.of([twin]).get(twin)
-    tables = [
-        make(request, twin)
-        for action, make in (
-            ("session.view", _live), ("queue.view", _waiting), ("session.view", _ended),
-        )
-        if may(request, action)
-    ]  # fmt: skip
+    names = functools.cache(sessions.worker_names)
+    offered: tuple[tuple[str, Callable[[], Table]], ...] = (
+        ("session.view", lambda: _live(request, twin, names)),
+        ("queue.view", lambda: _waiting(request, twin)),
+        ("session.view", lambda: _ended(request, twin, names)),
+    )
+    tables = [make() for action, make in offered if may(request, action)]
     held = listing.open_of([twin]).get(twin, 0)
     context = {
         "twin": twin,
@@ -65,12 +68,12 @@ def twin(request: HttpRequest, twin: int) -> HttpResponseBase:
     return respond_all(request, tables, "relay_dashboard/twin.html", f"Twin {twin}", context)
 
 
-def _live(request: HttpRequest, twin: int) -> Table:
+def _live(request: HttpRequest, twin: int, names: Names) -> Table:
     kickable = may(request, "session.kick")
 
     def fetch(ask: Ask) -> Page[Row]:
         found = listing.live(twin=twin, limit=ask.limit)
-        return Page(sessions.live_rows(found.items, sessions.worker_names(), kickable), found.next)
+        return Page(sessions.live_rows(found.items, names(), kickable), found.next)
 
     chosen = [each for each in sessions.LIVE if each.key in LIVE]
     return Table(
@@ -92,11 +95,11 @@ def _waiting(request: HttpRequest, twin: int) -> Table:
     )  # fmt: skip
 
 
-def _ended(request: HttpRequest, twin: int) -> Table:
+def _ended(request: HttpRequest, twin: int, names: Names) -> Table:
     def fetch(ask: Ask) -> Page[Row]:
         rows = listing.history(twin=twin, open=False)
         found = keyset.page(rows, sessions.ENDED_ORDERS, order="-ended", limit=ask.limit)
-        return Page(sessions.ended_rows(found.items, sessions.worker_names()), found.next)
+        return Page(sessions.ended_rows(found.items, names()), found.next)
 
     chosen = [each for each in sessions.ENDED if each.key in ENDED]
     return Table(

@@ -186,5 +186,5 @@ class TestReading:
     def test_sparklines(self, site_redis: RedisServer) -> None:
         Point.objects.create(resolution_s=60, at=NOW - 60, figures=pack({"sessions": 7}))
         fill(NOW, NOW + 30)
-        line = reading.sparkline("sessions", 4, NOW + 29)
+        line = reading.sparklines(["sessions"], 4, NOW + 29)["sessions"]
         assert line == [None, None, 7.0, 14.5]
