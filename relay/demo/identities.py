@@ -7,12 +7,12 @@ reads their secrets and plays them.
 from __future__ import annotations
 
 import json
-import os
 import secrets
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
+
+from relay.server import private_file
 
 FILE_NAME: Final = "demo-twins.json"
 NAMES: Final = ("alice", "bob", "carol")
@@ -37,7 +37,7 @@ def load_or_make(data_dir: Path) -> tuple[DemoTwin, ...]:
             DemoTwin(number, name, f"0x{secrets.token_hex(32)}")
             for number, name in enumerate(NAMES, FIRST_ID)
         ]
-        _write(path, twins)
+        private_file.write(path, json.dumps([asdict(twin) for twin in twins], indent=2) + "\n")
     return load(data_dir)
 
 
@@ -49,12 +49,3 @@ def load(data_dir: Path) -> tuple[DemoTwin, ...]:
     """
     entries = json.loads((data_dir / FILE_NAME).read_text())
     return tuple(DemoTwin(**entry) for entry in entries)
-
-
-def _write(path: Path, twins: Sequence[DemoTwin]) -> None:
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump([asdict(twin) for twin in twins], file, indent=2)
-        file.write("\n")
-    draft.replace(path)

@@ -6,12 +6,12 @@ One private file for each twin, beside its secret, written anew at each start si
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 from relay.demo.identities import load
+from relay.server import private_file
 
 PROGRAM: Final = "rmb"
 
@@ -36,9 +36,7 @@ def write(data_dir: Path, runtime: dict[str, Any]) -> list[Path]:
         # These values read the same in JSON and TOML.
         lines = [f"# Demo twin {twin.id}, {twin.name}: for this relay only."]
         lines += [f"{name} = {json.dumps(value)}" for name, value in values.items()]
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write("\n".join(lines) + "\n")
+        private_file.write(path, "\n".join(lines) + "\n")
         written.append(path)
     return written
 

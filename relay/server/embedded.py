@@ -18,15 +18,14 @@ import contextlib
 import fcntl
 import hashlib
 import importlib.util
-import json
 import os
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 RUNTIME_FILE: Final = "runtime.json"
@@ -174,13 +173,3 @@ def server_command(program: str, data_dir: Path, path: Path) -> list[str]:
         *("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", *REWRITE_OPTIONS),
         *("--maxmemory-policy", "noeviction"),
     ]
-
-
-def write_private(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file only its owner may read; readers see the old or the new content, whole."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(content, file, indent=2)
-        file.write("\n")
-    draft.replace(path)

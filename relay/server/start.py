@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from relay.demo import profiles
-from relay.server import embedded, open_files
+from relay.server import embedded, open_files, private_file
 from relay.server.child import ChildSpec, child_environment, module_command
 from relay.server.cli import CONFIG_MODULE, USAGE_ERROR, Settled
 from relay.server.listen import (
@@ -119,10 +119,12 @@ class Run:
             if not self._supervisor.stopping:
                 print(f"ready after {time.monotonic() - self._began:.1f} s", flush=True)
                 if self._embedded:
+                    next_steps = summary.next_steps(self._peer_command(summary))
+                    # Last: who waits for this file may use all the others.
                     runtime = data_dir / embedded.RUNTIME_FILE
-                    embedded.write_private(runtime, summary.runtime())
+                    private_file.write(runtime, json.dumps(summary.runtime(), indent=2) + "\n")
                     cleanup.callback(runtime.unlink, missing_ok=True)
-                    print(summary.next_steps(self._peer_command(summary)), flush=True)
+                    print(next_steps, flush=True)
                 if self._config.celery.embedded:
                     await self._start_background()
             await self._supervisor.stopped()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import subprocess
@@ -176,12 +175,3 @@ def test_the_url_is_read_back_by_both_redis_clients(name: str) -> None:
     assert RedisAddress.parse(url).path == str(path)
     with redis.Redis.from_url(url) as client:
         assert client.connection_pool.connection_kwargs["path"] == str(path)
-
-
-def test_private_files_are_private_and_whole(tmp_path: Path) -> None:
-    path = tmp_path / "runtime.json"
-    for content in ({"pid": 1}, {"pid": 2, "more": "x" * 1000}):
-        embedded.write_private(path, content)
-        assert json.loads(path.read_text()) == content
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert list(tmp_path.iterdir()) == [path]
