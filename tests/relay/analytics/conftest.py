@@ -1,0 +1,23 @@
+"""One Spark session for all tests of the jobs: its start takes as long as many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from relay.analytics.spark.session import open_session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session of two threads."""
+    session = open_session(
+        "local[2]",
+        tmp_path_factory.mktemp("spark"),
+        cores=1,
+        driver_memory="1g",
+    )
+    yield session
+    session.stop()
