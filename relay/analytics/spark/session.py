@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -57,6 +58,7 @@ def open_session(
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in (chosen | dict(settings or {})).items():
         builder = builder.config(key, value)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each connection
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
