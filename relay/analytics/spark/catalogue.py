@@ -1,0 +1,188 @@
+"""Which jobs there are, what each makes, and which events it must read for that.
+
+A job makes one table or more, in periods of a day or a month. To compute a period it may need
+events from before it (a message that was accepted the evening before) or after it (a session that
+ends later): `Job.span` tells what to read. Nothing here imports Spark, so the web site reads it,
+too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from types import ModuleType
+from typing import Final, Literal
+
+from relay.analytics.spark.window import Window
+
+_JOBS: Final = "relay.analytics.spark.jobs."
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """One table of results.
+
+    Attributes:
+        name: also of its folder, and of its module in `relay.analytics.spark.jobs`.
+        keys: the columns that tell its rows apart, the first is `period`.
+        in_database: whether its rows are in the database as well, for pages and REST; large tables
+            are in files only.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    in_database: bool
+
+    def load(self) -> ModuleType:
+        """Its module, with TABLE, SCHEMA and transform; imports Spark."""
+        return importlib.import_module(_JOBS + self.name)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """What is computed in one go, from one reading of the events.
+
+    Attributes:
+        name: for the command line.
+        about: one line for `--help`.
+        tables: what it makes.
+        grain: how long a period is.
+        reads_before: how far before the first period its events begin.
+        reads_after: how far after the last period they end.
+        inputs: what `transform` is given besides the window, by name: `events`, `gaps` (what the
+            recorders have lost).
+    """
+
+    name: str
+    about: str
+    tables: tuple[Table, ...]
+    grain: Literal["day", "month"] = "day"
+    reads_before: timedelta = timedelta()
+    reads_after: timedelta = timedelta()
+    inputs: tuple[str, ...] = ("events",)
+
+    def periods(self, window: Window) -> list[str]:
+        """The periods a window touches: all of each is computed."""
+        if self.grain == "month":
+            return window.months()
+        return [day.isoformat() for day in window.days()]
+
+    def whole(self, window: Window) -> Window:
+        """The window widened to whole periods."""
+        if self.grain == "day":
+            return window
+        after = (window.last.replace(day=1) + timedelta(days=31)).replace(day=1)
+        return Window(window.first.replace(day=1), after - timedelta(days=1))
+
+    def span(self, window: Window) -> tuple[datetime, datetime]:
+        """The time whose events it reads for a window: from, and to (not included)."""
+        whole = self.whole(window)
+        return (
+            _midnight(whole.first) - self.reads_before,
+            _midnight(whole.last) + timedelta(days=1) + self.reads_after,
+        )
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
+
+
+# A relay keeps a message for an hour unless its sender says otherwise, and clocks of relays may
+# differ: a day before and an hour after a period hold what belongs to its messages.
+_MESSAGE_BEFORE: Final = timedelta(days=1)
+_MESSAGE_AFTER: Final = timedelta(hours=1)
+
+JOBS: Final = {
+    job.name: job
+    for job in (
+        Job(
+            "rollup",
+            "messages, bytes and latencies by hour: of each twin, of each pair of relays",
+            (
+                Table("twin_hour", ("period", "hour", "src_twin"), in_database=False),
+                Table("relay_pair_hour", ("period", "hour", "relay", "remote"), in_database=True),
+            ),
+        ),
+        Job(
+            "matrix",
+            "from which relay to which relay messages went",
+            (Table("traffic_matrix", ("period", "origin", "final"), in_database=True),),
+            reads_before=_MESSAGE_BEFORE,
+            reads_after=_MESSAGE_AFTER,
+        ),
+        Job(
+            "sessions",
+            "sessions, storms of reconnects, and how many were open at once",
+            (
+                Table("sessions", ("period", "uid"), in_database=False),
+                Table("storms", ("period", "twin", "session", "first_us"), in_database=True),
+                Table("concurrency", ("period", "relay", "hour"), in_database=True),
+            ),
+            reads_before=timedelta(days=1),
+            reads_after=timedelta(days=1),
+        ),
+        Job(
+            "federation",
+            "how well other relays answer, and their order by recent failures",
+            (
+                Table("federation_slo", ("period", "hour", "remote"), in_database=True),
+                Table("federation_rank", ("period", "remote"), in_database=True),
+            ),
+        ),
+        Job(
+            "anomalies",
+            "hours in which a twin sent far more or less than in the week before",
+            (Table("anomalies", ("period", "hour", "twin"), in_database=True),),
+            reads_before=timedelta(hours=168),
+        ),
+        Job(
+            "top",
+            "the twins and the pairs of twins with the most traffic",
+            (
+                Table("top_twins", ("period", "place"), in_database=True),
+                Table("hot_pairs", ("period", "place"), in_database=True),
+            ),
+        ),
+        Job(
+            "usage",
+            "what each twin used in a month, for the bill",
+            (Table("usage", ("period", "twin"), in_database=True),),
+            grain="month",
+            reads_before=timedelta(days=31),
+        ),
+        Job(
+            "audit",
+            "what became of each message: delivered once, twice, late, never",
+            (Table("audit", ("period", "relay"), in_database=True),),
+            reads_before=timedelta(days=1),
+            reads_after=timedelta(days=1),
+            inputs=("events", "gaps"),
+        ),
+        Job(
+            "graph",
+            "who talks to whom: relays and twins, and the groups they form",
+            (
+                Table("graph_edges", ("period", "src", "dst"), in_database=False),
+                Table("graph_nodes", ("period", "node"), in_database=False),
+            ),
+        ),
+    )
+}
+"""All jobs by name, in the order `run all` takes."""
+
+
+def tables() -> Iterator[Table]:
+    """Every table of every job."""
+    for job in JOBS.values():
+        yield from job.tables
+
+
+def table(name: str) -> Table:
+    """A table by its name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return {found.name: found for found in tables()}[name]
