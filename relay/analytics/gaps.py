@@ -1,0 +1,86 @@
+"""Gaps: what recorders lost, or cannot vouch for, one small JSON file each.
+
+The delivery audit counts what it finds in a gap apart. A file is written beside and renamed, so a
+reader sees all of it; it is named after what it is about, so the same gap written twice is one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from relay.analytics.segments import sync_folder
+
+FOLDER: Final = "gaps"
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._]+")
+
+
+class Why(StrEnum):
+    """Why events are missing."""
+
+    KILLED = "killed"
+    PRESSURE = "pressure"
+    TORN = "torn"
+    DISK = "disk"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gap:
+    """A time in which rows of one process are missing, or may be.
+
+    Attributes:
+        relay, worker: whose.
+        from_us, to_us: unix time; events of both ends are within it.
+        lost: how many; None where nobody knows.
+        why: what happened.
+    """
+
+    relay: str
+    worker: str
+    from_us: int
+    to_us: int
+    lost: int | None
+    why: Why
+
+
+def write(lake: Path, gap: Gap) -> Path:
+    """Keeps a gap.
+
+    Args:
+        lake: the folder of the analytics.
+    """
+    folder = lake / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    relay, worker = (_UNSAFE.sub("_", text) for text in (gap.relay, gap.worker))
+    path = folder / f"{relay}-{worker}-{gap.from_us}-{gap.why}.json"
+    beside = folder / f"_tmp-{path.name}-{os.getpid()}"
+    with beside.open("w") as file:
+        json.dump(dataclasses.asdict(gap), file)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.rename(path)
+    sync_folder(folder)
+    return path
+
+
+def read(lake: Path) -> list[Gap]:
+    """All gaps, in the order of time.
+
+    Raises:
+        ValueError: a file is not a gap; says which.
+    """
+    found = []
+    for path in sorted((lake / FOLDER).glob("*.json")):
+        if path.name.startswith("_"):
+            continue
+        try:
+            fields = json.loads(path.read_text())
+            found.append(Gap(**{**fields, "why": Why(fields["why"])}))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: is no gap ({error})") from error
+    return sorted(found, key=lambda gap: (gap.from_us, gap.relay, gap.worker))

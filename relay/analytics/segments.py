@@ -1,0 +1,301 @@
+"""Segments: the files that recorders append to, until a compactor makes Parquet of them.
+
+A file `<relay>-<worker>-<start in us>.seg` is a row of blocks, each with its length and checksum:
+
+    block    magic 4s, type u32, length u32, crc32 u32, until_us i64, then `length` bytes
+    HEADER   JSON: version, record_bytes, relay, worker, started_us, kinds, reasons (always first)
+    NAMES    JSON: {"table": "sessions"|"remotes", "first": code, "names": [...]}; a table is
+             continued by such blocks, each before the first record that uses it
+    RECORDS  any number of records of `relay.analytics.records`
+    MARK     empty: nothing happened, and the recorder lived
+
+`until_us` says up to when all that was recorded is in the file, so of a process that is killed one
+knows what it may have taken along. The checksum is over the type, the length, `until_us` and the
+content.
+
+While a file is written its name ends in `.seg.open`, and its writer holds a lock on it that the
+kernel releases with the process: one without the lock is of the dead. `recover` cuts such a file
+after its last good block, closes it, and says what cannot be vouched for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from enum import IntEnum
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final
+
+from relay.analytics.records import (
+    FIRST_NAMES,
+    KINDS,
+    MAX_NAME_BYTES,
+    MAX_REMOTES,
+    MAX_SESSIONS,
+    REASONS,
+    RECORD_BYTES,
+)
+
+VERSION: Final = 1
+"""Of the format; a file of a later one is refused by name."""
+
+MAGIC: Final = b"RMBE"
+BLOCK: Final = Struct("<4sIIIq")
+"""magic, type, length, crc32, until_us"""
+
+_SUMMED: Final = Struct("<IIq")
+
+MAX_BLOCK_BYTES: Final = 8 << 20
+"""A block that claims more is none: reading one must not take the memory it names."""
+
+SUFFIX: Final = ".seg"
+OPEN_SUFFIX: Final = ".seg.open"
+UNREADABLE_SUFFIX: Final = ".unreadable"
+
+TABLES: Final = {"sessions": MAX_SESSIONS, "remotes": MAX_REMOTES}
+"""The tables of names, with how many each may have."""
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._]+")
+
+
+class Type(IntEnum):
+    """What a block has in it."""
+
+    HEADER = 1
+    NAMES = 2
+    RECORDS = 3
+    MARK = 4
+
+
+class SegmentError(ValueError):
+    """A file that cannot be read as a segment; says which, and why."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Header:
+    """Whose events a segment has, and what its numbers mean.
+
+    Attributes:
+        relay: the relay of all its rows.
+        worker: the process that wrote it, for gaps.
+        started_us: unix time at which it was begun.
+        kinds, reasons: names at the place of their numbers.
+    """
+
+    relay: str
+    worker: str
+    started_us: int
+    kinds: tuple[str, ...] = KINDS
+    reasons: tuple[str, ...] = REASONS
+
+    @property
+    def name(self) -> str:
+        """What the file is called, without the end."""
+        relay, worker = (_UNSAFE.sub("_", text) for text in (self.relay, self.worker))
+        return f"{relay}-{worker}-{self.started_us}"
+
+
+def block(kind: Type, content: bytes | memoryview, until_us: int) -> list[bytes | memoryview]:
+    """One block, in two pieces: its content is not copied."""
+    length = len(content)
+    crc = zlib.crc32(content, zlib.crc32(_SUMMED.pack(kind, length, until_us)))
+    return [BLOCK.pack(MAGIC, kind, length, crc, until_us), content]
+
+
+def header_block(header: Header) -> bytes:
+    """The first block of a file."""
+    content = json.dumps(
+        {
+            "version": VERSION,
+            "record_bytes": RECORD_BYTES,
+            "relay": header.relay,
+            "worker": header.worker,
+            "started_us": header.started_us,
+            "kinds": header.kinds,
+            "reasons": header.reasons,
+        }
+    ).encode()
+    return b"".join(block(Type.HEADER, content, header.started_us))
+
+
+def names_block(table: str, first: int, names: list[str], until_us: int) -> bytes:
+    """Names that later records use: those of the numbers from `first` on."""
+    content = json.dumps({"table": table, "first": first, "names": names}).encode()
+    return b"".join(block(Type.NAMES, content, until_us))
+
+
+class SegmentReader:
+    """Reads one segment, which is in memory or mapped.
+
+    Attributes:
+        header: whose it is.
+        names: the tables, by name; complete for the records that were handed out so far.
+        until_us: up to when the file is complete, as far as it was read.
+        good_bytes: where the last good block ends.
+        torn_bytes: what is behind it, once all blocks were read; 0 if all is well.
+    """
+
+    def __init__(self, data: bytes | memoryview, path: str | Path) -> None:
+        """
+        Raises:
+            SegmentError: it does not begin like a segment, or is of a later version.
+        """
+        self._data = memoryview(data)
+        self._path = path
+        self.names: dict[str, list[str]] = {table: list(FIRST_NAMES) for table in TABLES}
+        self.until_us = 0
+        self.good_bytes = 0
+        self.torn_bytes = 0
+        first = self._next()
+        if first is None or first[0] != Type.HEADER:
+            raise SegmentError(f"{path}: does not begin with the header of a segment")
+        self.header = self._header(first[1])
+
+    def records(self) -> Iterator[memoryview]:
+        """The records of one block after the other, up to the first that is torn.
+
+        Raises:
+            SegmentError: a block that is whole says what this version does not know.
+        """
+        while (found := self._next()) is not None:
+            kind, content = found
+            if kind == Type.RECORDS:
+                if len(content) % RECORD_BYTES:
+                    raise SegmentError(f"{self._path}: a block is no whole number of records")
+                yield content
+            elif kind == Type.NAMES:
+                self._add(content)
+            elif kind != Type.MARK:
+                raise SegmentError(f"{self._path}: has a block of an unknown type, {kind}")
+        self.torn_bytes = len(self._data) - self.good_bytes
+
+    def _next(self) -> tuple[int, memoryview] | None:
+        """The next good block."""
+        start = self.good_bytes + BLOCK.size
+        if start > len(self._data):
+            return None
+        magic, kind, length, crc, until_us = BLOCK.unpack_from(self._data, self.good_bytes)
+        if magic != MAGIC or length > MAX_BLOCK_BYTES or start + length > len(self._data):
+            return None
+        content = self._data[start : start + length]
+        if zlib.crc32(content, zlib.crc32(_SUMMED.pack(kind, length, until_us))) != crc:
+            return None
+        self.good_bytes = start + length
+        self.until_us = max(self.until_us, until_us)
+        return kind, content
+
+    def _json(self, content: memoryview) -> dict[str, Any]:
+        try:
+            found = json.loads(bytes(content))
+        except ValueError as error:
+            raise SegmentError(f"{self._path}: a block is not JSON") from error
+        if not isinstance(found, dict):
+            raise SegmentError(f"{self._path}: a block is no JSON object")
+        return found
+
+    def _header(self, content: memoryview) -> Header:
+        found = self._json(content)
+        version = found.get("version")
+        if version != VERSION:
+            raise SegmentError(
+                f"{self._path}: is of version {version}, this release reads {VERSION}"
+            )
+        if found.get("record_bytes") != RECORD_BYTES:
+            raise SegmentError(
+                f"{self._path}: has records of {found.get('record_bytes')} bytes, "
+                f"not of {RECORD_BYTES}"
+            )
+        try:
+            return Header(
+                relay=str(found["relay"]),
+                worker=str(found["worker"]),
+                started_us=int(found["started_us"]),
+                kinds=tuple(map(str, found["kinds"])),
+                reasons=tuple(map(str, found["reasons"])),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise SegmentError(f"{self._path}: its header is incomplete ({error})") from error
+
+    def _add(self, content: memoryview) -> None:
+        found = self._json(content)
+        table, names = found.get("table"), found.get("names")
+        known = self.names.get(table) if isinstance(table, str) else None
+        if known is None or not isinstance(names, list):
+            raise SegmentError(f"{self._path}: has names of an unknown table, {table}")
+        if found.get("first") != len(known) or len(known) + len(names) > TABLES[str(table)]:
+            raise SegmentError(f"{self._path}: the {table} do not continue those before")
+        known.extend(str(name)[:MAX_NAME_BYTES] for name in names)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a dead recorder left.
+
+    Attributes:
+        path: the closed segment; None if the file is none, and was put aside under another name.
+        header: whose it is; None if not even that was readable.
+        until_us: up to when it is complete.
+        torn_bytes: cut off.
+    """
+
+    path: Path | None
+    header: Header | None
+    until_us: int
+    torn_bytes: int
+
+
+def lock(file: int) -> bool:
+    """Takes the lock of an open segment, if nobody has it; it lasts as long as the file is open."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Has the names in a folder outlive a loss of power."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def recover(path: Path) -> Recovered | None:
+    """Closes an open segment whose writer is dead; None if it lives, or somebody was quicker.
+
+    Done again after a crash in its middle it comes to the same end.
+    """
+    try:
+        opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        if not lock(opened) or not path.exists():
+            return None
+        data = path.read_bytes()
+        try:
+            reader = SegmentReader(data, path)
+            for _ in reader.records():
+                pass
+        except SegmentError:
+            # No recorder leaves such a file, unless the machine lost power: kept for a look.
+            path.rename(path.with_name(path.name + UNREADABLE_SUFFIX))
+            sync_folder(path.parent)
+            return Recovered(None, None, 0, len(data))
+        if reader.torn_bytes:
+            os.ftruncate(opened, reader.good_bytes)
+        os.fsync(opened)
+        closed = path.with_name(path.name.removesuffix(OPEN_SUFFIX) + SUFFIX)
+        path.rename(closed)
+        sync_folder(path.parent)
+        return Recovered(closed, reader.header, reader.until_us, reader.torn_bytes)
+    finally:
+        os.close(opened)
