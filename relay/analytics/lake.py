@@ -1,0 +1,183 @@
+"""The folders of the analytics, and which files of events count.
+
+    segments/                          what the relay workers write; see `relay.analytics.segments`
+    events/date=YYYY-MM-DD/hour=HH/    Parquet, by the hour of `event_time` in UTC
+    gaps/                              what a recorder lost or cannot vouch for
+    results/  checkpoints/  cache/     of the jobs, the stream and Spark
+
+A file of events never changes. The compactor adds `<segment>-<hour>.parquet`; merging adds
+`<fingerprint>.merged.parquet`, which names in its own metadata the files it stands for. Both lie in
+the folder for a while, so that who has listed the old ones can still read them: whoever reads asks
+`Lake.files`, never a bare pattern. That one rename decides, and a listing made before or after it
+has every row once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+SUFFIX: Final = ".parquet"
+MERGED_SUFFIX: Final = ".merged.parquet"
+DRAFT_PREFIX: Final = "_tmp-"
+"""Of files that are being written, which do not end in SUFFIX either: Spark and Arrow leave names
+with `_` out, DuckDB does not."""
+
+FRESH_GLOB: Final = "*[0-9]" + SUFFIX
+"""Matches what the compactor adds and nothing that was merged: for a stream, which sees each file
+once and so must not see its rows in a second one."""
+
+REPLACES_KEY: Final = b"rmb.replaces"
+"""In the metadata of a merged file: a JSON list of names of its folder."""
+
+_DATE: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)")
+_HOUR: Final = re.compile(r"hour=(\d\d)")
+_MODULUS: Final = 1 << 128
+
+
+class LakeError(Exception):
+    """A file of the lake cannot be read; the text names it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LakeFile:
+    """One file of events.
+
+    Attributes:
+        path: where it is.
+        date: of its folder, UTC.
+        hour: of its folder.
+        size_bytes: its size.
+    """
+
+    path: Path
+    date: date
+    hour: int
+    size_bytes: int
+
+    @property
+    def merged(self) -> bool:
+        """Whether it stands for others."""
+        return self.path.name.endswith(MERGED_SUFFIX)
+
+    @property
+    def fingerprint(self) -> int:
+        """Tells its rows: that of a merged file is the sum of those it was made of."""
+        if self.merged:
+            return int(self.path.name.removesuffix(MERGED_SUFFIX), 16)
+        told = f"{self.date} {self.hour} {self.path.name} {self.size_bytes}"
+        return int.from_bytes(hashlib.blake2b(told.encode(), digest_size=16).digest())
+
+
+def fingerprint(files: Iterable[LakeFile]) -> str:
+    """Tells the rows of several files: merging some of them leaves it as it is."""
+    return f"{sum(each.fingerprint for each in files) % _MODULUS:032x}"
+
+
+class Lake:
+    """The folder of the analytics."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.segments = folder / "segments"
+        self.events = folder / "events"
+        self.bad = self.events / "_bad"
+        """Files that could not be read, out of every reader's way."""
+        self.gaps = folder / "gaps"
+        self.results = folder / "results"
+        self.checkpoints = folder / "checkpoints"
+        self.cache = folder / "cache"
+
+    def hour(self, day: date, hour: int) -> Path:
+        """The folder of the events of one hour."""
+        return self.events / f"date={day}" / f"hour={hour:02}"
+
+    def days(self) -> list[date]:
+        """The days that have a folder, in order."""
+        return [date.fromisoformat(day) for day in _named(self.events, _DATE)]
+
+    def hours(self, day: date) -> list[int]:
+        """The hours of a day that have a folder, in order."""
+        return [int(hour) for hour in _named(self.events / f"date={day}", _HOUR)]
+
+    def files(self, first_day: date, last_day: date) -> list[LakeFile]:
+        """The files that hold each event of these days once, in order of time and name.
+
+        They stay for at least `relay.analytics.merging.KEEP_S` after this, unless their day is
+        beyond what is kept.
+
+        Args:
+            first_day: UTC.
+            last_day: included.
+
+        Raises:
+            LakeError: a merged file does not tell what it stands for.
+        """
+        days = [day for day in self.days() if first_day <= day <= last_day]
+        return [
+            file for day in days for hour in self.hours(day) for file in self.files_of(day, hour)
+        ]
+
+    def files_of(self, day: date, hour: int) -> list[LakeFile]:
+        """As `files`, of one hour."""
+        present = self.present(day, hour)
+        if len(present) == 1:
+            return present  # a file is never older than one it stands for: nothing to look up
+        gone = {name for file in present if file.merged for name in replaced_by(file.path)}
+        return [file for file in present if file.path.name not in gone]
+
+    def present(self, day: date, hour: int) -> list[LakeFile]:
+        """Every file of an hour, also those another one stands for, by name."""
+        folder = self.hour(day, hour)
+        found = []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if not entry.name.endswith(SUFFIX) or entry.name.startswith(DRAFT_PREFIX):
+                        continue
+                    with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                        size = entry.stat().st_size
+                        found.append(LakeFile(Path(entry.path), day, hour, size))
+        except FileNotFoundError:
+            return []
+        return sorted(found, key=lambda file: file.path.name)
+
+    def whole_span(self) -> tuple[date, date] | None:
+        """The first and the last day with events; None where there are none."""
+        days = self.days()
+        return (days[0], days[-1]) if days else None
+
+
+def replaced_by(path: Path) -> list[str]:
+    """The names a merged file stands for.
+
+    Raises:
+        LakeError: it cannot be read.
+    """
+    from pyarrow import ArrowException, parquet  # not of those who only ask for the folders
+
+    try:
+        told = parquet.read_metadata(path).metadata or {}
+        return [str(name) for name in json.loads(told[REPLACES_KEY])]
+    except (OSError, ArrowException, KeyError, ValueError) as error:
+        raise LakeError(
+            f"{path}: not a merged file ({error}); `manage.py rmb_analytics check --repair` takes "
+            "it out of the way"
+        ) from None
+
+
+def _named(folder: Path, pattern: re.Pattern[str]) -> list[str]:
+    """What the pattern's group finds in the names of a folder, in order."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(found[1] for name in names if (found := pattern.fullmatch(name)))
