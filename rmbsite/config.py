@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import ipaddress
 import os
+import re
 import secrets
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,7 @@ from rmbsite.sections import (
     AccessConfig,
     AdminConfig,
     AlarmsConfig,
+    AnalyticsConfig,
     CeleryConfig,
     DatabaseConfig,
     DataConfig,
@@ -59,6 +61,7 @@ DEFAULT_FILE = "rmb.toml"
 PREFIX = "RMB_"
 ROLES = ("viewer", "operator", "owner")
 SECRET_KEY_FILE = "secret_key"
+DAILY_AT = re.compile(r"(([01][0-9]|2[0-3]):[0-5][0-9])?")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class Config:
     metrics: MetricsConfig = dataclasses.field(default_factory=MetricsConfig)
     sessions: SessionsConfig = dataclasses.field(default_factory=SessionsConfig)
     alarms: AlarmsConfig = dataclasses.field(default_factory=AlarmsConfig)
+    analytics: AnalyticsConfig = dataclasses.field(default_factory=AnalyticsConfig)
     email: EmailConfig = dataclasses.field(default_factory=EmailConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
@@ -116,6 +120,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "metrics": MetricsConfig,
     "sessions": SessionsConfig,
     "alarms": AlarmsConfig,
+    "analytics": AnalyticsConfig,
     "email": EmailConfig,
     "data": DataConfig,
     "log": LogConfig,
@@ -255,6 +260,10 @@ def _validate(config: Config) -> None:
         raise ConfigError("relay.tls_cert and relay.tls_key: both or neither must be set")
     if bool(config.limits.count) != bool(config.limits.size):
         raise ConfigError("limits.count and limits.size: both or neither must be set")
+    if not DAILY_AT.fullmatch(config.analytics.daily_at):
+        raise ConfigError("analytics.daily_at: must be a time as 02:00, or empty")
+    if any("=" not in each for each in config.analytics.spark):
+        raise ConfigError("analytics.spark: each must be key=value")
     if config.email.host and "@" not in config.email.sender:
         raise ConfigError("email.sender: an address is needed with email.host")
     if urlsplit(config.redis.url).scheme not in ("redis", "rediss", "unix"):

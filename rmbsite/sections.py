@@ -249,6 +249,25 @@ class EmailConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class AnalyticsConfig:
+    """Events over months, and the jobs that make results of them."""
+
+    dir: str = option("", "Folder of events and results; empty: analytics in the data folder.")
+    master: str = option(
+        "local[*]",
+        "Where Spark runs: local[4] (cores), spark://host:7077, yarn, k8s://https://host:6443.",
+    )
+    driver_memory: str = option(
+        "4g", "Memory of Spark's driver, which with master=local does all the work."
+    )
+    cores: int = option(0, "Cores of all executors together; 0: those of this machine.", minimum=0)
+    spark: tuple[str, ...] = option(
+        (), "More settings of Spark, such as spark.executor.memory=4g, separated by commas."
+    )
+    daily_at: str = option("02:00", "UTC time the jobs of the days before run; empty is never.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class DataConfig:
     """Files of this installation."""
 

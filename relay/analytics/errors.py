@@ -1,0 +1,21 @@
+"""What can go wrong in analytics, told to an operator.
+
+AnalyticsError         one line that says what is wrong and what to do
+    MissingPackages    Spark, Arrow or DuckDB are not installed
+"""
+
+from __future__ import annotations
+
+
+class AnalyticsError(Exception):
+    """Its text is for an operator; a command ends with it and exit code 1."""
+
+
+class MissingPackages(AnalyticsError):
+    """A library of the analytics extra is not there."""
+
+    def __init__(self, library: str) -> None:
+        super().__init__(
+            f"{library} is not installed: make setup-analytics "
+            "(or pip install 'rmb-relay-platform[analytics]')"
+        )

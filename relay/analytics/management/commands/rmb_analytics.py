@@ -1,0 +1,67 @@
+"""`manage.py rmb_analytics run|backfill|status|...`: what happened, over months."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from typing import Any, Final
+
+from django.core.management.base import CommandError
+
+from relay.analytics import commands
+from relay.analytics.errors import AnalyticsError, MissingPackages
+from relay.ops.command import RelayCommand
+
+DESCRIPTION = """\
+Questions over months of traffic, answered by Spark on this machine or on a cluster.
+
+The recorder (analytics.record) writes an event for each thing that happens to a message or a
+session; they are kept as Parquet by day and hour (UTC). Jobs make tables of results out of them,
+day by day. A ledger knows what each result was made of: run a job as often as you like, only days
+whose events changed are computed again.
+
+  rmb_analytics generate --days 3 --out ...      synthetic history, to try all of it
+  rmb_analytics run all --from 2026-11-01        every job, from that day to yesterday
+  rmb_analytics run rollup --from 7d --master spark://host:7077
+  rmb_analytics status                           what is computed, what is missing or outdated
+  rmb_analytics backfill                         computes everything that is
+
+`analytics.daily_at` says when it happens by itself.
+
+exit code: 0 done, 1 failed, 2 usage
+"""
+
+LIBRARIES: Final = ("duckdb", "numpy", "pandas", "pyarrow", "pyspark", "pytz")
+
+
+class Command(RelayCommand):
+    """The verbs are modules of `relay.analytics.commands`."""
+
+    help = "Events over months: jobs on Spark, their results, queries."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.description = DESCRIPTION
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        for found in pkgutil.iter_modules(commands.__path__):
+            module = importlib.import_module(f"{commands.__name__}.{found.name}")
+            verb = verbs.add_parser(
+                found.name,
+                help=module.SUMMARY,
+                description=getattr(module, "DESCRIPTION", module.SUMMARY),
+                formatter_class=RawDescriptionHelpFormatter,
+            )
+            module.add_arguments(verb)
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        module = importlib.import_module(f"{commands.__name__}.{verb}")
+        try:
+            module.handle(self.stdout, options)
+        except ImportError as error:
+            library = (error.name or "").partition(".")[0]
+            if library not in LIBRARIES:
+                raise
+            raise CommandError(str(MissingPackages(library))) from None
+        except AnalyticsError as error:
+            raise CommandError(str(error)) from None

@@ -1,0 +1,64 @@
+"""The ledger: which jobs ran, and what of their results counts."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class RunState(models.TextChoices):
+    """How a run stands."""
+
+    RUNNING = "running"
+    DONE = "done"
+    UNCHANGED = "unchanged", "nothing to do"
+    FAILED = "failed"
+
+
+class Run(models.Model):
+    """One job, started once."""
+
+    name = models.CharField(max_length=64, unique=True, help_text="Ends the paths of its files.")
+    job = models.CharField(max_length=64)
+    master = models.CharField(max_length=255, help_text="Where Spark ran.")
+    first_day = models.DateField()
+    last_day = models.DateField(help_text="Included.")
+    state = models.CharField(max_length=16, choices=RunState.choices, default=RunState.RUNNING)
+    error = models.TextField(blank=True, default="")
+    began_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    periods = models.PositiveIntegerField(default=0, help_text="Days or months it computed.")
+    result_rows = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        ordering = ("-id",)
+        default_permissions = ()
+        indexes = (models.Index(fields=("job", "-id"), name="analytics_run_of_job"),)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.state}"
+
+
+class Published(models.Model):
+    """The result of one table for one period that readers are shown."""
+
+    table = models.CharField(max_length=64)
+    period = models.CharField(max_length=10, help_text="YYYY-MM-DD or YYYY-MM.")
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="published")
+    fingerprint = models.CharField(max_length=64, help_text="Of the events it was made of.")
+    folder = models.CharField(
+        max_length=255, blank=True, help_text="Below results/; empty where there are no rows."
+    )
+    result_rows = models.PositiveBigIntegerField()
+    size_bytes = models.PositiveBigIntegerField()
+    event_rows = models.PositiveBigIntegerField(help_text="Read for it, margins included.")
+    published_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("table", "period")
+        default_permissions = ()
+        constraints = (
+            models.UniqueConstraint(fields=("table", "period"), name="analytics_published_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.period}"
