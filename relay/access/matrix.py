@@ -114,6 +114,8 @@ ACTIONS: Final[tuple[Action, ...]] = tuple(
         ("trace.view", "relay_trace.view_traceorder", _VIEWER),
         ("trace.start", "relay_trace.start_traceorder", _OPERATOR),
         ("trace.stop", "relay_trace.stop_traceorder", _OPERATOR),
+        # Analytics
+        ("analytics.view", "relay_analytics.view_analytics", _VIEWER),
         # Audit
         ("audit.view", "relay_audit.view_auditentry", _VIEWER),
         ("audit.export", "relay_audit.export_auditentry", _OWNER),

@@ -1,5 +1,33 @@
 """The models of analytics: the ledger of the jobs, and results small enough for the database."""
 
 from relay.analytics.models.ledger import Published, Run, RunState
+from relay.analytics.models.results import (
+    Anomaly,
+    Concurrency,
+    DeliveryAudit,
+    FederationRank,
+    FederationSlo,
+    HotPair,
+    RelayPairHour,
+    Storm,
+    TopTwin,
+    TrafficMatrix,
+    Usage,
+)
 
-__all__ = ["Published", "Run", "RunState"]
+__all__ = [
+    "Anomaly",
+    "Concurrency",
+    "DeliveryAudit",
+    "FederationRank",
+    "FederationSlo",
+    "HotPair",
+    "Published",
+    "RelayPairHour",
+    "Run",
+    "RunState",
+    "Storm",
+    "TopTwin",
+    "TrafficMatrix",
+    "Usage",
+]
