@@ -1,0 +1,303 @@
+"""A made-up history in the layout of the lake: `manage.py rmb_analytics generate`.
+
+Twins whose talkativeness falls by Zipf's law talk for days through some relays: more by day than by
+night, less at weekends, mostly with those they know. Some messages wait in a queue, some are
+dropped, a few are lost or come twice, and one relay is hard to reach. Sessions come and go; bursts,
+storms of reconnects and restarts of relays are hidden among it.
+
+The same options make the same rows. Each hour is drawn from the seed and its own number, so a
+history does not change with the speed of the machine; rows that fall into a later hour (an answer
+on the other side of a full hour, the end of a session) wait for it. What was hidden is told in
+`generated.json` beside the events, for those who check what the jobs find.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from relay.analytics import arrow_schema
+from relay.analytics.spark import schema
+from relay.analytics.synthetic import connections, incidents, traffic
+from relay.analytics.synthetic.incidents import HOUR_US
+from relay.analytics.synthetic.population import Population
+from relay.analytics.synthetic.rows import Rows
+
+TRUTH: Final = "generated.json"
+SESSIONS_PER_MESSAGE: Final = 0.04
+SAMPLE: Final = 20_000
+"""Messages by which it is found how many rows one makes."""
+WRITERS: Final = 2
+"""Threads that write; at most so many hours wait for them."""
+TAIL_HOURS: Final = 2
+"""Of the end: nothing is lost in them, for the audit cannot know yet."""
+_SEED_OF_ALL: Final = 1 << 32
+"""In place of an hour's number, for what is drawn once."""
+
+
+class GeneratorError(Exception):
+    """The options make no history, or it has no place."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What history.
+
+    Attributes:
+        first: its first day.
+        days: how many.
+        rows: about how many, to a few percent.
+        twins: how many there are.
+        relays: how many; the last one is the bad one where there are two or more.
+        seed: another one makes another history.
+        lost: messages of a million that are lost.
+        doubled: messages of a million that come twice.
+        bursts: twins that send much in one hour; only after a week of history.
+        storms: twins that connect again and again.
+        restarts: of relays.
+    """
+
+    first: date
+    days: int = 30
+    rows: int = 5_000_000
+    twins: int = 200_000
+    relays: int = 6
+    seed: int = 1
+    lost: float = 2.0
+    doubled: float = 460.0
+    bursts: int = 5
+    storms: int = 50
+    restarts: int = 3
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "days": (1, 4_000),
+            "rows": (100, 10_000_000_000),
+            "twins": (4, 10_000_000),
+            "relays": (1, 100),
+            "seed": (0, (1 << 32) - 1),
+            "lost": (0, 1_000_000),
+            "doubled": (0, 1_000_000),
+            "bursts": (0, 10_000),
+            "storms": (0, 1_000_000),
+            "restarts": (0, 10_000),
+        }
+        for name, (least, most) in bounds.items():
+            if not least <= getattr(self, name) <= most:
+                raise GeneratorError(f"{name} must be from {least:,} to {most:,}")
+
+    @property
+    def hours(self) -> int:
+        """How many hours of history."""
+        return self.days * 24
+
+    @property
+    def start_us(self) -> int:
+        """Its begin, microseconds since 1970."""
+        begin = datetime(self.first.year, self.first.month, self.first.day, tzinfo=UTC)
+        return int(begin.timestamp()) * 1_000_000
+
+    def names(self) -> list[str]:
+        """Domains of the relays."""
+        return [f"relay-{number}.example" for number in range(1, self.relays + 1)]
+
+
+@dataclass
+class Truth:
+    """What there is to find.
+
+    Attributes:
+        rows: by kind.
+        files: written.
+        bad_relay: the one others often fail to reach, or "".
+        lost: uids of messages that were lost.
+        doubled: uids of messages that came twice.
+        in_flight: messages without an outcome at the end, those lost apart.
+        bursts: (twin, hour as microseconds since 1970, messages).
+        storms: (twin, name of the session, first open, last open, opens).
+        restarts: (relay, when, twins at most).
+    """
+
+    rows: dict[str, int]
+    files: int
+    bad_relay: str
+    lost: list[int]
+    doubled: list[int]
+    in_flight: int
+    bursts: list[tuple[int, int, int]]
+    storms: list[tuple[int, str, int, int, int]]
+    restarts: list[tuple[str, int, int]]
+
+
+def generate(
+    folder: Path,
+    options: Options,
+    progress: Callable[[int, int], None] = lambda hour, hours: None,
+) -> Truth:
+    """Write a history.
+
+    Args:
+        folder: of the lake; it may have no events yet.
+        options: what history.
+        progress: is told the hours made, and of how many.
+
+    Raises:
+        GeneratorError: there are events already.
+        OSError: the disk is full, or not ours.
+    """
+    events = folder / "events"
+    if events.exists() and any(events.rglob("*.parquet")):
+        raise GeneratorError(f"there are events in {events} already; choose another folder")
+    history = _History(options)
+    counts = dict.fromkeys(schema.KINDS, 0)
+    files = 0
+    under_way: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(WRITERS) as pool:
+        for hour, rows in history.hours():
+            for kind, count in rows.counts().items():
+                counts[kind] += count
+            if len(rows):
+                files += 1
+                table = rows.table(options.names())
+                under_way.append(pool.submit(_write, events, options, hour, table))
+            if len(under_way) > WRITERS:
+                under_way.popleft().result()
+            progress(hour + 1, options.hours)
+        for written in under_way:
+            written.result()
+    truth = history.truth(counts, files)
+    told = {"options": dataclasses.asdict(options), **dataclasses.asdict(truth)}
+    (folder / TRUTH).write_text(json.dumps(told, default=str, indent=1))
+    return truth
+
+
+class _History:
+    """Goes through the hours, and keeps what falls into later ones."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        rng = self._rng(_SEED_OF_ALL)
+        self._population = Population(rng, options.twins, options.relays)
+        bad = options.relays - 1 if options.relays > 1 else None
+        self._rates = traffic.Rates(options.lost, options.doubled, bad)
+        self._tail_rates = dataclasses.replace(self._rates, lost=0.0)
+        self._hidden = incidents.draw(
+            rng,
+            self._population,
+            options.start_us,
+            options.hours,
+            bursts=options.bursts,
+            storms=options.storms,
+            restarts=options.restarts,
+            relays=options.relays,
+        )
+        self._messages = self._plan(rng)
+        self._later = Rows()
+        self._lost: list[int] = []
+        self._doubled: list[int] = []
+        self._in_flight = 0
+
+    def hours(self) -> Iterator[tuple[int, Rows]]:
+        """Each hour's number and rows."""
+        options = self._options
+        for hour in range(options.hours):
+            start_us = options.start_us + hour * HOUR_US
+            self._make(hour, start_us)
+            yield hour, self._later.cut(start_us + HOUR_US)
+
+    def truth(self, counts: dict[str, int], files: int) -> Truth:
+        """What was hidden."""
+        options, hidden = self._options, self._hidden
+        names = options.names()
+        bad = self._rates.bad_relay
+        return Truth(
+            rows=counts,
+            files=files,
+            bad_relay="" if bad is None else names[bad],
+            lost=sorted(self._lost),
+            doubled=sorted(self._doubled),
+            in_flight=self._in_flight,
+            bursts=[
+                (each.twin, options.start_us + each.hour * HOUR_US, each.messages)
+                for each in hidden.bursts
+            ],
+            storms=[
+                (each.twin, "agent", each.times_us[0], each.times_us[-1], len(each.times_us))
+                for each in hidden.storms
+            ],
+            restarts=[(names[each.relay], each.at_us, each.sessions) for each in hidden.restarts],
+        )
+
+    def _make(self, hour: int, start_us: int) -> None:
+        options, population = self._options, self._population
+        rng = self._rng(hour)
+        senders = population.senders(rng, self._messages[hour])
+        times = start_us + np.sort(rng.integers(0, HOUR_US, len(senders)))
+        for burst in self._hidden.bursts:
+            if burst.hour == hour:
+                place = np.flatnonzero(population.ids == burst.twin)
+                senders = np.append(senders, np.repeat(place, burst.messages))
+                many = start_us + rng.integers(0, HOUR_US, burst.messages)
+                times = np.append(times, many)
+        last = hour >= options.hours - TAIL_HOURS
+        rates = self._tail_rates if last else self._rates
+        made = traffic.messages(rng, population, rates, times, senders)
+        self._later.take(made.rows)
+        end_us = options.start_us + options.hours * HOUR_US
+        self._lost += made.lost.tolist()
+        self._doubled += made.doubled[0][made.doubled[1] < end_us].tolist()
+        self._in_flight += int(np.count_nonzero(made.settled[1] >= end_us))
+
+        opens = math.ceil(self._messages[hour] * SESSIONS_PER_MESSAGE)
+        opened = start_us + np.sort(rng.integers(0, HOUR_US, opens))
+        self._later.take(connections.sessions(rng, population, opened))
+        for storm in self._hidden.storms:
+            if storm.hour_us == start_us:
+                self._later.take(connections.storm(rng, population, storm))
+        for restart in self._hidden.restarts:
+            if start_us <= restart.at_us < start_us + HOUR_US:
+                self._later.take(connections.restart(rng, population, restart))
+
+    def _plan(self, rng: np.random.Generator) -> list[int]:
+        """Messages of each hour, so that there are as many rows as wanted."""
+        options = self._options
+        senders = self._population.senders(rng, SAMPLE)
+        times = np.full(SAMPLE, options.start_us)
+        sample = traffic.messages(rng, self._population, self._rates, times, senders)
+        per_message = len(sample.rows) / SAMPLE + 2 * SESSIONS_PER_MESSAGE
+        weights = np.array([_busyness(options.start_us, hour) for hour in range(options.hours)])
+        sums = np.cumsum(weights / weights.sum() * options.rows / per_message).round()
+        return [int(count) for count in np.diff(sums, prepend=0)]
+
+    def _rng(self, hour: int) -> np.random.Generator:
+        return np.random.default_rng([self._options.seed, hour])
+
+
+def _busyness(start_us: int, hour: int) -> float:
+    """How much is said in an hour: most at two in the afternoon, less at weekends."""
+    when = datetime.fromtimestamp(start_us / 1e6, UTC) + timedelta(hours=hour)
+    by_day = 1 + 0.7 * math.cos((when.hour - 14) / 24 * 2 * math.pi)
+    return by_day * (0.75 if when.weekday() >= 5 else 1.0)
+
+
+def _write(events: Path, options: Options, hour: int, table: pa.Table) -> None:
+    when = datetime.fromtimestamp(options.start_us / 1e6, UTC) + timedelta(hours=hour)
+    folder = events / f"date={when:%Y-%m-%d}" / f"hour={when:%H}"
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"generated-{options.seed}-{when:%Y%m%d%H}"
+    draft = folder / f"_tmp-{name}"
+    pq.write_table(table, draft, row_group_size=arrow_schema.ROW_GROUP, **arrow_schema.WRITE)
+    os.replace(draft, folder / f"{name}.parquet")
