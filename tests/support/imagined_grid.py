@@ -24,6 +24,8 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import redis
+
 from relay.history import seconds
 from relay.history.packing import pack
 from tests.support import partner
@@ -310,15 +312,13 @@ async def followed(scene: Stage) -> str:
     """Let a message that both relays follow cross; what the other one noted, as JSON."""
     for command in (scene.command, scene.sisters_command):
         command("rmb_trace", "start", "uid", FOLLOWED_UID)
-    # Workers hear of it within a second, and the traffic goes on meanwhile.
+    for settings in (scene.settings, scene.sisters_settings):
+        await eventually(lambda at=settings["redis.url"]: _follow(at), what="all workers to follow")
     client = await connect(
         f"ws://{ADDRESSES[DOMAIN]}:{PORT}", TWINS[FOLLOWED], "rmb-cli", user_agent_header="rmb/0.1"
     )
     client.signs = True
     try:
-        for _ in range(2):
-            await client.barrier()
-            await asyncio.sleep(1)
         await client.request((9001, None), b"status?", uid=FOLLOWED_UID)
 
         def noted() -> str:
@@ -333,3 +333,10 @@ async def followed(scene: Stage) -> str:
         return found
     finally:
         await client.abort()
+
+
+def _follow(url: str) -> bool:
+    """Whether each worker of a relay follows something, by its heartbeat."""
+    with redis.Redis.from_url(url) as client:
+        beats = [client.hget(key, "metrics") or b"" for key in client.keys("relay:worker:*")]
+    return all(b'"relay_trace_on": 1.0' in beat for beat in beats)
