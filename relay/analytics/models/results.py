@@ -4,20 +4,19 @@ A model for each table that the catalogue (`relay.analytics.spark.catalogue`) wa
 are the columns of its job's SCHEMA, in their order, and mean what the job's docstring says. Rows
 are written by publishing only, all of a period at once: nothing changes one.
 
-Times are whole numbers as the jobs count them: an `hour` in hours since 1970 (UTC), `_us` in
-microseconds.
+Names end in their unit: `_us` are microseconds, of a time those since 1970. All days and hours are
+UTC.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from django.db import models
 
 MAX_NAME_CHARS = 255
-"""Of a domain or a session id."""
+"""Of a domain."""
 
-HOUR_S = 3600
+MAX_SESSION_CHARS = 1024
+"""As `relay.max_sid_bytes` may allow."""
 
 
 class Result(models.Model):
@@ -30,37 +29,27 @@ class Result(models.Model):
         default_permissions = ()
 
 
-class HourResult(Result):
-    """Of one hour."""
-
-    hour = models.BigIntegerField(help_text="Hours since 1970, UTC.")
-
-    class Meta(Result.Meta):
-        abstract = True
-
-    @property
-    def at(self) -> datetime:
-        """When the hour begins."""
-        return datetime.fromtimestamp(self.hour * HOUR_S, UTC)
+HOUR_HELP = "When the hour begins."
 
 
-class RelayPairHour(HourResult):
+class RelayPairHour(Result):
     """Messages that one relay sent to another in an hour."""
 
+    hour = models.DateTimeField(help_text=HOUR_HELP)
     relay = models.CharField(max_length=MAX_NAME_CHARS, help_text="The relay that sent.")
     remote = models.CharField(max_length=MAX_NAME_CHARS, help_text="The relay they were for.")
     n = models.BigIntegerField(help_text="Tries to hand a message over.")
     bytes = models.BigIntegerField(help_text="Of their envelopes.")
-    p50 = models.BigIntegerField(null=True, help_text="Median of the round trips, microseconds.")
-    p95 = models.BigIntegerField(null=True, help_text="95th percentile of the round trips.")
-    p99 = models.BigIntegerField(null=True, help_text="99th percentile of the round trips.")
+    p50_us = models.BigIntegerField(null=True, help_text="Median of the round trips, microseconds.")
+    p95_us = models.BigIntegerField(null=True, help_text="95th percentile of the round trips.")
+    p99_us = models.BigIntegerField(null=True, help_text="99th percentile of the round trips.")
     failed = models.BigIntegerField(help_text="Tries that failed.")
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_pair_hour"),)
 
     def __str__(self) -> str:
-        return f"{self.relay} to {self.remote} in {self.at:%Y-%m-%d %H}"
+        return f"{self.relay} to {self.remote} in {self.hour:%Y-%m-%d %H}"
 
 
 class TrafficMatrix(Result):
@@ -83,7 +72,7 @@ class Storm(Result):
     """One session that opened again and again, with no pause longer than ten minutes."""
 
     twin = models.BigIntegerField(help_text="Whose session it is.")
-    session = models.CharField(max_length=MAX_NAME_CHARS, blank=True, help_text="Its id.")
+    session = models.CharField(max_length=MAX_SESSION_CHARS, blank=True, help_text="Its id.")
     first_us = models.BigIntegerField(help_text="The first opening, microseconds since 1970.")
     last_us = models.BigIntegerField(help_text="The last opening.")
     opens = models.BigIntegerField(help_text="Openings, five at least.")
@@ -95,27 +84,29 @@ class Storm(Result):
         return f"{self.twin}:{self.session} on {self.period}"
 
 
-class Concurrency(HourResult):
+class Concurrency(Result):
     """Most sessions that were open at once on a relay in an hour."""
 
     relay = models.CharField(max_length=MAX_NAME_CHARS)
+    hour = models.DateTimeField(help_text=HOUR_HELP)
     peak = models.BigIntegerField(help_text="Most sessions at once.")
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_concurrency"),)
 
     def __str__(self) -> str:
-        return f"{self.relay} in {self.at:%Y-%m-%d %H}"
+        return f"{self.relay} in {self.hour:%Y-%m-%d %H}"
 
 
-class FederationSlo(HourResult):
+class FederationSlo(Result):
     """How another relay answered in an hour."""
 
+    hour = models.DateTimeField(help_text=HOUR_HELP)
     remote = models.CharField(max_length=MAX_NAME_CHARS, help_text="The other relay.")
     attempts = models.BigIntegerField(help_text="Tries to hand a message over.")
     ok = models.BigIntegerField(help_text="Tries that succeeded.")
     permille = models.BigIntegerField(help_text="Tries that succeeded, of a thousand.")
-    p95 = models.BigIntegerField(
+    p95_us = models.BigIntegerField(
         null=True, help_text="95th percentile of the round trips, microseconds."
     )
 
@@ -123,15 +114,17 @@ class FederationSlo(HourResult):
         indexes = (models.Index(fields=("period",), name="analytics_slo"),)
 
     def __str__(self) -> str:
-        return f"{self.remote} in {self.at:%Y-%m-%d %H}"
+        return f"{self.remote} in {self.hour:%Y-%m-%d %H}"
 
 
 class FederationRank(Result):
     """Order of other relays by their failures of a day; the latest weigh the most."""
 
+    place = models.BigIntegerField(help_text="1 is the relay with the lowest score.")
     remote = models.CharField(max_length=MAX_NAME_CHARS, help_text="The other relay.")
-    rank = models.BigIntegerField(
-        help_text="Sum of 2^(23 - age in hours) over its failures: less is better."
+    failures = models.BigIntegerField(help_text="Tries that failed.")
+    score = models.BigIntegerField(
+        help_text="Sum of 2^(23 - age in hours at the end of the day) over its failures."
     )
 
     class Meta(Result.Meta):
@@ -141,9 +134,10 @@ class FederationRank(Result):
         return f"{self.remote} on {self.period}"
 
 
-class Anomaly(HourResult):
+class Anomaly(Result):
     """An hour in which a twin sent far more or far less than in the week before."""
 
+    hour = models.DateTimeField(help_text=HOUR_HELP)
     twin = models.BigIntegerField()
     x = models.BigIntegerField(help_text="Messages it sent in the hour.")
     med = models.BigIntegerField(help_text="Median of the 168 hours before.")
@@ -154,7 +148,7 @@ class Anomaly(HourResult):
         indexes = (models.Index(fields=("period",), name="analytics_anomaly"),)
 
     def __str__(self) -> str:
-        return f"{self.twin} in {self.at:%Y-%m-%d %H}"
+        return f"{self.twin} in {self.hour:%Y-%m-%d %H}"
 
 
 class TopTwin(Result):
@@ -191,6 +185,7 @@ class HotPair(Result):
 class Usage(Result):
     """What one twin used in a month."""
 
+    period = models.CharField(max_length=7, help_text="The month, YYYY-MM in UTC.")
     twin = models.BigIntegerField()
     accepted = models.BigIntegerField(help_text="Messages of it that were taken.")
     accepted_bytes = models.BigIntegerField(help_text="Of these.")

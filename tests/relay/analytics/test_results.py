@@ -6,13 +6,17 @@ import importlib.util
 from typing import Final
 
 import pytest
-from django.db.models import BigIntegerField, CharField
+from django.db.models import BigIntegerField, CharField, DateTimeField
 from pyspark.sql import types
 
 from relay.analytics import results
 from relay.analytics.spark import catalogue
 
-KINDS: Final = {types.LongType: BigIntegerField, types.StringType: CharField}
+KINDS: Final = {
+    types.LongType: BigIntegerField,
+    types.StringType: CharField,
+    types.TimestampType: DateTimeField,
+}
 
 TABLES = [each for each in catalogue.tables() if each.in_database]
 WRITTEN = [
