@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from relay.analytics import arrow_schema
+from relay.analytics.errors import AnalyticsError
 from relay.analytics.spark import schema
 from relay.analytics.synthetic import connections, incidents, traffic
 from relay.analytics.synthetic.incidents import HOUR_US
@@ -48,7 +49,7 @@ _SEED_OF_ALL: Final = 1 << 32
 """In place of an hour's number, for what is drawn once."""
 
 
-class GeneratorError(Exception):
+class GeneratorError(AnalyticsError):
     """The options make no history, or it has no place."""
 
 
@@ -299,5 +300,5 @@ def _write(events: Path, options: Options, hour: int, table: pa.Table) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     name = f"generated-{options.seed}-{when:%Y%m%d%H}"
     draft = folder / f"_tmp-{name}"
-    pq.write_table(table, draft, row_group_size=arrow_schema.ROW_GROUP, **arrow_schema.WRITE)
+    pq.write_table(table, draft, row_group_size=arrow_schema.ROW_GROUP, **arrow_schema.WRITING)
     os.replace(draft, folder / f"{name}.parquet")
