@@ -252,7 +252,32 @@ class EmailConfig:
 class AnalyticsConfig:
     """Events over months, and the jobs that make results of them."""
 
+    record: bool = option(
+        False, "Record what happens to each message and session, without what is in them."
+    )
     dir: str = option("", "Folder of events and results; empty: analytics in the data folder.")
+    flush_ms: int = option(
+        1000,
+        "Events are written to their file this often; a process that is killed loses no more.",
+        minimum=20,
+        maximum=60_000,
+    )
+    fsync: str = option(
+        "segment",
+        "When events are safe from a loss of power: each flush, each closed file, or as the "
+        "system likes.",
+        choices=("flush", "segment", "off"),
+    )
+    segment_s: float = option(
+        10.0,
+        "A file of events is closed after so long: then they are on their way into the lake.",
+        minimum=0.1,
+        maximum=3600,
+    )
+    segment_bytes: int = option(
+        64 * MIB, "... or at this size.", minimum=64 * 1024, maximum=1024 * MIB
+    )
+    keep_days: int = option(400, "Events are kept so long.", minimum=1)
     master: str = option(
         "local[*]",
         "Where Spark runs: local[4] (cores), spark://host:7077, yarn, k8s://https://host:6443.",
