@@ -1,0 +1,39 @@
+"""The 100 twins that sent the most bytes in a day.
+
+Made of the rows of kind `accepted`.
+
+    period     YYYY-MM-DD (UTC)
+    place      1 to 100: by bytes, the most first, then by twin
+    twin       sender; 0 for rows that name none
+    messages   accepted
+    bytes      of their envelopes
+    share_ppm  bytes * 1000000 div the accepted bytes of all twins that day; 0 where these are 0
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from relay.analytics.spark import talkers
+from relay.analytics.spark.window import Window
+
+TABLE: Final = "top_twins"
+
+SCHEMA: Final = StructType(
+    [
+        StructField("period", StringType()),
+        StructField("place", LongType()),
+        StructField("twin", LongType()),
+        StructField("messages", LongType()),
+        StructField("bytes", LongType()),
+        StructField("share_ppm", LongType()),
+    ]
+)
+
+
+def transform(events: DataFrame, window: Window) -> DataFrame:
+    """Compute the table."""
+    return talkers.most(events, window, ("src_twin",)).withColumnRenamed("src_twin", "twin")

@@ -1,0 +1,98 @@
+"""From which relay to which relay messages went, by day.
+
+Each message that was delivered on a day counts once, with its first delivery, from the relay that
+accepted it to the one that delivered it. A message is known by its `uid`; a uid that comes again
+more than a day later is another message.
+
+    period  day of the first delivery, YYYY-MM-DD (UTC)
+    origin  relay of the accepted row: the first one with this uid from the day before to an hour
+            after the day, ties by name of the relay; "" if it names none
+    final   relay of the delivered row: the first one of the day with this uid, ties by name of the
+            relay, then the smaller envelope; "" if it names none
+    n       messages
+    bytes   of their envelopes, as delivered
+
+A message counts if nothing with its uid was delivered the day before (else it was counted there),
+and if there is an accepted row: without one its origin is not known, which the audit reports. The
+hour is for clocks of relays that differ: a message may be delivered before it was accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from relay.analytics.spark import measures, schema
+from relay.analytics.spark.window import Window
+
+TABLE: Final = "traffic_matrix"
+
+SCHEMA: Final = StructType(
+    [
+        StructField("period", StringType()),
+        StructField("origin", StringType()),
+        StructField("final", StringType()),
+        StructField("n", LongType()),
+        StructField("bytes", LongType()),
+    ]
+)
+
+
+def transform(events: DataFrame, window: Window) -> DataFrame:
+    """Compute the table.
+
+    One shuffle by uid, and one sort by uid and day: what a message needs from the days around
+    comes from its neighbours in that order.
+    """
+    rows = measures.during(
+        events,
+        window.start_us - measures.DAY_US,
+        window.end_us + measures.HOUR_US,
+        *(schema.ACCEPTED, schema.DELIVERED),
+    ).where(F.col("uid").isNotNull())
+    accepted, delivered = (F.col("kind") == k for k in (schema.ACCEPTED, schema.DELIVERED))
+    within_first_hour = measures.time_us() % measures.DAY_US < measures.HOUR_US
+    taken = F.struct(measures.time_us().alias("us"), measures.name("relay").alias("relay"))
+    given = F.struct(
+        measures.time_us().alias("us"),
+        measures.name("relay").alias("relay"),
+        F.coalesce(F.col("size_bytes"), F.lit(0)).alias("size"),
+    )
+    days = (
+        rows.repartition("uid")
+        .groupBy("uid", measures.day_number().alias("day"))
+        .agg(
+            F.min(F.when(accepted, taken)).alias("taken"),
+            F.min(F.when(accepted & within_first_hour, taken)).alias("taken_early"),
+            F.min(F.when(delivered, given)).alias("given"),
+        )
+    )
+    first, last = (us // measures.DAY_US for us in (window.start_us, window.end_us - 1))
+    return (
+        days.select(
+            "day",
+            "given",
+            _neighbour("given", F.lag, -1).alias("given_before"),
+            F.least(
+                _neighbour("taken", F.lag, -1), "taken", _neighbour("taken_early", F.lead, 1)
+            ).alias("taken"),
+        )
+        .where(F.col("day").between(first, last))
+        .where("given is not null and given_before is null and taken is not null")
+        .groupBy("day", "taken.relay", "given.relay")
+        .agg(F.count("*").alias("n"), F.sum("given.size").alias("bytes"))
+        .toDF("day", "origin", "final", "n", "bytes")
+        .select(measures.day_name("day").alias("period"), *SCHEMA.names[1:])
+    )
+
+
+def _neighbour(column: str, reach: Callable[[str, int], Column], days: int) -> Column:
+    """What the uid has `days` later, null where it has no rows of that day."""
+    order = Over.partitionBy("uid").orderBy("day")
+    there = reach("day", 1).over(order) == F.col("day") + days
+    return F.when(there, reach(column, 1).over(order))

@@ -1,0 +1,96 @@
+"""What each twin sent, by hour, and what became of it.
+
+Made of the rows of kinds `accepted`, `delivered` and `dropped`, each in the hour of its own time: a
+message that was accepted at 9:59 and delivered at 10:00 counts in both hours. A row counts as often
+as it was told; what was delivered twice is in the audit.
+
+    period           day of the hour, YYYY-MM-DD (UTC)
+    hour             its begin
+    src_twin         sender; 0 for rows that name none
+    accepted         messages relays took from it
+    accepted_bytes   of their envelopes
+    delivered        messages of it that were handed to their receivers
+    delivered_bytes  of their envelopes
+    p50_us           time from acceptance to delivery: the value at rank ceil(0.50 * n) of the n
+                     ascending values the delivered rows have, in microseconds; null without any
+    p95_us           the same at 0.95
+    p99_us           the same at 0.99
+    dropped_REASON   messages that were dropped, a column for each of REASONS
+    dropped_other    for any other reason, or for one that was not told
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from relay.analytics.spark import measures, schema
+from relay.analytics.spark.window import Window
+
+TABLE: Final = "twin_hour"
+
+REASONS: Final = (
+    *("unparsable", "empty", "text_frame", "too_large", "wrong_source", "missing_destination"),
+    *("unknown_twin", "no_relay", "offline_failfast", "limit_count", "limit_size", "banned"),
+    *("queue_full", "source_share", "storage_full", "expired", "queue_expired", "bad_signature"),
+    *("not_here", "remote_4xx", "remote_5xx", "remote_timeout", "outbox_full", "purged"),
+    "look_up_failed",
+)
+"""Why a message is dropped: names of `proto.rmb.reasons`, which executors do not have."""
+
+OTHER: Final = "other"
+
+SCHEMA: Final = StructType(
+    [
+        StructField("period", StringType()),
+        StructField("hour", TimestampType()),
+        StructField("src_twin", LongType()),
+        StructField("accepted", LongType()),
+        StructField("accepted_bytes", LongType()),
+        StructField("delivered", LongType()),
+        StructField("delivered_bytes", LongType()),
+        StructField("p50_us", LongType()),
+        StructField("p95_us", LongType()),
+        StructField("p99_us", LongType()),
+        *(StructField(f"dropped_{reason}", LongType()) for reason in (*REASONS, OTHER)),
+    ]
+)
+
+
+def transform(events: DataFrame, window: Window) -> DataFrame:
+    """Compute the table."""
+    kinds = (schema.ACCEPTED, schema.DELIVERED, schema.DROPPED)
+    rows = measures.during(events, window.start_us, window.end_us, *kinds)
+    accepted, delivered, dropped = (F.col("kind") == kind for kind in kinds)
+    return (
+        rows.groupBy(
+            measures.hour_number().alias("number"), measures.twin("src_twin").alias("src_twin")
+        )
+        .agg(
+            measures.count_of(accepted).alias("accepted"),
+            measures.sum_of("size_bytes", accepted).alias("accepted_bytes"),
+            measures.count_of(delivered).alias("delivered"),
+            measures.sum_of("size_bytes", delivered).alias("delivered_bytes"),
+            measures.ascending("latency_us", delivered).alias("latencies"),
+            *(
+                measures.count_of(dropped & _for(reason)).alias(f"dropped_{reason}")
+                for reason in (*REASONS, OTHER)
+            ),
+        )
+        .select(
+            measures.day_of_hour("number").alias("period"),
+            measures.hour_start("number").alias("hour"),
+            *SCHEMA.names[2:7],
+            *(measures.ranked("latencies", p).alias(f"p{p}_us") for p in measures.PERCENTILES),
+            *SCHEMA.names[10:],
+        )
+    )
+
+
+def _for(reason: str) -> Column:
+    if reason == OTHER:
+        return F.col("reason").isNull() | ~F.col("reason").isin(*REASONS)
+    return F.col("reason") == reason

@@ -1,0 +1,146 @@
+"""What each twin used in a month, for the bill.
+
+Each twin with a message or with a session in the month has a row. Messages are those it sent, each
+row in the month of its own time.
+
+    period           YYYY-MM (UTC)
+    twin             sender, or whose session it is; 0 for rows that name none
+    accepted         messages relays took from it
+    accepted_bytes   of their envelopes
+    delivered        messages of it that were handed to their receivers
+    delivered_bytes  of their envelopes
+    dropped          messages of it that were dropped, for whatever reason
+    session_seconds  how long its sessions were open within the month: microseconds of all its
+                     sessions together div 1000000
+
+A session is what has one `uid`. It begins with its `session_open`, or if there is none from the 31
+days before the month on, as long before its `session_close` as that says. It ends with its
+`session_close`, or with the month if it is open then. Of rows told twice the earliest counts.
+Sessions count which
+
+- were closed in the month, or
+- were opened in it or in the 31 days before, and were not closed before the month's end.
+
+So a session that neither began nor ended in two months is missing in the second, and one whose
+close was never recorded counts for two months at most. A session that ends before it begins (clocks
+that differ) has no length; session rows without a uid belong to no session.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from relay.analytics.spark import measures, schema
+from relay.analytics.spark.window import Window
+
+TABLE: Final = "usage"
+
+SCHEMA: Final = StructType(
+    [
+        StructField("period", StringType()),
+        StructField("twin", LongType()),
+        StructField("accepted", LongType()),
+        StructField("accepted_bytes", LongType()),
+        StructField("delivered", LongType()),
+        StructField("delivered_bytes", LongType()),
+        StructField("dropped", LongType()),
+        StructField("session_seconds", LongType()),
+    ]
+)
+
+_OPENED_BEFORE_US: Final = 31 * measures.DAY_US
+
+
+class Month(NamedTuple):
+    """A month, its begin, and the begin of the next one."""
+
+    name: str
+    start_us: int
+    end_us: int
+
+
+def transform(events: DataFrame, window: Window) -> DataFrame:
+    """Compute the table, for all of each month the window touches."""
+    months = _months(window)
+    return (
+        _messages(events, months)
+        .unionByName(_sessions(events, months), allowMissingColumns=True)
+        .groupBy("period", "twin")
+        .agg(
+            *(measures.sum_of(column).alias(column) for column in SCHEMA.names[2:7]),
+            F.expr("coalesce(sum(open_us), 0L) div 1000000").alias("session_seconds"),
+        )
+    )
+
+
+def _messages(events: DataFrame, months: list[Month]) -> DataFrame:
+    """Messages and bytes of each twin in each month."""
+    kinds = (schema.ACCEPTED, schema.DELIVERED, schema.DROPPED)
+    accepted, delivered, dropped = (F.col("kind") == kind for kind in kinds)
+    return (
+        measures.during(events, months[0].start_us, months[-1].end_us, *kinds)
+        .groupBy(_month(months).alias("period"), measures.twin("src_twin").alias("twin"))
+        .agg(
+            measures.count_of(accepted).alias("accepted"),
+            measures.sum_of("size_bytes", accepted).alias("accepted_bytes"),
+            measures.count_of(delivered).alias("delivered"),
+            measures.sum_of("size_bytes", delivered).alias("delivered_bytes"),
+            measures.count_of(dropped).alias("dropped"),
+        )
+    )
+
+
+def _sessions(events: DataFrame, months: list[Month]) -> DataFrame:
+    """Microseconds each twin was connected in each month: period, twin, open_us."""
+    start_us, end_us = months[0].start_us - _OPENED_BEFORE_US, months[-1].end_us
+    kinds = (schema.SESSION_OPEN, schema.SESSION_CLOSE)
+    opened, closed = (F.col("kind") == kind for kind in kinds)
+    sessions = (
+        measures.during(events, start_us, end_us, *kinds)
+        .where(F.col("uid").isNotNull())
+        .groupBy("uid")
+        .agg(
+            F.min(measures.twin("src_twin")).alias("twin"),
+            F.min(F.when(opened, measures.time_us())).alias("opened"),
+            F.min(F.when(closed, measures.time_us())).alias("closed"),
+            F.min(F.when(closed, measures.time_us() - F.col("latency_us"))).alias("began"),
+        )
+    )
+    session = SparkSession.active()
+    month = F.broadcast(session.createDataFrame(months, "period string, first long, after long"))
+    closed_within = F.col("closed").between(F.col("first"), F.col("after") - 1)
+    open_at_end = F.col("opened").between(
+        F.col("first") - _OPENED_BEFORE_US, F.col("after") - 1
+    ) & F.coalesce(F.col("closed") >= F.col("after"), F.lit(True))
+    opened_within = F.when(F.col("opened") >= F.col("first") - _OPENED_BEFORE_US, F.col("opened"))
+    begin = F.greatest(F.coalesce(opened_within, "began", "closed"), "first")
+    end = F.least("closed", "after")
+    return sessions.join(month, closed_within | open_at_end).select(
+        "period", "twin", F.greatest(end - begin, F.lit(0).cast("long")).alias("open_us")
+    )
+
+
+def _month(months: list[Month]) -> Column:
+    """Which of the months a row is in."""
+    last, *earlier = reversed(months)
+    column = F.lit(last.name)
+    for month in earlier:
+        column = F.when(measures.time_us() < month.end_us, month.name).otherwise(column)
+    return column
+
+
+def _months(window: Window) -> list[Month]:
+    found = []
+    for name in window.months():
+        first = datetime.fromisoformat(f"{name}-01").replace(tzinfo=UTC)
+        after = (first + timedelta(days=31)).replace(day=1)
+        start_us, end_us = (
+            int(moment.timestamp()) * measures.SECOND_US for moment in (first, after)
+        )
+        found.append(Month(name, start_us, end_us))
+    return found

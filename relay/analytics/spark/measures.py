@@ -1,0 +1,102 @@
+"""What the jobs have in common: choosing rows, time in whole numbers, percentiles.
+
+Two engines agree to the row only on whole numbers: hours and days are divided off the microseconds
+since 1970, a percentile is one of the values (never between two), shares are integers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+SECOND_US: Final = 1_000_000
+HOUR_US: Final = 3600 * SECOND_US
+DAY_US: Final = 24 * HOUR_US
+
+
+def during(events: DataFrame, start_us: int, end_us: int, *kinds: str) -> DataFrame:
+    """The rows of some kinds from `start_us` on and before `end_us`.
+
+    Rows without a time or a kind, which no recorder writes, are in no job.
+    """
+    time = F.col("event_time")
+    return events.where(
+        F.col("kind").isin(*kinds)
+        & (time >= F.timestamp_micros(F.lit(start_us)))
+        & (time < F.timestamp_micros(F.lit(end_us)))
+    )
+
+
+def time_us() -> Column:
+    """`event_time` in microseconds since 1970."""
+    return F.unix_micros("event_time")
+
+
+def hour_number() -> Column:
+    """Hours since 1970 of `event_time`."""
+    return F.expr(f"unix_micros(event_time) div {HOUR_US}")
+
+
+def day_number() -> Column:
+    """Days since 1970 of `event_time`."""
+    return F.expr(f"unix_micros(event_time) div {DAY_US}")
+
+
+def hour_start(hour: str) -> Column:
+    """The begin of an hour since 1970, a timestamp."""
+    return F.timestamp_seconds(F.col(hour) * 3600)
+
+
+def day_of_hour(hour: str) -> Column:
+    """The day an hour since 1970 is in, `YYYY-MM-DD`."""
+    return F.date_from_unix_date(F.expr(f"cast({hour} div 24 as int)")).cast("string")
+
+
+def day_name(day: str) -> Column:
+    """A day since 1970, `YYYY-MM-DD`."""
+    return F.date_from_unix_date(F.col(day).cast("int")).cast("string")
+
+
+def twin(column: str) -> Column:
+    """A twin; 0, which is nobody, where a row names none."""
+    return F.coalesce(F.col(column), F.lit(0).cast("long"))
+
+
+def name(column: str) -> Column:
+    """A relay or a remote; "" where a row names none."""
+    return F.coalesce(F.col(column), F.lit(""))
+
+
+def count_of(condition: Column) -> Column:
+    """How many rows meet a condition; what is unknown does not."""
+    return F.count(F.when(condition, True))
+
+
+def sum_of(value: str, condition: Column | None = None) -> Column:
+    """Sum of a column over the rows that meet a condition; 0 over none."""
+    column = F.col(value) if condition is None else F.when(condition, F.col(value))
+    return F.coalesce(F.sum(column), F.lit(0).cast("long"))
+
+
+PERCENTILES: Final = (50, 95, 99)
+
+
+def ranked(values: str, percent: int) -> Column:
+    """The value at the nearest rank: of n ascending ones that at ceil(percent * n / 100).
+
+    Args:
+        values: a column with the ascending values, an array without nulls.
+        percent: 1 to 100.
+
+    Returns:
+        A value, never one between two; null of none.
+    """
+    return F.expr(f"get({values}, cast((size({values}) * {percent} + 99) div 100 as int) - 1)")
+
+
+def ascending(value: str, condition: Column | None = None) -> Column:
+    """The non-null values of a column in ascending order, for `ranked`."""
+    column = F.col(value) if condition is None else F.when(condition, F.col(value))
+    return F.sort_array(F.collect_list(column))
