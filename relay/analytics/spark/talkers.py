@@ -15,27 +15,26 @@ PLACES: Final = 100
 """How many of a day are told."""
 
 
-def most(events: DataFrame, window: Window, twins: tuple[str, ...]) -> DataFrame:
+def most(events: DataFrame, window: Window, **twins: str) -> DataFrame:
     """The first of each day by accepted bytes.
 
     Args:
         events: rows of all kinds.
         window: the days.
-        twins: the columns that say who: the order among those with as many bytes, ascending.
+        twins: who: names of the result's columns and the events' they come from. Those with as
+            many bytes are in their ascending order.
 
     Returns:
-        period, place, the twins, messages, bytes, share_ppm.
+        period, place, the twins, bytes, share_ppm.
     """
     rows = measures.during(events, window.start_us, window.end_us, schema.ACCEPTED)
     days = rows.select(
         measures.day_number().alias("day"),
-        *(measures.twin(column).alias(column) for column in twins),
+        *(measures.twin(column).alias(who) for who, column in twins.items()),
         "size_bytes",
     )
     order = Over.partitionBy("day").orderBy(F.desc("bytes"), *twins)
-    each = days.groupBy("day", *twins).agg(
-        F.count("*").alias("messages"), measures.sum_of("size_bytes").alias("bytes")
-    )
+    each = days.groupBy("day", *twins).agg(measures.sum_of("size_bytes").alias("bytes"))
     # Only what may be among the first of its task reaches the one task of the day.
     first = each.withColumn("place", F.row_number().over(order)).where(F.col("place") <= PLACES)
     totals = days.groupBy("day").agg(measures.sum_of("size_bytes").alias("total"))
@@ -45,6 +44,6 @@ def most(events: DataFrame, window: Window, twins: tuple[str, ...]) -> DataFrame
         measures.day_name("day").alias("period"),
         F.col("place").cast("long").alias("place"),
         *twins,
-        *("messages", "bytes"),
+        "bytes",
         share.alias("share_ppm"),
     )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from relay.analytics.spark.catalogue import table
-from relay.analytics.spark.window import Window
 from tests.relay.analytics import duck, rows
 from tests.relay.analytics.comparing import assert_equal, events
 

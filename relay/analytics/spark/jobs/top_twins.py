@@ -5,8 +5,7 @@ Made of the rows of kind `accepted`.
     period     YYYY-MM-DD (UTC)
     place      1 to 100: by bytes, the most first, then by twin
     twin       sender; 0 for rows that name none
-    messages   accepted
-    bytes      of their envelopes
+    bytes      of the envelopes relays took from it
     share_ppm  bytes * 1000000 div the accepted bytes of all twins that day; 0 where these are 0
 """
 
@@ -27,7 +26,6 @@ SCHEMA: Final = StructType(
         StructField("period", StringType()),
         StructField("place", LongType()),
         StructField("twin", LongType()),
-        StructField("messages", LongType()),
         StructField("bytes", LongType()),
         StructField("share_ppm", LongType()),
     ]
@@ -36,4 +34,4 @@ SCHEMA: Final = StructType(
 
 def transform(events: DataFrame, window: Window) -> DataFrame:
     """Compute the table."""
-    return talkers.most(events, window, ("src_twin",)).withColumnRenamed("src_twin", "twin")
+    return talkers.most(events, window, twin="src_twin")

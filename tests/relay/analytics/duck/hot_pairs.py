@@ -6,22 +6,21 @@ from typing import Final
 
 QUERY: Final = """
 WITH days AS (
-    SELECT us // 86400000000 AS day, ifnull(src_twin, 0) AS src_twin,
-        ifnull(dst_twin, 0) AS dst_twin, ifnull(size_bytes, 0) AS size
+    SELECT us // 86400000000 AS day, ifnull(src_twin, 0) AS src,
+        ifnull(dst_twin, 0) AS dst, ifnull(size_bytes, 0) AS size
     FROM events
     WHERE us >= $start AND us < $end AND kind = 'accepted'
 ),
 pairs AS (
-    SELECT day, src_twin, dst_twin, count(*) AS messages, sum(size)::BIGINT AS bytes
+    SELECT day, src, dst, sum(size)::BIGINT AS bytes
     FROM days
     GROUP BY ALL
 )
 SELECT
     strftime(make_timestamp(day * 86400000000), '%Y-%m-%d') AS period,
-    row_number() OVER (PARTITION BY day ORDER BY bytes DESC, src_twin, dst_twin) AS place,
-    src_twin,
-    dst_twin,
-    messages,
+    row_number() OVER (PARTITION BY day ORDER BY bytes DESC, src, dst) AS place,
+    src,
+    dst,
     bytes,
     ifnull((bytes::HUGEINT * 1000000 // nullif(sum(bytes) OVER (PARTITION BY day), 0))::BIGINT, 0)
         AS share_ppm
