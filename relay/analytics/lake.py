@@ -1,15 +1,10 @@
-"""The folders of the analytics, and which files of events count.
+"""Which files of events count.
 
-    segments/                          what the relay workers write; see `relay.analytics.segments`
-    events/date=YYYY-MM-DD/hour=HH/    Parquet, by the hour of `event_time` in UTC
-    gaps/                              what a recorder lost or cannot vouch for
-    results/  checkpoints/  cache/     of the jobs, the stream and Spark
-
-A file of events never changes. The compactor adds `<segment>-<hour>.parquet`; merging adds
-`<fingerprint>.merged.parquet`, which names in its own metadata the files it stands for. Both lie in
-the folder for a while, so that who has listed the old ones can still read them: whoever reads asks
-`Lake.files`, never a bare pattern. That one rename decides, and a listing made before or after it
-has every row once.
+They lie in folders of the hour of `event_time` in UTC. A file never changes. The compactor adds
+`<segment>-<hour>.parquet`; merging adds `<fingerprint>.merged.parquet`, which names in its own
+metadata the files it stands for. Both lie in the folder for a while, so that who has listed the old
+ones can still read them: whoever reads asks `Lake.files`, never a bare pattern. That one rename
+decides, and a listing made before or after it has every row once.
 """
 
 from __future__ import annotations
@@ -25,12 +20,11 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.places import DRAFT, Places
+
 SUFFIX: Final = ".parquet"
 MERGED_SUFFIX: Final = ".merged.parquet"
-DRAFT_PREFIX: Final = "_tmp-"
-"""Of files that are being written, which do not end in SUFFIX either: Spark and Arrow leave names
-with `_` out, DuckDB does not."""
-
 FRESH_GLOB: Final = "*[0-9]" + SUFFIX
 """Matches what the compactor adds and nothing that was merged: for a stream, which sees each file
 once and so must not see its rows in a second one."""
@@ -43,7 +37,7 @@ _HOUR: Final = re.compile(r"hour=(\d\d)")
 _MODULUS: Final = 1 << 128
 
 
-class LakeError(Exception):
+class LakeError(AnalyticsError):
     """A file of the lake cannot be read; the text names it."""
 
 
@@ -82,19 +76,14 @@ def fingerprint(files: Iterable[LakeFile]) -> str:
     return f"{sum(each.fingerprint for each in files) % _MODULUS:032x}"
 
 
-class Lake:
-    """The folder of the analytics."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lake(Places):
+    """The folders of the analytics, and the files of events in them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.segments = folder / "segments"
-        self.events = folder / "events"
-        self.bad = self.events / "_bad"
+    @property
+    def bad(self) -> Path:
         """Files that could not be read, out of every reader's way."""
-        self.gaps = folder / "gaps"
-        self.results = folder / "results"
-        self.checkpoints = folder / "checkpoints"
-        self.cache = folder / "cache"
+        return self.events / "_bad"
 
     def hour(self, day: date, hour: int) -> Path:
         """The folder of the events of one hour."""
@@ -141,7 +130,7 @@ class Lake:
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if not entry.name.endswith(SUFFIX) or entry.name.startswith(DRAFT_PREFIX):
+                    if not entry.name.endswith(SUFFIX) or entry.name.startswith(DRAFT):
                         continue
                     with contextlib.suppress(FileNotFoundError):  # removed since it was listed
                         size = entry.stat().st_size
@@ -169,8 +158,8 @@ def replaced_by(path: Path) -> list[str]:
         return [str(name) for name in json.loads(told[REPLACES_KEY])]
     except (OSError, ArrowException, KeyError, ValueError) as error:
         raise LakeError(
-            f"{path}: not a merged file ({error}); `manage.py rmb_analytics check --repair` takes "
-            "it out of the way"
+            f"{path}: cannot be read as a merged file ({error}): "
+            "manage.py rmb_analytics check --quarantine takes it out of the way"
         ) from None
 
 

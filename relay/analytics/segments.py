@@ -26,7 +26,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from pathlib import Path
 from struct import Struct
@@ -268,10 +268,15 @@ def sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
-def recover(path: Path) -> Recovered | None:
+def recover(path: Path, tell: Callable[[Recovered], None] | None = None) -> Recovered | None:
     """Closes an open segment whose writer is dead; None if it lives, or somebody was quicker.
 
     Done again after a crash in its middle it comes to the same end.
+
+    Args:
+        path: of the open segment.
+        tell: is told before the file gets its new name, so that a crash cannot lose what it keeps;
+            after one it may be told again.
     """
     try:
         opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -287,15 +292,21 @@ def recover(path: Path) -> Recovered | None:
                 pass
         except SegmentError:
             # No recorder leaves such a file, unless the machine lost power: kept for a look.
+            found = Recovered(None, None, 0, len(data))
+            if tell is not None:
+                tell(found)
             path.rename(path.with_name(path.name + UNREADABLE_SUFFIX))
             sync_folder(path.parent)
-            return Recovered(None, None, 0, len(data))
+            return found
         if reader.torn_bytes:
             os.ftruncate(opened, reader.good_bytes)
         os.fsync(opened)
         closed = path.with_name(path.name.removesuffix(OPEN_SUFFIX) + SUFFIX)
+        found = Recovered(closed, reader.header, reader.until_us, reader.torn_bytes)
+        if tell is not None:
+            tell(found)
         path.rename(closed)
         sync_folder(path.parent)
-        return Recovered(closed, reader.header, reader.until_us, reader.torn_bytes)
+        return found
     finally:
         os.close(opened)

@@ -1,0 +1,135 @@
+"""The segments that wait for the compactor: those of the dead are closed, too many are dropped.
+
+Needs nothing but the standard library: without the packages that write Parquet segments wait, and
+must not fill the disk meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import time
+from pathlib import Path
+from typing import Final
+
+from relay.analytics import gaps, segments
+from relay.analytics.gaps import Gap, Why
+from relay.analytics.places import Places
+from relay.analytics.records import RECORD_BYTES
+
+SILENCE_S: Final = 10.0
+"""A recorder that lives writes more often than this, a slow disk considered: what a killed one had
+in memory is not more recent than its last write and this."""
+
+logger = logging.getLogger("relay.analytics.backlog")
+
+
+def closed(places: Places) -> list[Path]:
+    """The closed segments, the oldest first."""
+    found = []
+    for path in places.segments.glob(f"*{segments.SUFFIX}"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append((changed_us(path), path))
+    return [path for _, path in sorted(found)]
+
+
+def close_dead(places: Places, silence_s: float = SILENCE_S) -> list[Path]:
+    """Close the segments of recorders that were killed, with a gap for what they took along.
+
+    Args:
+        silence_s: longest time between two writes of a recorder.
+
+    Raises:
+        OSError: the disk is full or out of order.
+    """
+    done = []
+    for path in sorted(places.segments.glob(f"*{segments.OPEN_SUFFIX}")):
+        found = segments.recover(path, functools.partial(_tell, places, path, silence_s))
+        if found is not None:
+            done.append(found.path or path)
+    return done
+
+
+def _tell(places: Places, path: Path, silence_s: float, found: segments.Recovered) -> None:
+    if found.header is None:
+        logger.error("%s: cannot be read, and is put aside", path)
+        gap = gap_of(path, None, Why.TORN)
+    else:
+        silent_us = changed_us(path) + int(silence_s * 1_000_000)
+        until_us = min(silent_us, int(time.time() * 1_000_000))
+        gap = Gap(
+            relay=found.header.relay,
+            worker=found.header.worker,
+            from_us=found.until_us,
+            to_us=max(found.until_us, until_us),
+            lost=None,
+            why=Why.KILLED,
+        )
+        logger.warning("%s: its recorder was killed; %d bytes are torn", path, found.torn_bytes)
+    gaps.write(places.root, gap)
+
+
+def keep_within(places: Places, most_bytes: int) -> int:
+    """Drop the oldest segments until the rest is small enough; each leaves a gap.
+
+    Returns:
+        How many were dropped.
+    """
+    waiting = []
+    for suffix in (segments.SUFFIX, segments.UNREADABLE_SUFFIX):
+        for path in places.segments.glob(f"*{suffix}"):
+            with contextlib.suppress(FileNotFoundError):
+                waiting.append((changed_us(path), path, path.stat().st_size))
+    excess = sum(size for _, _, size in waiting) - most_bytes
+    dropped = 0
+    for _, path, size in sorted(waiting):
+        if excess <= 0:
+            break
+        _drop(places, path)
+        excess -= size
+        dropped += 1
+    return dropped
+
+
+def _drop(places: Places, path: Path) -> None:
+    if path.name.endswith(segments.UNREADABLE_SUFFIX):
+        path.unlink()  # the gap was told when it was put aside
+        return
+    gap = gap_of(path, _count(path), Why.DISK)
+    logger.error("%s: dropped with %s events, for too many segments wait", path, gap.lost)
+    try:
+        gaps.write(places.root, gap)
+        path.unlink()
+    except OSError:  # full to the last byte: what is dropped makes room to tell of it
+        path.unlink()
+        gaps.write(places.root, gap)
+    segments.sync_folder(path.parent)
+
+
+def _count(path: Path) -> int | None:
+    try:
+        reader = segments.SegmentReader(path.read_bytes(), path)
+        return sum(len(block) for block in reader.records()) // RECORD_BYTES
+    except segments.SegmentError:
+        return None
+
+
+def gap_of(path: Path, lost: int | None, why: Why) -> Gap:
+    """The gap a whole segment leaves, as far as its name tells."""
+    relay, _, rest = path.name.partition(segments.SUFFIX)[0].partition("-")
+    worker, _, started = rest.rpartition("-")
+    to_us = changed_us(path)
+    from_us = int(started) if started.isdecimal() else to_us
+    return Gap(relay, worker, min(from_us, to_us), to_us, lost, why)
+
+
+def put_aside(path: Path) -> None:
+    """Keep a segment that cannot be read where no compactor takes it up again."""
+    path.rename(path.with_name(path.name + segments.UNREADABLE_SUFFIX))
+    segments.sync_folder(path.parent)
+
+
+def changed_us(path: Path) -> int:
+    """When a file was last written to."""
+    return path.stat().st_mtime_ns // 1000

@@ -1,0 +1,165 @@
+"""The compactor: segments become Parquet, small files large ones, and old days go.
+
+    segments/  -> conversion -> events/  -> merging, when an hour is quiet -> retention
+       of the dead: backlog.close_dead                     too many: backlog.keep_within
+
+One compactor works on a lake at a time, a child of the relay or `manage.py rmb_analytics compact`;
+the kernel frees its lock however it ends. It keeps nothing that is not in the folders, so the next
+one goes on wherever it was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import date
+from typing import Final
+
+from relay.analytics import backlog, merging, retention
+from relay.analytics.conversion import convert
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.lake import Lake, LakeError
+
+MERGE_EVERY_S: Final = 60.0
+RETAIN_EVERY_S: Final = 3_600.0
+"""The first time so long after the start: by then a machine that booted knows what time it is."""
+
+LOCK: Final = "compactor.lock"
+
+logger = logging.getLogger("relay.analytics.compactor")
+
+
+class AnotherCompactorError(AnalyticsError):
+    """Another process compacts this lake."""
+
+
+@dataclasses.dataclass(slots=True)
+class Work:
+    """What was done.
+
+    Attributes:
+        segments: made into Parquet, or put aside.
+        rows: in them.
+        closed: segments of dead recorders.
+        dropped: segments there was no room for.
+        merged: hours.
+        days: removed.
+        troubles: what could not be done, in words.
+    """
+
+    segments: int = 0
+    rows: int = 0
+    closed: int = 0
+    dropped: int = 0
+    merged: int = 0
+    days: int = 0
+    troubles: list[str] = dataclasses.field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return self != Work()
+
+
+class Compactor:
+    """Works on one lake; `work` is called again and again, or once."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        keep_days: int,
+        segments_max_bytes: int,
+        flush_s: float = 1.0,
+        stopping: Callable[[], bool] = lambda: False,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._lake = lake
+        self._keep_days = keep_days
+        self._segments_max_bytes = segments_max_bytes
+        self._silence_s = max(backlog.SILENCE_S, 2 * flush_s)
+        self._stopping = stopping
+        self._wall = wall
+        self._unmerged: set[tuple[date, int]] | None = None
+        """Hours with more than one file, as far as known; None: not looked yet."""
+        self._told: set[str] = set()
+        """Troubles with files: said once."""
+
+    def convert(self) -> Work:
+        """Make Parquet of every segment that can be closed or is."""
+        work = Work()
+        try:
+            work.closed = len(backlog.close_dead(self._lake, self._silence_s))
+            for path in backlog.closed(self._lake):
+                if self._stopping():
+                    return work
+                done = convert(self._lake, path)
+                work.segments += 1
+                work.rows += done.rows
+                if self._unmerged is not None:
+                    self._unmerged.update(done.hours)
+        except OSError as error:
+            work.troubles.append(f"segments wait: {error}")
+        work.dropped = backlog.keep_within(self._lake, self._segments_max_bytes)
+        return work
+
+    def merge(self) -> Work:
+        """Merge the hours that are quiet, and remove what others took the place of."""
+        work = Work()
+        lake = self._lake
+        if self._unmerged is None:
+            self._unmerged = {(day, hour) for day in lake.days() for hour in lake.hours(day)}
+        for day, hour in sorted(self._unmerged):
+            if self._stopping():
+                break
+            try:
+                if merging.is_quiet(lake, day, hour, self._wall()):
+                    work.merged += merging.merge(lake, day, hour) is not None
+                waiting = merging.remove_replaced(lake, day, hour, self._wall())
+            except LakeError as error:
+                self._tell_once(work, str(error))
+                continue
+            except OSError as error:
+                work.troubles.append(f"hours stay as they are: {error}")
+                break
+            if not waiting and len(lake.present(day, hour)) < 2:
+                self._unmerged.discard((day, hour))
+        return work
+
+    def retain(self) -> Work:
+        """Remove the days beyond what is kept."""
+        work = Work()
+        try:
+            work.days = len(retention.expire(self._lake, self._keep_days, self._wall()))
+        except OSError as error:
+            work.troubles.append(f"old days stay: {error}")
+        return work
+
+    def _tell_once(self, work: Work, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            work.troubles.append(text)
+
+
+@contextlib.contextmanager
+def alone(lake: Lake) -> Iterator[None]:
+    """Hold the lock of a lake.
+
+    Raises:
+        AnotherCompactorError: another process has it.
+    """
+    lake.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = os.open(lake.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AnotherCompactorError(
+                f"{lake.root}: another compactor is at work; a relay that records has its own"
+            ) from None
+        yield
+    finally:
+        os.close(file)

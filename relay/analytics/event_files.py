@@ -1,0 +1,84 @@
+"""Writes a Parquet file of events so that it is there whole or not at all.
+
+`_tmp-<name>` in its folder, fsync, rename, fsync of the folder. What is killed in between leaves a
+draft that nobody reads and the next try begins anew; what was renamed is on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from relay.analytics.arrow_schema import EVENTS, ROW_GROUP, WRITING
+from relay.analytics.lake import SUFFIX
+from relay.analytics.places import DRAFT
+from relay.analytics.segments import sync_folder
+
+
+class EventsWriter:
+    """Takes tables of events and writes them in row groups of one size."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+        self.rows = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows."""
+        self.rows += table.num_rows
+        self._waiting.append(table)
+        self._waiting_rows += table.num_rows
+        if self._waiting_rows >= ROW_GROUP:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._waiting:
+            table = pa.concat_tables(self._waiting).unify_dictionaries()
+            self._writer.write_table(table, row_group_size=ROW_GROUP)
+        self._waiting = []
+        self._waiting_rows = 0
+
+
+@contextlib.contextmanager
+def new_file(path: Path, metadata: Mapping[bytes, bytes] | None = None) -> Iterator[EventsWriter]:
+    """A file of events, in place once the block ends well; one of this name is replaced.
+
+    Args:
+        path: where it shall be.
+        metadata: more than the version of the schema.
+
+    Raises:
+        OSError: the disk is full, or out of order; there is no draft left.
+    """
+    make_folder(path.parent)
+    schema = EVENTS.with_metadata({**EVENTS.metadata, **(metadata or {})})
+    draft = path.with_name(DRAFT + path.name.removesuffix(SUFFIX))
+    try:
+        with draft.open("wb") as file:
+            with parquet.ParquetWriter(file, schema, **WRITING) as parquet_writer:
+                writer = EventsWriter(parquet_writer)
+                yield writer
+                writer.flush()
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and what is above it; all of it outlives a loss of power."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)

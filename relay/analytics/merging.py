@@ -1,0 +1,148 @@
+"""Many small files of an hour become one.
+
+    files of an hour, none of them new -> rows in their order -> one merged file -> (a day) -> gone
+
+Of two readers at any moment one may have listed the old files and one the new: the merged file
+names those it stands for (`relay.analytics.lake`), and these stay for `KEEP_S`, longer than a job
+takes. Late rows make further files, and the next merging takes them in with the merged one. Rows
+are copied group by group: an hour need not fit into memory.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from relay.analytics import arrow_schema
+from relay.analytics.event_files import new_file
+from relay.analytics.lake import (
+    MERGED_SUFFIX,
+    REPLACES_KEY,
+    Lake,
+    LakeError,
+    LakeFile,
+    fingerprint,
+    replaced_by,
+)
+from relay.analytics.places import DRAFT
+from relay.analytics.segments import SUFFIX as SEGMENT_SUFFIX
+from relay.analytics.spark import schema
+
+QUIET_S: Final = 3_600.0
+"""An hour that got no file for so long is merged: rows come seconds after they were recorded."""
+
+KEEP_S: Final = 86_400.0
+"""A file stays for so long after another one took its place: longer than any job reads."""
+
+logger = logging.getLogger("relay.analytics.compactor")
+
+
+def merge(lake: Lake, day: date, hour: int) -> Path | None:
+    """Make one file of those of an hour; None where there is nothing to merge.
+
+    Raises:
+        LakeError: a file cannot be read; nothing was changed.
+        OSError: the disk is full or out of order; nothing was changed.
+    """
+    files = lake.files_of(day, hour)
+    if len(files) < 2 or any(_may_come_again(lake, file) for file in files):
+        return None
+    # Not only these but all that is still there: it must not count again without the one between.
+    replaced = {file.path.name for file in files}
+    replaced |= {name for file in files if file.merged for name in replaced_by(file.path)}
+    path = lake.hour(day, hour) / f"{fingerprint(files)}{MERGED_SUFFIX}"
+    with new_file(path, {REPLACES_KEY: json.dumps(sorted(replaced)).encode()}) as writer:
+        for file in files:
+            for table in read(file.path):
+                writer.write(table)
+    for draft in path.parent.glob(f"{DRAFT}*.merged"):
+        draft.unlink()  # of a merging that was killed, before other files came
+    logger.info("%s: %d files, %d rows", path, len(files), writer.rows)
+    return path
+
+
+def is_quiet(lake: Lake, day: date, hour: int, now_s: float) -> bool:
+    """Whether an hour has several files that count, and got none of them lately."""
+    files = lake.files_of(day, hour)
+    try:
+        newest_s = max(file.path.stat().st_mtime for file in files) if files else now_s
+    except FileNotFoundError:
+        return False
+    return len(files) > 1 and newest_s <= now_s - QUIET_S
+
+
+def remove_replaced(lake: Lake, day: date, hour: int, now_s: float) -> int:
+    """Remove the files that others took the place of long ago.
+
+    Returns:
+        How many of them stay for now.
+
+    Raises:
+        LakeError: a merged file does not tell what it stands for.
+    """
+    present = lake.present(day, hour)
+    replaced_at_s: dict[str, float] = {}
+    for file in present:
+        if file.merged and len(present) > 1:
+            merged_at_s = file.path.stat().st_mtime
+            for name in replaced_by(file.path):
+                replaced_at_s[name] = min(merged_at_s, replaced_at_s.get(name, merged_at_s))
+    waiting = 0
+    for file in present:
+        if file.path.name not in replaced_at_s or _may_come_again(lake, file):
+            continue
+        if replaced_at_s[file.path.name] <= now_s - KEEP_S:
+            file.path.unlink()
+        else:
+            waiting += 1
+    return waiting
+
+
+def _may_come_again(lake: Lake, file: LakeFile) -> bool:
+    """Whether its segment is still there: who was killed before it went writes this file anew."""
+    if file.merged:
+        return False
+    stem = file.path.name.rpartition("-")[0]
+    return (lake.segments / f"{stem}{SEGMENT_SUFFIX}").exists()
+
+
+def read(path: Path) -> Iterator[pa.Table]:
+    """The rows of a file, group by group, in the present schema.
+
+    Raises:
+        LakeError: it cannot be read, or is of a later version.
+    """
+    try:
+        with parquet.ParquetFile(
+            path, read_dictionary=list(arrow_schema.TEXTS), page_checksum_verification=True
+        ) as file:
+            version = arrow_schema.version_of(file.schema_arrow.metadata)
+            if version > schema.VERSION:
+                raise LakeError(
+                    f"{path}: is of version {version} of the schema, this release reads "
+                    f"{schema.VERSION}"
+                )
+            for number in range(file.num_row_groups):
+                yield _in_present_schema(file.read_row_group(number))
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise LakeError(
+            f"{path}: cannot be read ({error}): "
+            "manage.py rmb_analytics check --quarantine takes it out of the way"
+        ) from None
+
+
+def _in_present_schema(table: pa.Table) -> pa.Table:
+    columns = [
+        table[field.name].cast(field.type)
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in arrow_schema.EVENTS
+    ]
+    return pa.table(columns, schema=arrow_schema.EVENTS)

@@ -1,0 +1,180 @@
+"""Segments become Parquet: every field, by hour, and never a row lost without a word."""
+
+from __future__ import annotations
+
+import errno
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from relay.analytics import event_files, gaps
+from relay.analytics.arrow_schema import EVENTS, version_of
+from relay.analytics.conversion import convert
+from relay.analytics.gaps import Why
+from relay.analytics.lake import Lake
+from relay.analytics.records import Kind
+from relay.analytics.segments import Header, Type, block, header_block
+from relay.analytics.spark import schema
+from tests.relay.analytics import segment_files as made
+
+START = made.at("2026-03-01T05:00")
+HEADER = Header("a.example", "worker-0", START)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def test_every_field_of_a_record_comes_back(lake: Lake) -> None:
+    names = made.sessions("phone") + made.remotes("b.example")
+    first = made.record(START + 7, -(1 << 63), size=1 << 40, src=2**32 - 1, dst=2**32 - 2)
+    second = made.record(
+        *(START + 8, (1 << 63) - 1),
+        latency=0,
+        session=2,
+        remote=2,
+        kind=Kind.FEDERATED_OUT,
+        reason="outbox_full",
+    )
+    path = made.put(lake, made.content(HEADER, [first, second], names=names), HEADER)
+    done = convert(lake, path)
+    assert (done.rows, done.hours, done.whole) == (2, [(date(2026, 3, 1), 5)], True)
+    assert not path.exists()
+    assert made.rows(lake) == [
+        {
+            "event_time": datetime(2026, 3, 1, 5, 0, 0, 7, tzinfo=UTC),
+            "relay": "a.example",
+            "kind": "accepted",
+            "src_twin": 2**32 - 1,
+            "dst_twin": 2**32 - 2,
+            "src_session": "",
+            "size_bytes": 1 << 40,
+            "latency_us": None,
+            "reason": "none",
+            "remote": None,
+            "uid": -(1 << 63),
+        },
+        {
+            "event_time": datetime(2026, 3, 1, 5, 0, 0, 8, tzinfo=UTC),
+            "relay": "a.example",
+            "kind": "federated_out",
+            "src_twin": 1,
+            "dst_twin": 2,
+            "src_session": "phone",
+            "size_bytes": 100,
+            "latency_us": 0,
+            "reason": "outbox_full",
+            "remote": "b.example",
+            "uid": (1 << 63) - 1,
+        },
+    ]
+
+
+def test_the_file_has_the_schema_and_its_version(lake: Lake) -> None:
+    convert(lake, made.put(lake, made.content(HEADER, made.events(START, range(9))), HEADER))
+    (file,) = lake.files(date.min, date.max)
+    assert file.path.name == f"a.example-worker_0-{START}-2026030105.parquet"
+    found = parquet.read_schema(file.path)
+    assert found.equals(EVENTS)
+    assert found.names == schema.EVENTS.fieldNames()
+    assert version_of(found.metadata) == schema.VERSION
+    assert gaps.read(lake.root) == []
+
+
+def test_rows_lie_where_their_hour_is_whatever_the_clock_did(lake: Lake) -> None:
+    times = [
+        made.at("2026-03-01T05:59:59") + 999_999,
+        made.at("2026-03-01T06:00"),
+        made.at("2026-02-28T23:59:59"),  # the clock was set back
+        made.at("2026-03-01T06:00") + 1,
+        made.at("1969-12-31T23:30"),
+    ]
+    records = [made.record(time, uid) for uid, time in enumerate(times)]
+    done = convert(lake, made.put(lake, made.content(HEADER, records), HEADER))
+    assert done.hours == [
+        (date(1969, 12, 31), 23),
+        (date(2026, 2, 28), 23),
+        (date(2026, 3, 1), 5),
+        (date(2026, 3, 1), 6),
+    ]
+    of_hour = {
+        (file.date, file.hour): parquet.read_table(file.path)["uid"].to_pylist()
+        for file in lake.files(date.min, date.max)
+    }
+    assert of_hour[date(2026, 3, 1), 6] == [1, 3]
+    assert sorted(uid for each in of_hour.values() for uid in each) == list(range(5))
+
+
+def test_a_segment_without_an_event_makes_no_file(lake: Lake) -> None:
+    path = made.put(lake, header_block(HEADER) + b"".join(block(Type.MARK, b"", START)), HEADER)
+    assert convert(lake, path).hours == []
+    assert not path.exists()
+    assert lake.days() == []
+
+
+def test_a_torn_segment_gives_what_is_before_and_says_so(lake: Lake) -> None:
+    data = made.content(HEADER, made.events(START, range(9)))
+    path = made.put(lake, data[:-10], HEADER)
+    done = convert(lake, path)
+    assert (done.rows, done.whole) == (6, False)
+    assert made.uids(lake) == list(range(6))
+    (gap,) = gaps.read(lake.root)
+    assert (gap.relay, gap.worker, gap.why) == ("a.example", "worker-0", Why.TORN)
+    assert gap.from_us == START + 1
+    assert [each.name for each in lake.segments.iterdir()] == [f"{HEADER.name}.seg.unreadable"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"what is this",
+        made.content(HEADER, [made.record(START, 1, kind=len(Kind))]),
+        made.content(HEADER, [made.record(START, 1, session=2)]),
+        made.content(HEADER, [made.record((1 << 63) - 1, 1)]),
+        b"".join(block(Type.HEADER, b'{"version": 2, "record_bytes": 48}', START)),
+    ],
+    ids=["empty", "foreign", "unknown kind", "unknown session", "no such year", "other version"],
+)
+def test_what_cannot_be_read_is_kept_and_told(
+    lake: Lake, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = made.put(lake, data, HEADER)
+    assert not convert(lake, path).whole
+    assert [each.name for each in lake.segments.iterdir()] == [f"{HEADER.name}.seg.unreadable"]
+    assert lake.files(date.min, date.max) == []
+    (gap,) = gaps.read(lake.root)
+    assert (gap.relay, gap.from_us, gap.lost, gap.why) == ("a.example", START, None, Why.TORN)
+    assert str(path) in caplog.text
+
+
+def test_a_segment_begun_anew_replaces_what_was_written(lake: Lake) -> None:
+    data = made.content(HEADER, made.events(START, range(9), step_us=made.HOUR_US // 4))
+    convert(lake, made.put(lake, data, HEADER))
+    before = [(file.path, file.path.read_bytes()) for file in lake.files(date.min, date.max)]
+    convert(lake, made.put(lake, data, HEADER))
+    assert [
+        (file.path, file.path.read_bytes()) for file in lake.files(date.min, date.max)
+    ] == before
+    assert len(before) == 3
+
+
+def test_on_a_full_disk_the_segment_stays_and_no_draft(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = made.put(lake, made.content(HEADER, made.events(START, range(9))), HEADER)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(event_files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        convert(lake, path)
+    monkeypatch.undo()
+    assert path.exists()
+    assert [each for each in lake.events.rglob("*") if each.is_file()] == []
+    convert(lake, path)
+    assert made.uids(lake) == list(range(9))
