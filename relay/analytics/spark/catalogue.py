@@ -53,6 +53,8 @@ class Job:
         reads_after: how far after the last period they end.
         inputs: what `transform` is given besides the window, by name: `events`, `gaps` (what the
             recorders have lost).
+        version: raised when the same events make other results than before, so that those are
+            computed again.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Job:
     reads_before: timedelta = timedelta()
     reads_after: timedelta = timedelta()
     inputs: tuple[str, ...] = ("events",)
+    version: int = 1
 
     def periods(self, window: Window) -> list[str]:
         """The periods a window touches: all of each is computed."""

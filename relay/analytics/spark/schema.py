@@ -77,3 +77,16 @@ PARTITIONS: Final = types.StructType(
 
 READ: Final = types.StructType([*EVENTS.fields, *PARTITIONS.fields])
 """What a reader gets."""
+
+GAPS: Final = types.StructType(
+    [
+        types.StructField("relay", types.StringType()),
+        types.StructField("worker", types.StringType()),
+        types.StructField("from_us", types.LongType()),
+        types.StructField("to_us", types.LongType()),
+        types.StructField("lost", types.LongType()),
+        types.StructField("why", types.StringType()),
+    ]
+)
+"""What recorders lost or cannot vouch for: both ends in microseconds since 1970, `lost` null where
+nobody knows how many."""

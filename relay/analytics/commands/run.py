@@ -1,0 +1,101 @@
+"""`rmb_analytics run JOB|all`: compute results of some days."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.core.management.base import OutputWrapper
+
+from relay.analytics import days, places
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.spark.catalogue import JOBS, Job
+from relay.analytics.spark.window import Window
+
+SUMMARY: Final = "compute the results of a job, or of all, for some days"
+
+DESCRIPTION: Final = (
+    """\
+Compute results and have pages, REST and queries show them.
+
+Each day is computed once: run it again, and only days whose events changed (late ones came, a
+file was repaired) are. A job that is interrupted leaves what it had published; run it again for the
+rest.
+
+  rmb_analytics run all                                 every job, yesterday
+  rmb_analytics run rollup --from 2026-11 --to 2026-11  a month
+  rmb_analytics run audit --from 7d --again             though nothing changed
+  rmb_analytics run all --master spark://host:7077      on a cluster; see analytics.master
+
+"""
+    + "\n".join(f"  {job.name:<12} {job.about}" for job in JOBS.values())
+    + "\n"
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("job", choices=[*JOBS, "all"], metavar="JOB", help="one of these, or all")
+    days.add_arguments(parser)
+    add_engine_arguments(parser)
+    parser.add_argument("--again", action="store_true", help="also what is up to date")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def add_engine_arguments(parser: ArgumentParser) -> None:
+    """`--master` and `--quiet`, as every verb has that computes."""
+    parser.add_argument("--master", default="", help="where Spark runs (default: analytics.master)")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
+    jobs = list(JOBS.values()) if options["job"] == "all" else [JOBS[options["job"]]]
+    window = days.window(options["first"], options["last"])
+    compute(out, options, [(job, window) for job in jobs])
+
+
+def compute(
+    out: OutputWrapper, options: dict[str, Any], wanted: Sequence[tuple[Job, Window]]
+) -> None:
+    """Runs jobs one after the other, and says what they did.
+
+    Raises:
+        AnalyticsError: one failed; those before it are done.
+    """
+    from relay.analytics import runner
+    from relay.analytics.engine import Engine
+    from relay.analytics.progress import Progress
+
+    lake = places.lake()
+    engine = Engine(lake, options["master"])
+    progress = Progress(quiet=options["quiet"])
+    outcomes = []
+    try:
+        for job, window in wanted:
+            outcome = runner.run(
+                job, window, lake, engine, progress, again=options.get("again", False)
+            )
+            outcomes.append(outcome)
+            if not options["json"]:
+                out.write(_told(outcome))
+    finally:
+        engine.close()
+    if not lake.days():
+        raise AnalyticsError(
+            f"there are no events in {lake.events}: analytics.record writes what the relay does, "
+            "`rmb_analytics generate` some to try"
+        )
+    if options["json"]:
+        out.write(json.dumps([dataclasses.asdict(each) for each in outcomes], indent=2))
+
+
+def _told(outcome: Any) -> str:
+    parts = [
+        f"{outcome.computed} computed, {outcome.result_rows:,} rows" if outcome.computed else "",
+        f"{outcome.current} up to date" if outcome.current else "",
+        f"{outcome.kept} kept, as events were deleted since" if outcome.kept else "",
+        f"{outcome.empty} without events" if outcome.empty else "",
+    ]
+    return f"{outcome.job:<12} {'; '.join(part for part in parts if part)}"

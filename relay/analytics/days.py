@@ -1,0 +1,60 @@
+"""Days on the command line: `--from 2026-11-01`, `--to yesterday`, `--from 7d`."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, date, datetime, timedelta
+
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.spark.window import Window
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`--from` and `--to`."""
+    form = "YYYY-MM-DD, YYYY-MM, today, yesterday or so many days ago as 7d; UTC"
+    parser.add_argument("--from", dest="first", type=_first, help=f"first day: {form}")
+    parser.add_argument("--to", dest="last", type=_last, help="last day (default: yesterday)")
+
+
+def window(first: date | None, last: date | None) -> Window:
+    """The days that were asked for: yesterday unless said otherwise.
+
+    Raises:
+        AnalyticsError: they are the wrong way round.
+    """
+    last = last or max(first or _yesterday(), _yesterday())
+    try:
+        return Window(first or last, last)
+    except ValueError as error:
+        raise AnalyticsError(f"--from and --to: {error}") from None
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
+def _yesterday() -> date:
+    return _today() - timedelta(days=1)
+
+
+def _first(text: str) -> date:
+    return _day(text, last=False)
+
+
+def _last(text: str) -> date:
+    return _day(text, last=True)
+
+
+def _day(text: str, *, last: bool) -> date:
+    if text in ("today", "yesterday"):
+        return _today() if text == "today" else _yesterday()
+    try:
+        if text.endswith("d") and text[:-1].isascii() and text[:-1].isdecimal():
+            return _today() - timedelta(days=int(text[:-1]))
+        if len(text) == len("2026-11"):
+            begin = date.fromisoformat(f"{text}-01")
+            after = (begin + timedelta(days=31)).replace(day=1)
+            return after - timedelta(days=1) if last else begin
+        return date.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"no day: {text}; 2026-11-01, 2026-11, 7d") from None

@@ -1,0 +1,105 @@
+"""The Spark session of this installation, opened when it is first needed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from django.conf import settings
+
+from relay.analytics import packaging
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.gaps import Gap
+from relay.analytics.lake import Lake, LakeFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SETTINGS: Final = {
+    # Files are named one by one; above 32 of them Spark would start a job to look at each.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+
+
+class Engine:
+    """Spark, as configured.
+
+    Attributes:
+        master: where it runs.
+    """
+
+    def __init__(
+        self, lake: Lake, master: str = "", *, session: SparkSession | None = None
+    ) -> None:
+        """
+        Args:
+            lake: where events are.
+            master: empty for the one of the configuration.
+            session: one that is open already.
+        """
+        self.master = master or settings.RMB.analytics.master
+        self._lake = lake
+        self._session = session
+        self._ours = session is None
+
+    @property
+    def session(self) -> SparkSession:
+        """The session, opened now if it is not.
+
+        Raises:
+            AnalyticsError: Spark does not start; says why.
+        """
+        if self._session is None:
+            self._session = self._open()
+        return self._session
+
+    def close(self) -> None:
+        """Stop Spark, unless somebody else started it."""
+        if self._session is not None and self._ours:
+            self._session.stop()
+            self._session = None
+
+    def events(self, files: Iterable[LakeFile]) -> DataFrame:
+        """The rows of these files, as `relay.analytics.spark.schema.READ`."""
+        from relay.analytics.spark.schema import READ
+
+        paths = [str(file.path) for file in files]
+        if not paths:
+            return self.session.createDataFrame([], READ)
+        reader = self.session.read.schema(READ).option("basePath", str(self._lake.events))
+        return reader.parquet(*paths)
+
+    def gaps(self, lost: Sequence[Gap]) -> DataFrame:
+        """Gaps, as `relay.analytics.spark.schema.GAPS`."""
+        from relay.analytics.spark.schema import GAPS
+
+        rows = [tuple(dataclasses.asdict(gap)[name] for name in GAPS.names) for gap in lost]
+        return self.session.createDataFrame([(*row[:-1], str(row[-1])) for row in rows], GAPS)
+
+    def _open(self) -> SparkSession:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        from relay.analytics.spark.java import JavaError
+        from relay.analytics.spark.session import open_session
+
+        chosen = settings.RMB.analytics
+        more = dict(each.split("=", 1) for each in chosen.spark)
+        self._lake.cache.mkdir(parents=True, exist_ok=True)
+        try:
+            session = open_session(
+                self.master,
+                self._lake.cache,
+                cores=chosen.cores or None,
+                driver_memory=chosen.driver_memory,
+                settings=_SETTINGS | {key.strip(): value.strip() for key, value in more.items()},
+            )
+        except JavaError as error:
+            raise AnalyticsError(str(error)) from None
+        except (Py4JError, PySparkException) as error:
+            said = str(error).strip().splitlines()[-1]
+            raise AnalyticsError(f"Spark does not start at {self.master}: {said}") from error
+        session.sparkContext.addPyFile(str(packaging.package(self._lake.cache)))
+        return session

@@ -1,0 +1,243 @@
+"""What is computed, what of it still holds, and where readers find it.
+
+The result of a table for a period (a day, or a month) counts when the ledger names its folder. With
+it stands a fingerprint of all it was made of: the files of events, margins included, the gaps, the
+version of the job and of the schema. A period is computed again when its fingerprint is another
+one, and only then; merging files leaves it as it is.
+
+    CURRENT    has the result of just these events
+    MISSING    never computed
+    OUTDATED   computed of other events, or by an earlier version of the job
+    KEPT       computed of more events than there are now: old ones are deleted by and by, and what
+               was made of them is worth more than what could be made of the rest
+    EMPTY      there are no events
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from django.utils import timezone
+
+from relay.analytics import footers, gaps
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.gaps import Gap
+from relay.analytics.lake import Lake, LakeFile, fingerprint
+from relay.analytics.models import Published, Run, RunState
+from relay.analytics.spark.catalogue import Job
+from relay.analytics.spark.window import Window
+
+HOUR: Final = timedelta(hours=1)
+
+
+class Standing(StrEnum):
+    """How the result of a period stands to its events."""
+
+    CURRENT = "current"
+    MISSING = "missing"
+    OUTDATED = "outdated"
+    KEPT = "kept"
+    EMPTY = "empty"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Period:
+    """One day or month of a job.
+
+    Attributes:
+        name: YYYY-MM-DD or YYYY-MM.
+        window: its days.
+        files: of events it is made of, margins included.
+        fingerprint: of all it is made of.
+        standing: whether there is a result, and of what.
+    """
+
+    name: str
+    window: Window
+    files: tuple[LakeFile, ...]
+    fingerprint: str
+    standing: Standing
+
+    @property
+    def due(self) -> bool:
+        """Whether it is to be computed."""
+        return self.standing in (Standing.MISSING, Standing.OUTDATED)
+
+
+def periods(job: Job, window: Window, lake: Lake, *, again: bool = False) -> list[Period]:
+    """The periods a window touches, in order.
+
+    Args:
+        job: whose.
+        window: of days.
+        lake: where the events are.
+        again: whether what is current or kept counts as outdated.
+
+    Raises:
+        AnalyticsError: a file of gaps or of events cannot be read.
+    """
+    began, ended = job.span(window)
+    files = lake.files(began.date(), ended.date())
+    times = [datetime(f.date.year, f.date.month, f.date.day, f.hour, tzinfo=UTC) for f in files]
+    lost = read_gaps(lake) if "gaps" in job.inputs else []
+    held = _held(job, job.periods(window))
+    found = []
+    for name, its in zip(job.periods(window), _windows(job, window), strict=True):
+        since, until = job.span(its)
+        first, last = _between(times, since, until)
+        read = tuple(files[first:last])
+        mark = _mark(job, read, within(lost, since, until))
+        standing = _standing(held.get(name), mark, read, lake, tables=len(job.tables), again=again)
+        found.append(Period(name, its, read, mark, standing))
+    return found
+
+
+def read_gaps(lake: Lake) -> list[Gap]:
+    """All gaps.
+
+    Raises:
+        AnalyticsError: a file cannot be read.
+    """
+    try:
+        return gaps.read(lake.folder)
+    except (OSError, ValueError) as error:
+        raise AnalyticsError(str(error)) from None
+
+
+def within(lost: Iterable[Gap], since: datetime, until: datetime) -> list[Gap]:
+    """Those gaps that touch a time."""
+    from_us, to_us = (int(each.timestamp()) * 1_000_000 for each in (since, until))
+    return [gap for gap in lost if gap.to_us >= from_us and gap.from_us < to_us]
+
+
+def result_files(lake: Lake, table: str, since: str = "", until: str = "") -> list[Path]:
+    """The files that hold the results of a table, to be read together.
+
+    They stay for at least `publishing.KEEP_S` after this.
+
+    Args:
+        lake: where they are.
+        table: its name.
+        since: the first period, empty for all.
+        until: the last one, included.
+    """
+    published = Published.objects.filter(table=table).exclude(folder="").order_by("period")
+    if since:
+        published = published.filter(period__gte=since)
+    if until:
+        published = published.filter(period__lte=until)
+    return [
+        path
+        for folder in published.values_list("folder", flat=True)
+        for path in sorted((lake.results / folder).glob("*.parquet"))
+    ]
+
+
+@contextlib.contextmanager
+def claimed(job: Job, lake: Lake) -> Iterator[None]:
+    """Nobody else computes this job meanwhile; what a killed process left is noted as failed.
+
+    Raises:
+        AnalyticsError: somebody does.
+    """
+    lake.cache.mkdir(parents=True, exist_ok=True)
+    with (lake.cache / f"{job.name}.lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise AnalyticsError(
+                f"{job.name} is being computed by process {file.read().strip() or '?'}"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        Run.objects.filter(job=job.name, state=RunState.RUNNING).update(
+            state=RunState.FAILED, ended_at=timezone.now(), error="the process was killed"
+        )
+        yield
+
+
+def begin(job: Job, window: Window, master: str) -> Run:
+    """Note that a run has begun."""
+    now = timezone.now()
+    return Run.objects.create(
+        name=f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
+        job=job.name,
+        master=master,
+        first_day=window.first,
+        last_day=window.last,
+        began_at=now,
+    )
+
+
+def end(run: Run, state: RunState, error: str = "") -> None:
+    """Note how it ended."""
+    run.state, run.error, run.ended_at = state, error, timezone.now()
+    run.save(update_fields=["state", "error", "ended_at", "periods", "result_rows"])
+
+
+def _windows(job: Job, window: Window) -> list[Window]:
+    if job.grain == "day":
+        return [Window(day, day) for day in window.days()]
+    firsts = [date.fromisoformat(f"{month}-01") for month in window.months()]
+    return [job.whole(Window(first, first)) for first in firsts]
+
+
+def _between(times: Sequence[datetime], since: datetime, until: datetime) -> tuple[int, int]:
+    """Where those of a time begin and end; a file holds the hour that begins at its time."""
+    return bisect.bisect_right(times, since - HOUR), bisect.bisect_left(times, until)
+
+
+def _mark(job: Job, files: Sequence[LakeFile], lost: Sequence[Gap]) -> str:
+    told = hashlib.blake2b(digest_size=16)
+    told.update(f"{footers.VERSION} {job.version} {fingerprint(files)}".encode())
+    for gap in lost:
+        told.update(repr(gap).encode())
+    return told.hexdigest()
+
+
+def _held(job: Job, names: Sequence[str]) -> dict[str, list[Published]]:
+    """What there is of each period."""
+    rows = Published.objects.filter(
+        table__in=[table.name for table in job.tables], period__gte=names[0], period__lte=names[-1]
+    )
+    held: dict[str, list[Published]] = {}
+    for row in rows:
+        held.setdefault(row.period, []).append(row)
+    return held
+
+
+def _standing(
+    held: list[Published] | None,
+    mark: str,
+    files: Sequence[LakeFile],
+    lake: Lake,
+    *,
+    tables: int,
+    again: bool,
+) -> Standing:
+    if not files:
+        return Standing.KEPT if held else Standing.EMPTY
+    if held is None or len(held) < tables:
+        return Standing.MISSING
+    if any(row.folder and not (lake.results / row.folder).is_dir() for row in held):
+        return Standing.MISSING
+    if again:
+        return Standing.OUTDATED
+    if all(row.fingerprint == mark for row in held):
+        return Standing.CURRENT
+    if footers.rows(files) < min(row.event_rows for row in held):
+        return Standing.KEPT
+    return Standing.OUTDATED

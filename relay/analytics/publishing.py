@@ -1,0 +1,177 @@
+"""Results become what readers see, all of a period at once.
+
+    1. Spark has written `results/<table>/_tmp-<run>/_period=<period>/*.parquet`.
+    2. Each file is brought to disk, and each period's folder renamed to
+       `results/<table>/<period>/<run>`. Nobody looks there yet.
+    3. One transaction: the ledger names the new folders of the period, for every table of the job,
+       and the rows of those tables that are in the database are replaced.
+    4. The folder of before stays for a while, as somebody may be reading it, and is removed by the
+       next run.
+
+A process killed anywhere leaves the old or the new. What it left of folders is removed by the next
+run of that job, which alone touches its tables (`ledger.claimed`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from django.db import models, transaction
+from django.utils import timezone
+
+from relay.analytics import footers
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.lake import DRAFT_PREFIX, Lake
+from relay.analytics.ledger import Period
+from relay.analytics.models import Published, Run
+from relay.analytics.segments import sync_folder
+from relay.analytics.spark.catalogue import Job, Table
+
+KEEP_S: Final = 3600
+"""How long a folder stays after another one took its place."""
+
+PERIOD_COLUMN: Final = "_period"
+"""By which Spark divides what it writes; the files have the column `period` as well."""
+
+ROWS_AT_ONCE: Final = 1000
+
+
+def draft(lake: Lake, table: Table, run: Run) -> Path:
+    """Where Spark writes the results of a table."""
+    return lake.results / table.name / f"{DRAFT_PREFIX}{run.name}"
+
+
+def publish(job: Job, run: Run, computed: Sequence[Period], lake: Lake) -> None:
+    """Have readers see what was computed.
+
+    Args:
+        job: whose tables; each has its draft.
+        run: that computed them; its numbers are brought up to date.
+        computed: the periods. One without rows is published without files.
+
+    Raises:
+        AnalyticsError: there are rows of other periods.
+        OSError: the disk is full, or worse. What is published already stays so.
+    """
+    for table in job.tables:
+        _refuse_others(draft(lake, table, run), computed)
+    for period in computed:
+        folders = {table: _settle(lake, table, run, period) for table in job.tables}
+        _announce(run, period, folders, lake)
+    for table in job.tables:
+        shutil.rmtree(draft(lake, table, run), ignore_errors=True)
+
+
+def sweep(job: Job, lake: Lake) -> None:
+    """Remove what killed runs left, and folders that were replaced some time ago.
+
+    Only inside `ledger.claimed`.
+    """
+    old = timezone.now() - timedelta(seconds=KEEP_S)
+    for table in job.tables:
+        shown = {row.period: row for row in Published.objects.filter(table=table.name)}
+        for found in _folders(lake.results / table.name):
+            if found.name.startswith(DRAFT_PREFIX):
+                shutil.rmtree(found)
+                continue
+            row = shown.get(found.name)
+            if row is not None and row.published_at > old:
+                continue  # the one before it may still be read
+            for folder in _folders(found):
+                if row is None or row.folder != _below_results(lake, folder):
+                    shutil.rmtree(folder)
+
+
+def _refuse_others(drafts: Path, computed: Sequence[Period]) -> None:
+    expected = {f"{PERIOD_COLUMN}={period.name}" for period in computed}
+    found = {folder.name for folder in _folders(drafts)} if drafts.exists() else set()
+    if found - expected:
+        raise AnalyticsError(
+            f"{drafts.parent.name} has rows of {min(found - expected)}, which was not asked for"
+        )
+
+
+def _settle(lake: Lake, table: Table, run: Run, period: Period) -> Path | None:
+    """Bring the files of a period to disk and to their place; None where there are no rows."""
+    drafted = draft(lake, table, run) / f"{PERIOD_COLUMN}={period.name}"
+    if not drafted.exists():
+        return None
+    for path in drafted.iterdir():
+        if path.name.startswith("."):  # check sums of Hadoop, which nobody else reads
+            path.unlink()
+            continue
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    sync_folder(drafted)
+    target = lake.results / table.name / period.name / run.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    drafted.rename(target)
+    sync_folder(target.parent)
+    sync_folder(target.parent.parent)
+    return target
+
+
+def _announce(run: Run, period: Period, folders: dict[Table, Path | None], lake: Lake) -> None:
+    now, events = timezone.now(), footers.rows(period.files)
+    with transaction.atomic():
+        for table, folder in folders.items():
+            rows, size = _measure(folder)
+            Published.objects.update_or_create(
+                table=table.name,
+                period=period.name,
+                defaults={
+                    "run": run,
+                    "fingerprint": period.fingerprint,
+                    "folder": _below_results(lake, folder) if folder else "",
+                    "result_rows": rows,
+                    "size_bytes": size,
+                    "event_rows": events,
+                    "published_at": now,
+                },
+            )
+            run.result_rows += rows
+            if table.in_database:
+                _replace_rows(table, period.name, folder)
+        run.periods += 1
+        run.save(update_fields=["periods", "result_rows"])
+
+
+def _replace_rows(table: Table, period: str, folder: Path | None) -> None:
+    from relay.analytics.results import MODEL_OF
+
+    model: type[models.Model] = MODEL_OF[table.name]
+    rows: models.Manager[Any] = model._default_manager
+    rows.filter(period=period).delete()
+    for some in _rows(folder) if folder else ():
+        rows.bulk_create([model(**row) for row in some])
+
+
+def _rows(folder: Path) -> Iterator[list[dict[str, Any]]]:
+    from pyarrow import parquet
+
+    for path in sorted(folder.glob("*.parquet")):
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(ROWS_AT_ONCE):
+                yield batch.to_pylist()
+
+
+def _measure(folder: Path | None) -> tuple[int, int]:
+    """Rows and bytes of a folder."""
+    from pyarrow import parquet
+
+    files = list(folder.glob("*.parquet")) if folder else []
+    rows = sum(parquet.read_metadata(path).num_rows for path in files)
+    return rows, sum(path.stat().st_size for path in files)
+
+
+def _folders(parent: Path) -> list[Path]:
+    return [path for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
+
+
+def _below_results(lake: Lake, folder: Path) -> str:
+    return folder.relative_to(lake.results).as_posix()

@@ -1,0 +1,180 @@
+"""Runs a job: finds the periods that are due, computes them with Spark, publishes them.
+
+    runner.run(JOBS["rollup"], Window(first, last), lake, engine, progress)
+
+Periods next to each other are computed together, as many as fit (`MOST_ROWS`): margins are read
+once then. Each period is published by itself, so what was published before something went wrong
+stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from relay.analytics import footers, ledger, publishing
+from relay.analytics.engine import Engine
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.lake import Lake, LakeError
+from relay.analytics.ledger import Period, Standing
+from relay.analytics.models import Run, RunState
+from relay.analytics.progress import Progress
+from relay.analytics.spark.catalogue import Job, Table
+from relay.analytics.spark.window import Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MOST_ROWS: Final = 60_000_000
+"""Events read in one go, unless one period alone has more. 50 million were measured to stay within
+6.5 GB on one machine."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run did.
+
+    Attributes:
+        job: its name.
+        run: its name in the ledger; empty when there was nothing to do.
+        computed: periods that were computed.
+        result_rows: of all its tables.
+        current: periods whose result already was of just these events.
+        kept: periods whose events are gone in part, so that the result was kept.
+        empty: periods without events.
+    """
+
+    job: str
+    run: str
+    computed: int
+    result_rows: int
+    current: int
+    kept: int
+    empty: int
+
+
+def run(
+    job: Job,
+    window: Window,
+    lake: Lake,
+    engine: Engine,
+    progress: Progress,
+    *,
+    again: bool = False,
+) -> Outcome:
+    """Bring the results of a job up to date.
+
+    Args:
+        job: which.
+        window: for which days.
+        lake: where the events are.
+        engine: Spark; is started only when there is something to compute.
+        progress: where to show how far it is.
+        again: compute also what is up to date.
+
+    Raises:
+        AnalyticsError: it did not work; what was published before that stays.
+    """
+    with ledger.claimed(job, lake):
+        publishing.sweep(job, lake)
+        found = _periods(job, window, lake, again=again)
+        due = [period for period in found if period.due]
+        if not due:
+            return _outcome(job, None, found)
+        noted = ledger.begin(job, window, engine.master)
+        try:
+            for chunk in chunks(due):
+                _compute(job, chunk, noted, lake, engine, progress)
+                publishing.publish(job, noted, chunk, lake)
+        except BaseException as error:
+            told = _told(error)
+            ledger.end(noted, RunState.FAILED, told or type(error).__name__)
+            if told is None or isinstance(error, AnalyticsError):
+                raise
+            raise AnalyticsError(f"{job.name}: {told}") from error
+        ledger.end(noted, RunState.DONE)
+        return _outcome(job, noted, found)
+
+
+def chunks(due: Sequence[Period]) -> Iterator[list[Period]]:
+    """Periods that are computed together: next to each other, and not too many events."""
+    chunk: list[Period] = []
+    rows = 0
+    for period in due:
+        its = footers.rows(period.files)
+        if chunk and (
+            period.window.first - chunk[-1].window.last > timedelta(days=1)
+            or rows + its > MOST_ROWS
+        ):
+            yield chunk
+            chunk, rows = [], 0
+        chunk.append(period)
+        rows += its
+    if chunk:
+        yield chunk
+
+
+def _periods(job: Job, window: Window, lake: Lake, *, again: bool) -> list[Period]:
+    try:
+        return ledger.periods(job, window, lake, again=again)
+    except LakeError as error:
+        raise AnalyticsError(str(error)) from None
+
+
+def _compute(
+    job: Job, chunk: Sequence[Period], noted: Run, lake: Lake, engine: Engine, progress: Progress
+) -> None:
+    window = Window(chunk[0].window.first, chunk[-1].window.last)
+    span = job.span(window)
+    inputs: dict[str, Any] = {}
+    for name in job.inputs:
+        if name == "gaps":
+            inputs[name] = engine.gaps(ledger.within(ledger.read_gaps(lake), *span))
+        else:
+            # Several periods read the same margins.
+            files = {file.path: file for period in chunk for file in period.files}
+            inputs[name] = engine.events(files.values())
+    for table in job.tables:
+        title = f"{job.name} {table.name}   {chunk[0].name} to {chunk[-1].name}"
+        with progress.step(engine.session, title):
+            module = table.load()
+            frame: DataFrame = module.transform(window=window, **inputs)
+            _write(frame.select(*module.SCHEMA.names), table, noted, lake)
+
+
+def _write(frame: DataFrame, table: Table, noted: Run, lake: Lake) -> None:
+    """One file for each period, more where it is large: `rebalance` makes that of any frame."""
+    by = publishing.PERIOD_COLUMN
+    divided = frame.withColumn(by, frame["period"]).hint("rebalance", by)
+    divided.write.partitionBy(by).parquet(str(publishing.draft(lake, table, noted)))
+
+
+def _told(error: BaseException) -> str | None:
+    """What an operator can do something about, in a line; None for what is a mistake of ours."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, AnalyticsError):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, OSError):
+        return f"{error.filename or 'files'}: {error.strerror or error}"
+    if isinstance(error, PySparkException | Py4JError):
+        return str(error).strip().partition("\n")[0]
+    return None
+
+
+def _outcome(job: Job, noted: Run | None, found: Sequence[Period]) -> Outcome:
+    standings = [period.standing for period in found]
+    return Outcome(
+        job=job.name,
+        run=noted.name if noted else "",
+        computed=noted.periods if noted else 0,
+        result_rows=noted.result_rows if noted else 0,
+        current=standings.count(Standing.CURRENT),
+        kept=standings.count(Standing.KEPT),
+        empty=standings.count(Standing.EMPTY),
+    )
