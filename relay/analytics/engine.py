@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Sequence
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
@@ -21,6 +25,12 @@ _SETTINGS: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
+
+
+LOG: Final = "spark.log"
+"""In the cache: what Java writes to its standard error, which would tear the progress apart."""
+
+MAX_LOG_BYTES: Final = 1024 * 1024
 
 
 class Engine:
@@ -88,18 +98,44 @@ class Engine:
         chosen = settings.RMB.analytics
         more = dict(each.split("=", 1) for each in chosen.spark)
         self._lake.cache.mkdir(parents=True, exist_ok=True)
+        log = self._lake.cache / LOG
         try:
-            session = open_session(
-                self.master,
-                self._lake.cache,
-                cores=chosen.cores or None,
-                driver_memory=chosen.driver_memory,
-                settings=_SETTINGS | {key.strip(): value.strip() for key, value in more.items()},
-            )
+            with _standard_error_into(log):
+                session = open_session(
+                    self.master,
+                    self._lake.cache,
+                    cores=chosen.cores or None,
+                    driver_memory=chosen.driver_memory,
+                    settings=_SETTINGS | {key.strip(): its.strip() for key, its in more.items()},
+                )
         except JavaError as error:
             raise AnalyticsError(str(error)) from None
         except (Py4JError, PySparkException) as error:
-            said = str(error).strip().splitlines()[-1]
-            raise AnalyticsError(f"Spark does not start at {self.master}: {said}") from error
+            raise AnalyticsError(
+                f"Spark does not start at {self.master}: {first_line(error)} (more in {log})"
+            ) from error
         session.sparkContext.addPyFile(str(packaging.package(self._lake.cache)))
         return session
+
+
+def first_line(error: Exception) -> str:
+    """What an error of Spark says before it tells where it came from."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = next((line for line in lines if not line.startswith("An error occurred while")), "")
+    return told.removeprefix(": ") or type(error).__name__
+
+
+@contextlib.contextmanager
+def _standard_error_into(log: Path) -> Iterator[None]:
+    """A process started inside writes its errors there for as long as it lives."""
+    if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
+        log.unlink()
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)

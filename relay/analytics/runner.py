@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from relay.analytics import footers, ledger, publishing
-from relay.analytics.engine import Engine
+from relay.analytics.engine import Engine, first_line
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake, LakeError
 from relay.analytics.ledger import Period, Standing
@@ -163,7 +163,7 @@ def _told(error: BaseException) -> str | None:
     if isinstance(error, OSError):
         return f"{error.filename or 'files'}: {error.strerror or error}"
     if isinstance(error, PySparkException | Py4JError):
-        return str(error).strip().partition("\n")[0]
+        return first_line(error)
     return None
 
 

@@ -68,7 +68,7 @@ def compute(
     from relay.analytics.engine import Engine
     from relay.analytics.progress import Progress
 
-    lake = places.lake()
+    lake = places.configured()
     engine = Engine(lake, options["master"])
     progress = Progress(quiet=options["quiet"])
     outcomes = []
