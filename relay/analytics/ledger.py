@@ -110,7 +110,7 @@ def read_gaps(lake: Lake) -> list[Gap]:
         AnalyticsError: a file cannot be read.
     """
     try:
-        return gaps.read(lake.folder)
+        return gaps.read(lake.root)
     except (OSError, ValueError) as error:
         raise AnalyticsError(str(error)) from None
 

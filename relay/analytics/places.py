@@ -1,16 +1,57 @@
-"""Where this installation keeps the files of analytics."""
+"""Where analytics keeps its files.
+
+segments/                                   what the relays' workers wrote, as it came
+events/date=YYYY-MM-DD/hour=HH/*.parquet    all events
+gaps/*.json                                 what was lost before it got there
+results/<table>/<period>/<run>/*.parquet    of the jobs; the ledger says which run counts
+checkpoints/                                of the stream
+cache/                                      of Spark; may be deleted when nothing runs
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from django.conf import settings
 
-from relay.analytics.lake import Lake
+DRAFT = "_tmp-"
+"""Begin of the names of what is not whole yet: readers leave such names out."""
 
 
-def configured() -> Lake:
-    """The lake of the configuration; nothing is made before something is written into it."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Places:
+    """The folders below one root. None is made before something is written into it."""
+
+    root: Path
+
+    @property
+    def segments(self) -> Path:
+        return self.root / "segments"
+
+    @property
+    def events(self) -> Path:
+        return self.root / "events"
+
+    @property
+    def gaps(self) -> Path:
+        return self.root / "gaps"
+
+    @property
+    def results(self) -> Path:
+        return self.root / "results"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "cache"
+
+
+def configured() -> Places:
+    """Those of this installation."""
     chosen = settings.RMB.analytics.dir
-    folder = Path(chosen).expanduser() if chosen else settings.RMB.data_dir / "analytics"
-    return Lake(folder.absolute())
+    root = Path(chosen).expanduser() if chosen else settings.RMB.data_dir / "analytics"
+    return Places(root.absolute())

@@ -26,9 +26,10 @@ from django.utils import timezone
 
 from relay.analytics import footers
 from relay.analytics.errors import AnalyticsError
-from relay.analytics.lake import DRAFT_PREFIX, Lake
+from relay.analytics.lake import Lake
 from relay.analytics.ledger import Period
 from relay.analytics.models import Published, Run
+from relay.analytics.places import DRAFT
 from relay.analytics.segments import sync_folder
 from relay.analytics.spark.catalogue import Job, Table
 
@@ -43,7 +44,7 @@ ROWS_AT_ONCE: Final = 1000
 
 def draft(lake: Lake, table: Table, run: Run) -> Path:
     """Where Spark writes the results of a table."""
-    return lake.results / table.name / f"{DRAFT_PREFIX}{run.name}"
+    return lake.results / table.name / f"{DRAFT}{run.name}"
 
 
 def publish(job: Job, run: Run, computed: Sequence[Period], lake: Lake) -> None:
@@ -76,7 +77,7 @@ def sweep(job: Job, lake: Lake) -> None:
     for table in job.tables:
         shown = {row.period: row for row in Published.objects.filter(table=table.name)}
         for found in _folders(lake.results / table.name):
-            if found.name.startswith(DRAFT_PREFIX):
+            if found.name.startswith(DRAFT):
                 shutil.rmtree(found)
                 continue
             row = shown.get(found.name)

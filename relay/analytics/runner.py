@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from relay.analytics import footers, ledger, publishing
 from relay.analytics.engine import Engine, first_line
 from relay.analytics.errors import AnalyticsError
-from relay.analytics.lake import Lake, LakeError
+from relay.analytics.lake import Lake
 from relay.analytics.ledger import Period, Standing
 from relay.analytics.models import Run, RunState
 from relay.analytics.progress import Progress
@@ -79,7 +79,7 @@ def run(
     """
     with ledger.claimed(job, lake):
         publishing.sweep(job, lake)
-        found = _periods(job, window, lake, again=again)
+        found = ledger.periods(job, window, lake, again=again)
         due = [period for period in found if period.due]
         if not due:
             return _outcome(job, None, found)
@@ -114,13 +114,6 @@ def chunks(due: Sequence[Period]) -> Iterator[list[Period]]:
         rows += its
     if chunk:
         yield chunk
-
-
-def _periods(job: Job, window: Window, lake: Lake, *, again: bool) -> list[Period]:
-    try:
-        return ledger.periods(job, window, lake, again=again)
-    except LakeError as error:
-        raise AnalyticsError(str(error)) from None
 
 
 def _compute(

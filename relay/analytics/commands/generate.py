@@ -53,7 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     from relay.analytics import generator
 
-    folder = (options["out"] or places.configured().folder).expanduser().absolute()
+    folder = (options["out"] or places.configured().root).expanduser().absolute()
     first = options["first"] or datetime.now(UTC).date() - timedelta(days=options["days"])
     names = ("days", "rows", "twins", "relays", "seed", "lost", "doubled", "bursts", "storms")
     chosen = generator.Options(first, **{name: options[name] for name in names})

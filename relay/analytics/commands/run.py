@@ -12,6 +12,7 @@ from django.core.management.base import OutputWrapper
 
 from relay.analytics import days, places
 from relay.analytics.errors import AnalyticsError
+from relay.analytics.lake import Lake
 from relay.analytics.spark.catalogue import JOBS, Job
 from relay.analytics.spark.window import Window
 
@@ -68,7 +69,7 @@ def compute(
     from relay.analytics.engine import Engine
     from relay.analytics.progress import Progress
 
-    lake = places.configured()
+    lake = Lake(places.configured().root)
     engine = Engine(lake, options["master"])
     progress = Progress(quiet=options["quiet"])
     outcomes = []
