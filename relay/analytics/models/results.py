@@ -156,7 +156,8 @@ class TopTwin(Result):
 
     place = models.BigIntegerField(help_text="1 is the twin that sent the most.")
     twin = models.BigIntegerField()
-    bytes = models.BigIntegerField(help_text="Of the messages it sent.")
+    messages = models.BigIntegerField(help_text="Messages it sent that were taken.")
+    bytes = models.BigIntegerField(help_text="Of these.")
     share_ppm = models.BigIntegerField(help_text="Of all bytes of the day, in millionths.")
 
     class Meta(Result.Meta):
@@ -170,16 +171,17 @@ class HotPair(Result):
     """One of the hundred pairs of twins with the most bytes from one to the other on a day."""
 
     place = models.BigIntegerField(help_text="1 is the pair with the most.")
-    src = models.BigIntegerField(help_text="The twin that sent.")
-    dst = models.BigIntegerField(help_text="The twin it sent to.")
-    bytes = models.BigIntegerField(help_text="Of the messages from one to the other.")
+    src_twin = models.BigIntegerField(help_text="The twin that sent.")
+    dst_twin = models.BigIntegerField(help_text="The twin it sent to.")
+    messages = models.BigIntegerField(help_text="Messages from one to the other.")
+    bytes = models.BigIntegerField(help_text="Of these.")
     share_ppm = models.BigIntegerField(help_text="Of all bytes of the day, in millionths.")
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_pair"),)
 
     def __str__(self) -> str:
-        return f"{self.place} on {self.period}: {self.src} to {self.dst}"
+        return f"{self.place} on {self.period}: {self.src_twin} to {self.dst_twin}"
 
 
 class Usage(Result):
@@ -192,7 +194,7 @@ class Usage(Result):
     delivered = models.BigIntegerField(help_text="Messages of it that were delivered.")
     delivered_bytes = models.BigIntegerField(help_text="Of these.")
     dropped = models.BigIntegerField(help_text="Messages of it that were dropped.")
-    session_s = models.BigIntegerField(help_text="Time its sessions were open in the month.")
+    session_seconds = models.BigIntegerField(help_text="Time its sessions were open in the month.")
 
     class Meta(Result.Meta):
         verbose_name_plural = "usage"
@@ -205,18 +207,32 @@ class Usage(Result):
 class DeliveryAudit(Result):
     """What became of the messages that a relay took on a day."""
 
-    relay = models.CharField(max_length=MAX_NAME_CHARS)
+    relay = models.CharField(  # noqa: DJ001 - "" is a relay that rows do not name, null is none
+        max_length=MAX_NAME_CHARS,
+        null=True,
+        help_text="The relay that accepted them; null: messages that none accepted.",
+    )
     uids = models.BigIntegerField(help_text="Messages.")
-    accepted = models.BigIntegerField()
-    delivered_once = models.BigIntegerField()
-    duplicated = models.BigIntegerField(help_text="Messages that were delivered more than once.")
-    extra_deliveries = models.BigIntegerField(help_text="Deliveries beyond the first.")
-    late = models.BigIntegerField(help_text="First delivered after more than a minute.")
-    dropped = models.BigIntegerField()
-    expired = models.BigIntegerField()
-    conflicting = models.BigIntegerField(help_text="Both delivered and dropped.")
-    in_flight = models.BigIntegerField(help_text="Nothing yet, and younger than an hour.")
-    unaccounted = models.BigIntegerField(help_text="Nothing, and older: must be 0.")
+    accepted = models.BigIntegerField(help_text="Rows that say a message was accepted.")
+    delivered_once = models.BigIntegerField(help_text="Messages with one delivery.")
+    duplicated = models.BigIntegerField(help_text="Messages with more than one.")
+    extra_deliveries = models.BigIntegerField(help_text="Deliveries beyond the first of each.")
+    late = models.BigIntegerField(help_text="Messages that took more than a minute.")
+    dropped = models.BigIntegerField(help_text="Messages that were dropped.")
+    expired = models.BigIntegerField(help_text="Messages that were dropped as their time was up.")
+    conflicting = models.BigIntegerField(help_text="Messages both delivered and dropped.")
+    handed_over = models.BigIntegerField(
+        help_text="Messages that a relay took which does not record here."
+    )
+    in_flight = models.BigIntegerField(help_text="Messages with nothing yet, younger than an hour.")
+    in_gap = models.BigIntegerField(
+        help_text="Messages with nothing, which lived while a recorder lost rows."
+    )
+    unaccounted = models.BigIntegerField(
+        help_text="Messages with nothing, and no such excuse: must be 0."
+    )
+    gaps = models.BigIntegerField(help_text="Times at which a recorder lost rows, or may have.")
+    gap_events = models.BigIntegerField(help_text="Rows known to be lost in them.")
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_audit"),)
