@@ -123,8 +123,8 @@ JOBS: Final = {
                 Table("storms", ("period", "twin", "session", "first_us"), in_database=True),
                 Table("concurrency", ("period", "relay", "hour"), in_database=True),
             ),
-            reads_before=timedelta(days=1),
-            reads_after=timedelta(days=1),
+            reads_before=timedelta(days=31),
+            reads_after=timedelta(days=7),
         ),
         Job(
             "federation",
@@ -138,7 +138,8 @@ JOBS: Final = {
             "anomalies",
             "hours in which a twin sent far more or less than in the week before",
             (Table("anomalies", ("period", "hour", "twin"), in_database=True),),
-            reads_before=timedelta(hours=168),
+            reads_before=timedelta(days=8),
+            reads_after=timedelta(days=1),
         ),
         Job(
             "top",
@@ -167,8 +168,8 @@ JOBS: Final = {
             "graph",
             "who talks to whom: relays and twins, and the groups they form",
             (
-                Table("graph_edges", ("period", "src", "dst"), in_database=False),
-                Table("graph_nodes", ("period", "node"), in_database=False),
+                Table("graph_edges", ("period", "link", "src", "dst"), in_database=False),
+                Table("graph_nodes", ("period", "kind", "node"), in_database=False),
             ),
         ),
     )

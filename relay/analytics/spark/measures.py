@@ -6,6 +6,7 @@ since 1970, a percentile is one of the values (never between two), shares are in
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -19,11 +20,14 @@ DAY_US: Final = 24 * HOUR_US
 def during(events: DataFrame, start_us: int, end_us: int, *kinds: str) -> DataFrame:
     """The rows of some kinds from `start_us` on and before `end_us`.
 
-    Rows without a time or a kind, which no recorder writes, are in no job.
+    Rows without a time or a kind, which no recorder writes, are in no job. Folders of other days
+    are not opened.
     """
     time = F.col("event_time")
+    first, last = (datetime.fromtimestamp(us // SECOND_US, UTC) for us in (start_us, end_us - 1))
     return events.where(
-        F.col("kind").isin(*kinds)
+        F.col("date").between(f"{first:%Y-%m-%d}", f"{last:%Y-%m-%d}")
+        & F.col("kind").isin(*kinds)
         & (time >= F.timestamp_micros(F.lit(start_us)))
         & (time < F.timestamp_micros(F.lit(end_us)))
     )
@@ -52,6 +56,16 @@ def hour_start(hour: str) -> Column:
 def day_of_hour(hour: str) -> Column:
     """The day an hour since 1970 is in, `YYYY-MM-DD`."""
     return F.date_from_unix_date(F.expr(f"cast({hour} div 24 as int)")).cast("string")
+
+
+def begin(us: Column, unit_us: int) -> Column:
+    """The begin of the hour or day that some microseconds are in, in microseconds."""
+    return us - F.pmod(us, F.lit(unit_us))
+
+
+def day_of(us: Column) -> Column:
+    """The day some microseconds are in, `YYYY-MM-DD`."""
+    return F.to_date(F.timestamp_micros(us)).cast("string")
 
 
 def day_name(day: str) -> Column:

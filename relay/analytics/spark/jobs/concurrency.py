@@ -1,0 +1,98 @@
+"""Concurrency: how many sessions a relay had at most, hour by hour.
+
+Each opening counts +1 and the closing of the same connection -1, in the order of time, where of one
+time those that close come first. An hour's figure is the highest the sum was in it, and not less
+than what it was when the hour began. Hours without an opening or a closing have no row: the
+sum stayed as it was.
+
+    period  day of `hour`
+    relay   the relay; "" for rows that name none
+    hour    begin of the hour
+    peak    most sessions that were open at once
+
+A connection is one uid at one relay; of several opening or closing rows the earliest counts. One
+that has not closed LONGEST after it opened counts as ended then: its closing row is taken to be
+lost, as when a process is killed, and a sum that never forgets would be wrong for ever. Where a
+clock was set back meanwhile, a closing counts as of the time of the opening.
+A day is read with LONGEST before it, so what is open when the window begins is known, and the
+figures of a day do not depend on how many are computed at once. Closings without an opening in it
+do not count, nor do rows without a uid.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from relay.analytics.spark import measures, schema
+from relay.analytics.spark.window import Window
+
+TABLE: Final = "concurrency"
+
+LONGEST: Final = timedelta(days=31)
+"""Nodes stay connected for weeks, though hardly longer than their relay runs between upgrades."""
+
+SCHEMA: Final = StructType(
+    [
+        StructField("period", StringType()),
+        StructField("relay", StringType()),
+        StructField("hour", TimestampType()),
+        StructField("peak", LongType()),
+    ]
+)
+
+_LONGEST_US: Final = LONGEST // timedelta(microseconds=1)
+
+
+def transform(events: DataFrame, window: Window) -> DataFrame:
+    """One row for each relay and hour of the window in which sessions came or went."""
+    us, kind = measures.time_us(), F.col("kind")
+    start_us, end_us = window.start_us - _LONGEST_US, window.end_us
+    sessions = (
+        measures.during(events, start_us, end_us, schema.SESSION_OPEN, schema.SESSION_CLOSE)
+        .where(F.col("uid").isNotNull())
+        .groupBy(measures.name("relay").alias("relay"), "uid")
+        .agg(
+            F.min(F.when(kind == schema.SESSION_OPEN, us)).alias("opened"),
+            F.min(F.when(kind == schema.SESSION_CLOSE, us)).alias("closed"),
+        )
+        .where(F.col("opened").isNotNull())
+    )
+    lost = F.col("opened") + _LONGEST_US
+    ended = F.greatest("opened", F.least("closed", lost))  # neither looks at a null
+    steps = sessions.select(
+        "relay",
+        F.inline(
+            F.array(
+                F.struct(F.col("opened").alias("us"), F.lit(1).alias("step")),
+                F.struct(ended.alias("us"), F.lit(-1).alias("step")),
+            )
+        ),
+    ).where(F.col("us") < end_us)
+    # The sum runs inside each hour, and then over the few hours: one window over all rows of a
+    # relay would leave as many tasks as there are relays.
+    inside = Over.partitionBy("relay", "hour").orderBy("us", "step")
+    until_now = inside.rowsBetween(Over.unboundedPreceding, Over.currentRow)
+    hours = (
+        steps.withColumn("hour", measures.begin(F.col("us"), measures.HOUR_US))
+        .withColumn("sum", F.sum("step").over(until_now))
+        .groupBy("relay", "hour")
+        .agg(F.max("sum").alias("most"), F.sum("step").alias("net"))
+    )
+    before = Over.partitionBy("relay").orderBy("hour").rowsBetween(Over.unboundedPreceding, -1)
+    carried = F.coalesce(F.sum("net").over(before), F.lit(0))
+    return (
+        hours.withColumn("carried", carried)
+        .where(F.col("hour") >= window.start_us)
+        .select(
+            measures.day_of(F.col("hour")).alias("period"),
+            "relay",
+            F.timestamp_micros("hour").alias("hour"),
+            (F.col("carried") + F.greatest(F.col("most"), F.lit(0))).alias("peak"),
+        )
+    )

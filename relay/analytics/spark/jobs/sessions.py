@@ -1,0 +1,104 @@
+"""Sessions: when each began and ended, and why.
+
+A session is the opening and the closing row of one connection, which have one uid. Should there be
+several of either, the earliest counts (of one time: the first by relay, twin, name, `latency_us`
+and reason, null before any).
+
+    period       day of `opened_us`
+    relay        the relay the session was with; "" for rows that name none
+    twin         whose it was; 0 for rows that name none
+    session      its name, "" when it has none
+    uid          its number
+    opened_us    when it began: the opening row's time
+    closed_us    when it ended: the closing row's time; null: it had not by the end of the day
+                 FOLLOWED after the period
+    duration_us  how long it was as the relay measured it (the closing row's `latency_us`, for
+                 clocks may be set meanwhile), otherwise from `opened_us` to `closed_us`; never
+                 below 0; null where `closed_us` is
+    reason       why it ended; null where `closed_us` is
+
+A day is read with FOLLOWED after it and a day before it, in case a clock was set back across
+midnight. So the rows of a day may still change in the days after it, and then no more. Closing rows
+without an opening one make no row, nor do rows without a uid.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from relay.analytics.spark import measures, schema
+from relay.analytics.spark.window import Window
+
+TABLE: Final = "sessions"
+
+FOLLOWED: Final = timedelta(days=7)
+"""How long after its day a session is waited for: nearly all end in it."""
+
+SCHEMA: Final = StructType(
+    [
+        StructField("period", StringType()),
+        StructField("relay", StringType()),
+        StructField("twin", LongType()),
+        StructField("session", StringType()),
+        StructField("uid", LongType()),
+        StructField("opened_us", LongType()),
+        StructField("closed_us", LongType()),
+        StructField("duration_us", LongType()),
+        StructField("reason", StringType()),
+    ]
+)
+
+_FOLLOWED_US: Final = FOLLOWED // timedelta(microseconds=1)
+
+
+def transform(events: DataFrame, window: Window) -> DataFrame:
+    """One row for each session that began in the window."""
+    closing = F.col("kind") == schema.SESSION_CLOSE
+    start_us, end_us = window.start_us - measures.DAY_US, window.end_us + _FOLLOWED_US
+    rows = (
+        measures.during(events, start_us, end_us, schema.SESSION_OPEN, schema.SESSION_CLOSE)
+        .where(F.col("uid").isNotNull())
+        .select(
+            "uid",
+            closing.alias("closing"),
+            measures.time_us().alias("us"),
+            measures.name("relay").alias("relay"),
+            measures.twin("src_twin").alias("twin"),
+            measures.name("src_session").alias("session"),
+            "latency_us",
+            "reason",
+        )
+    )
+    # A join would have to find the earliest of either side first, by a sort each; one sort by uid
+    # puts the opening rows before the closing ones.
+    ordered = Over.partitionBy("uid").orderBy(
+        "closing", "us", "relay", "twin", "session", "latency_us", "reason"
+    )
+    whole = ordered.rowsBetween(Over.unboundedPreceding, Over.unboundedFollowing)
+    end = F.when(F.col("closing"), F.struct("us", "latency_us", "reason"))
+    last_us = measures.begin(F.col("us"), measures.DAY_US) + measures.DAY_US + _FOLLOWED_US
+    ended = F.col("end.us") < last_us
+    measured = F.coalesce("end.latency_us", F.col("end.us") - F.col("us"))
+    return (
+        rows.withColumn("place", F.row_number().over(ordered))
+        .withColumn("end", F.first(end, ignorenulls=True).over(whole))
+        .where((F.col("place") == 1) & ~F.col("closing"))
+        .where(F.col("us").between(window.start_us, window.end_us - 1))
+        .select(
+            measures.day_of(F.col("us")).alias("period"),
+            "relay",
+            "twin",
+            "session",
+            "uid",
+            F.col("us").alias("opened_us"),
+            F.when(ended, F.col("end.us")).alias("closed_us"),
+            F.when(ended, F.greatest(measured, F.lit(0))).alias("duration_us"),
+            F.when(ended, F.col("end.reason")).alias("reason"),
+        )
+    )

@@ -1,0 +1,44 @@
+"""Table `concurrency` in SQL: one running sum for each relay, over all that is read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+QUERY: Final = """
+WITH sessions AS (
+    SELECT ifnull(relay, '') AS relay, uid,
+        min(us) FILTER (kind = 'session_open') AS opened,
+        min(us) FILTER (kind = 'session_close') AS closed
+    FROM events
+    WHERE kind IN ('session_open', 'session_close') AND uid IS NOT NULL
+        AND us >= $start - 31 * 86400000000 AND us < $end
+    GROUP BY ALL
+    HAVING opened IS NOT NULL
+),
+steps AS (
+    SELECT relay, opened AS us, 1 AS step FROM sessions
+    UNION ALL
+    SELECT relay, CASE
+        WHEN closed IS NULL OR closed > opened + 31 * 86400000000 THEN opened + 31 * 86400000000
+        WHEN closed < opened THEN opened
+        ELSE closed END, -1
+    FROM sessions
+),
+running AS (
+    SELECT relay, us, step, us // 3600000000 AS number,
+        sum(step) OVER (PARTITION BY relay ORDER BY us, step ROWS UNBOUNDED PRECEDING) AS now
+    FROM steps
+),
+hours AS (
+    SELECT relay, number, max(now) AS most, arg_min(now - step, (us, step)) AS carried
+    FROM running
+    GROUP BY relay, number
+)
+SELECT
+    strftime(make_timestamp(number * 3600000000), '%Y-%m-%d') AS period,
+    relay,
+    make_timestamptz(number * 3600000000) AS hour,
+    greatest(most, carried)::BIGINT AS peak
+FROM hours
+WHERE number * 3600000000 >= $start AND number * 3600000000 < $end
+"""
