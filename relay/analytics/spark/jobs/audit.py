@@ -1,0 +1,218 @@
+"""Delivery audit: what became of each message that a relay accepted.
+
+A message is a uid. Its rows are those of kind `accepted`, `delivered` and `dropped`, and of kind
+`federated_out` with the reason `none` to a partner that does not record here: one without a row of
+any kind on that day. It belongs to the day and relay of its first accepted row (of one time, the
+relay that is first by name).
+
+    period            day of the first accepted row; of a message without one, of its first row
+    relay             relay of the first accepted row, "" if the row names none; null: of all
+                      messages without an accepted row (refused ones, for example)
+    uids              messages
+    accepted          accepted rows
+    delivered_once    messages with one delivered row
+    duplicated        messages with more than one
+    extra_deliveries  delivered rows beyond the first of each message
+    late              messages whose first latency, the smallest of their delivered rows, is over
+                      60 s
+    dropped           messages with a dropped row
+    expired           messages with a dropped row for which their time was up (EXPIRED)
+    conflicting       messages with both delivered and dropped rows
+    handed_over       messages that are neither delivered nor dropped, and were taken by a partner
+                      that does not record here
+    in_flight         messages with nothing of all that yet, accepted less than 3600 s before the
+                      newest event
+    in_gap            messages with nothing, older than that, which lived while a recorder lost
+                      rows: the one that is missing may be among them
+    unaccounted       messages with nothing, older, and no such excuse: must be 0
+    gaps              times at which a recorder of the relay lost rows, or may have (of `gaps`),
+                      that began on the day
+    gap_events        rows known to be lost in them
+
+So uids = delivered_once + duplicated + dropped - conflicting + handed_over + in_flight + in_gap +
+unaccounted. A message lives from its accepted row for at most LIFE; a gap whose `lost` is 0 excuses
+nothing. A day is read with one before it and one after it; the newest event is that of these three
+days, of any kind. Rows of one uid are one message, however far apart they are in what is read (rows
+without a uid are all one).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from relay.analytics.spark import measures, schema
+from relay.analytics.spark.window import Window
+
+TABLE: Final = "audit"
+
+COUNTS: Final = (
+    *("uids", "accepted", "delivered_once", "duplicated", "extra_deliveries", "late", "dropped"),
+    *("expired", "conflicting", "handed_over", "in_flight", "in_gap", "unaccounted"),
+    *("gaps", "gap_events"),
+)
+
+SCHEMA: Final = StructType(
+    [
+        StructField("period", StringType()),
+        StructField("relay", StringType()),
+        *(StructField(name, LongType()) for name in COUNTS),
+    ]
+)
+
+LATE_US: Final = 60 * measures.SECOND_US
+LIFE_US: Final = measures.HOUR_US
+EXPIRED: Final = ("expired", "queue_expired")
+
+_CODE_BITS: Final = 14
+_CODES: Final = 1 << _CODE_BITS
+"""Relays there may be; what is left of 64 bits are microseconds of 17 years."""
+
+
+def transform(events: DataFrame, window: Window, gaps: DataFrame) -> DataFrame:
+    """One row for each day of the window and relay, and one for each day and no relay."""
+    start_us, end_us = window.start_us - measures.DAY_US, window.end_us + measures.DAY_US
+    everything = measures.during(events, start_us, end_us, *schema.KINDS)
+    # Who wrote rows on which day, and until when: small, and asked for three things below.
+    seen = everything.groupBy(
+        measures.day_number().alias("day"), measures.name("relay").alias("relay")
+    ).agg(F.max(measures.time_us()).alias("newest"))
+    codes = _codes(seen)
+    groups = _outcomes(_messages(everything, seen, codes, window.start_us), window)
+    newest = _newest(seen)
+    spans = gaps.where(F.coalesce("lost", F.lit(1)) > 0)
+    reach = spans.agg(F.collect_list(F.struct("from_us", "to_us")).alias("spans"))
+    lived = F.exists(
+        "spans",
+        lambda gap: (
+            (gap["from_us"] < F.col("open_us") + LIFE_US) & (gap["to_us"] >= F.col("open_us"))
+        ),
+    )
+    young = F.col("newest") - F.col("open_us") < LIFE_US
+    audited = (
+        groups.join(F.broadcast(newest), "day", "left")
+        .crossJoin(F.broadcast(reach))
+        .join(F.broadcast(codes), "code", "left")
+        .select(
+            "day",
+            "relay",
+            *COUNTS[: COUNTS.index("in_flight")],
+            *(
+                F.when(F.col("open_us").isNotNull() & condition, F.col("uids")).alias(name)
+                for name, condition in (
+                    ("in_flight", young),
+                    ("in_gap", ~young & lived),
+                    ("unaccounted", ~young & ~lived),
+                )
+            ),
+        )
+    )
+    lost = spans.select(
+        F.expr(f"from_us div {measures.DAY_US}").alias("day"),
+        "relay",
+        F.lit(1).alias("gaps"),
+        F.col("lost").alias("gap_events"),
+    ).where((F.col("day") >= _day(window.start_us)) & (F.col("day") < _day(window.end_us)))
+    return (
+        audited.unionByName(lost, allowMissingColumns=True)
+        .groupBy("day", "relay")
+        .agg(*(measures.sum_of(name).alias(name) for name in COUNTS))
+        .select(measures.day_name("day").alias("period"), *SCHEMA.names[1:])
+    )
+
+
+def _codes(seen: DataFrame) -> DataFrame:
+    """(relay, code): a number for each relay, in the order of their names."""
+    number = F.row_number().over(Over.orderBy("relay"))
+    too_many = F.raise_error(F.lit(f"more than {_CODES - 1} relays in the events")).cast("int")
+    return (
+        seen.groupBy("relay")
+        .agg(F.max("newest"))
+        .select("relay", F.when(number < _CODES, number).otherwise(too_many).alias("code"))
+    )
+
+
+def _newest(seen: DataFrame) -> DataFrame:
+    """(day, newest): the time of the newest event of a day and those beside it."""
+    near = F.array(*(F.col("day") + n for n in (-1, 0, 1)))
+    return (
+        seen.select(F.explode(near).alias("day"), "newest")
+        .groupBy("day")
+        .agg(F.max("newest").alias("newest"))
+    )
+
+
+def _messages(everything: DataFrame, seen: DataFrame, codes: DataFrame, start_us: int) -> DataFrame:
+    """One row for each uid, in one shuffle of whole numbers only.
+
+    Spark aggregates by hash only into numbers: a relay's name, or a pair of values, would make it
+    sort all rows. So the time and the relay of the first accepted row are one number.
+    """
+    kind, us = F.col("kind"), measures.time_us()
+    accepted, delivered = kind == schema.ACCEPTED, kind == schema.DELIVERED
+    dropped, handed = kind == schema.DROPPED, kind == schema.FEDERATED_OUT
+    partners = seen.select(
+        F.col("day").alias("day_seen"), F.col("relay").alias("partner"), F.col("newest").alias("_")
+    )
+    rows = (
+        everything.where(
+            kind.isin(schema.ACCEPTED, schema.DELIVERED, schema.DROPPED)
+            | (handed & (F.col("reason") == schema.NONE))
+        )
+        .withColumn("day", measures.day_number())
+        .join(
+            F.broadcast(partners),
+            handed & (F.col("day") == F.col("day_seen")) & (F.col("remote") == F.col("partner")),
+            "left_anti",
+        )
+        .withColumn("origin", F.when(accepted, measures.name("relay")))
+        .join(F.broadcast(codes.withColumnRenamed("relay", "origin")), "origin", "left")
+    )
+    first = F.shiftleft(us - start_us, _CODE_BITS) + F.col("code")
+    return rows.groupBy("uid").agg(
+        F.min(F.when(accepted, first)).alias("first"),
+        F.min(us).alias("any_us"),
+        measures.count_of(accepted).alias("na"),
+        measures.count_of(delivered).alias("nd"),
+        measures.count_of(dropped).alias("nx"),
+        measures.count_of(handed).alias("nh"),
+        measures.count_of(dropped & F.col("reason").isin(*EXPIRED)).alias("ne"),
+        F.min(F.when(delivered, F.col("latency_us"))).alias("latency"),
+    )
+
+
+def _outcomes(messages: DataFrame, window: Window) -> DataFrame:
+    """(day, code, open_us) and sums: messages with an outcome together, without one by time."""
+    na, nd, nx, nh = (F.col(name) for name in ("na", "nd", "nx", "nh"))
+    none = (nd == 0) & (nx == 0)
+    accepted_us = F.shiftright("first", _CODE_BITS) + window.start_us
+    us = F.coalesce(accepted_us, F.col("any_us"))
+    return (
+        messages.withColumn("us", us)
+        .where(F.col("us").between(window.start_us, window.end_us - 1))
+        .groupBy(
+            F.expr(f"us div {measures.DAY_US}").alias("day"),
+            F.col("first").bitwiseAND(_CODES - 1).alias("code"),
+            F.when(none & (nh == 0), F.col("us")).alias("open_us"),
+        )
+        .agg(
+            F.count("*").alias("uids"),
+            F.sum(na).alias("accepted"),
+            measures.count_of(nd == 1).alias("delivered_once"),
+            measures.count_of(nd > 1).alias("duplicated"),
+            F.sum(F.greatest(nd - 1, F.lit(0))).alias("extra_deliveries"),
+            measures.count_of(F.col("latency") > LATE_US).alias("late"),
+            measures.count_of(nx > 0).alias("dropped"),
+            measures.count_of(F.col("ne") > 0).alias("expired"),
+            measures.count_of((nd > 0) & (nx > 0)).alias("conflicting"),
+            measures.count_of(none & (nh > 0)).alias("handed_over"),
+        )
+    )
+
+
+def _day(us: int) -> int:
+    return us // measures.DAY_US
