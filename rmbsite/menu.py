@@ -50,6 +50,7 @@ _KEYS: Final = {
     "chain": "c",
     "alarms": "a",
     "audit": "u",
+    "analytics": "n",
     "access": "i",
     "settings": "e",
 }
@@ -57,6 +58,7 @@ _BELONGS: Final = {
     "access": "access",
     "alarm": "alarms",
     "alarms": "alarms",
+    "analytics": "analytics",
     "audit": "audit",
     "chain": "chain",
     "chart": "overview",
@@ -117,6 +119,12 @@ NAVIGATION: Final = [
         "title": "Alarms",
         "items": [
             _page("Alarms", "notifications_active", "alarms", "alarm.view"),
+        ],
+    },
+    {
+        "title": "Analytics",
+        "items": [
+            _page("Analytics", "query_stats", "analytics", "analytics.view"),
         ],
     },
     {

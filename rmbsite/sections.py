@@ -290,6 +290,13 @@ class AnalyticsConfig:
         (), "More settings of Spark, such as spark.executor.memory=4g, separated by commas."
     )
     daily_at: str = option("02:00", "UTC time the jobs of the days before run; empty is never.")
+    objective_percent: float = option(
+        99.5,
+        "Tries to hand a message to another relay that are to succeed; the rest is the error "
+        "budget.",
+        minimum=1,
+        maximum=100,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,0 +1,64 @@
+"""The usage of a month as a file for whoever writes bills: CSV with a line of sums, or Parquet."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import IO, Any, Final
+
+from relay.access.errors import Away
+from relay.analytics import listing, summaries
+from relay.analytics.results import columns
+from relay.ops import csv_text
+
+FORMS: Final = ("csv", "parquet")
+STEP: Final = 2000
+"""Rows that are read at once: a month may have hundreds of thousands of twins."""
+
+_TABLE: Final = "usage"
+
+
+def csv_lines(month: str) -> Iterator[str]:
+    """A line of names, one for each twin in their order, and one with the count and the sums.
+
+    The last line says `all` for the month and how many twins there are for the twin: whoever reads
+    the file can tell that it is whole, and that nothing was left out.
+    """
+    names = columns(_TABLE)
+    yield csv_text.line(names)
+    for values in _rows(month, names):
+        yield csv_text.line(values)
+    total = summaries.used(listing.of_month(_TABLE, month))
+    yield csv_text.line(["all", total.twins, *(total.sums[name] for name in names[2:])])
+
+
+def parquet(month: str) -> IO[bytes]:
+    """The same rows as a Parquet file, without the line of sums.
+
+    Raises:
+        Away: the packages of analytics are not installed here.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet as files
+    except ImportError:
+        raise Away("Parquet files are made with pyarrow: make setup-analytics") from None
+    names = columns(_TABLE)
+    kinds = [pa.string(), *(pa.int64() for _ in names[1:])]
+    schema = pa.schema(list(zip(names, kinds, strict=True)))
+    found = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked closes it
+    with files.ParquetWriter(found, schema, compression="zstd") as writer:
+        batch: list[Any] = []
+        for values in _rows(month, names):
+            batch.append(dict(zip(names, values, strict=True)))
+            if len(batch) >= STEP:
+                writer.write_table(pa.Table.from_pylist(batch, schema))
+                batch = []
+        writer.write_table(pa.Table.from_pylist(batch, schema))
+    found.seek(0)
+    return found
+
+
+def _rows(month: str, names: list[str]) -> Iterator[tuple[Any, ...]]:
+    rows = listing.of_month(_TABLE, month).order_by("twin").values_list(*names)
+    yield from rows.iterator(chunk_size=STEP)

@@ -1,0 +1,133 @@
+"""`rmb_analytics sql "SELECT ..."`: a question over the events and the results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from django.core.management.base import OutputWrapper
+
+from relay.analytics import places
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.lake import Lake
+from relay.ops import csv_text
+
+SUMMARY: Final = "answer a question in SQL over events and results"
+
+DESCRIPTION: Final = """\
+Answer one SELECT with DuckDB, over the same files as the jobs: the view `events`, and a view for
+each table with results. Nothing can be changed by it. Without a question: the views, with their
+columns.
+
+  rmb_analytics sql
+  rmb_analytics sql "SELECT kind, count(*) FROM events WHERE date = '2026-11-03' GROUP BY kind"
+  rmb_analytics sql "FROM usage WHERE period = '2026-11' ORDER BY accepted_bytes DESC LIMIT 10"
+  rmb_analytics sql --csv "FROM traffic_matrix" > matrix.csv
+  rmb_analytics sql - < question.sql
+
+Say which days are wanted by `date`, as above: only their files are read then.
+"""
+
+SHOWN_ROWS: Final = 100
+"""Of a table on a screen; files have all."""
+STEP: Final = 5000
+MAX_CELL: Final = 60
+_COLUMNS: Final = """
+    SELECT table_name AS view, string_agg(column_name, ', ' ORDER BY column_index) AS columns
+    FROM duckdb_columns() WHERE NOT internal GROUP BY table_name ORDER BY table_name
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "question", nargs="?", default="", metavar="SELECT", help="in SQL; - reads it from stdin"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON document")
+    form.add_argument("--csv", action="store_true", help="CSV with a line of names")
+    parser.add_argument(
+        "--limit", type=int, default=SHOWN_ROWS, metavar="N", help="rows that are shown (100)"
+    )
+    parser.add_argument("--memory", default="", metavar="SIZE", help="such as 8GB (2GB)")
+
+
+def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
+    from relay.analytics import queries
+
+    question = sys.stdin.read() if options["question"] == "-" else options["question"]
+    lake = Lake(places.configured().root)
+    views = queries.everything(lake)
+    if not views:
+        raise AnalyticsError(f"there are neither events nor results in {lake.root}")
+    with queries.connect(lake, views, memory=options["memory"] or queries.MEMORY) as connection:
+        found = queries.ask(connection, question or _COLUMNS)
+        names = [each[0] for each in found.description or ()]
+        if options["json"]:
+            _write_json(out, names, _rows(found))
+        elif options["csv"]:
+            _write_csv(out, names, _rows(found))
+        else:
+            _write_table(out, names, _rows(found), options["limit"], cut=bool(question))
+
+
+def _rows(found: Any) -> Iterator[Sequence[Any]]:
+    while batch := found.fetchmany(STEP):
+        yield from batch
+
+
+def _write_json(out: OutputWrapper, names: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
+    """A list of objects, one on each line, written while it is read."""
+    out.write("[", ending="")
+    between = "\n"
+    for row in rows:
+        line = json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False)
+        out.write(between + line, ending="")
+        between = ",\n"
+    out.write("\n]")
+
+
+def _write_csv(out: OutputWrapper, names: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
+    out.write(csv_text.line(names), ending="")
+    for row in rows:
+        out.write(csv_text.line(row), ending="")
+
+
+def _write_table(
+    out: OutputWrapper,
+    names: Sequence[str],
+    rows: Iterator[Sequence[Any]],
+    limit: int,
+    *,
+    cut: bool,
+) -> None:
+    shown: list[list[str]] = []
+    more = False
+    for row in rows:
+        if len(shown) == limit:
+            more = True
+            break
+        shown.append([_cell(value, cut=cut) for value in row])
+    numbers = [all(_is_number(row[place]) for row in shown) for place in range(len(names))]
+    widths = [max(map(len, column)) for column in zip(names, *shown, strict=True)]
+    for row in [list(names), ["-" * width for width in widths], *shown]:
+        cells = (
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(row, widths, numbers, strict=True)
+        )
+        out.write("  ".join(cells).rstrip())
+    if more:
+        out.write(f"... more than {limit:,} rows: --limit, --csv or --json show them")
+
+
+def _cell(value: Any, *, cut: bool) -> str:
+    if value is None:
+        return "-"
+    text = "".join(each if each.isprintable() else "?" for each in str(value))
+    return f"{text[: MAX_CELL - 1]}…" if cut and len(text) > MAX_CELL else text
+
+
+def _is_number(text: str) -> bool:
+    return text == "-" or text.removeprefix("-").replace(".", "", 1).isdecimal()

@@ -1,0 +1,151 @@
+"""Questions in SQL over the events and the results, answered by DuckDB in this process.
+
+The connection has a view `events` and one for each table with results, over the same files Spark
+reads and writes. Nothing can be changed by it: only SELECT is run, no other file of this machine is
+opened, and memory has a bound, beyond which it works on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from relay.analytics import ledger
+from relay.analytics.errors import AnalyticsError, MissingPackages
+from relay.analytics.lake import Lake
+from relay.analytics.spark.catalogue import JOBS
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+MEMORY: Final = "2GB"
+"""DuckDB would take four fifths of the machine by itself."""
+
+_EXPLAIN: Final = re.compile(r"\s*explain(\s+analyze)?\s", re.IGNORECASE)
+_UNKNOWN: Final = re.compile(r"Table with name (\w+) does not exist")
+
+
+def connect(
+    lake: Lake,
+    views: Mapping[str, Sequence[Path]],
+    *,
+    memory: str = MEMORY,
+    threads: int | None = None,
+) -> DuckDBPyConnection:
+    """A connection with some views; to be closed by whoever asked.
+
+    Args:
+        lake: where the files are.
+        views: by name, the Parquet files of each.
+        memory: as DuckDB writes it, such as 512MB.
+        threads: None: those of this machine.
+
+    Raises:
+        AnalyticsError: DuckDB is not installed, or does not take the memory for one.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise MissingPackages("duckdb") from None
+    temporary = lake.cache / "duckdb"
+    temporary.mkdir(parents=True, exist_ok=True)
+    connection = duckdb.connect(":memory:")
+    try:
+        chosen = {
+            "memory_limit": memory,
+            "temp_directory": str(temporary),
+            "threads": threads or os.cpu_count() or 1,
+            "TimeZone": "UTC",
+            "autoinstall_known_extensions": False,
+            "allowed_directories": [str(lake.events), str(lake.results)],
+        }
+        for name, value in chosen.items():
+            connection.execute(f"SET {name} = {_literal(value)}")
+        for name, files in views.items():
+            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {_reading(name, files)}")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+    except duckdb.Error as error:
+        connection.close()
+        raise AnalyticsError(_first_line(error)) from None
+    return connection
+
+
+def everything(lake: Lake) -> dict[str, list[Path]]:
+    """The files of the events and of each table that has results.
+
+    Raises:
+        LakeError: a merged file does not tell what it stands for.
+    """
+    found = {
+        table.name: ledger.result_files(lake, table.name)
+        for job in JOBS.values()
+        for table in job.tables
+    }
+    found["events"] = [file.path for file in lake.files(date.min, date.max)]
+    return {name: files for name, files in found.items() if files}
+
+
+def ask(connection: DuckDBPyConnection, question: str) -> DuckDBPyConnection:
+    """Run one SELECT; what came of it is fetched from what is returned.
+
+    Raises:
+        AnalyticsError: it is none, or cannot be answered; the text says why.
+    """
+    import duckdb
+
+    try:
+        _refuse_changes(connection, question)
+        return connection.execute(question)
+    except duckdb.Error as error:
+        raise AnalyticsError(_explained(error)) from None
+
+
+def _refuse_changes(connection: Any, question: str) -> None:
+    from duckdb import StatementType
+
+    statements = connection.extract_statements(question)
+    if len(statements) != 1:
+        raise AnalyticsError("one question at a time")
+    kind = statements[0].type
+    if kind == StatementType.EXPLAIN:
+        _refuse_changes(connection, _EXPLAIN.sub("", question, count=1))
+    elif kind != StatementType.SELECT:
+        raise AnalyticsError(f"only SELECT is answered, not {kind.name}")
+
+
+def _reading(name: str, files: Sequence[Path]) -> str:
+    """What stands for the rows of some files. Files of an older schema lack columns: those are
+    null."""
+    options = "union_by_name = true" + (", hive_partitioning = true" if name == "events" else "")
+    return f"read_parquet({_literal([str(path) for path in files])}, {options})"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, str):
+        quoted = value.replace("'", "''")
+        return f"'{quoted}'"
+    return str(value)
+
+
+def _explained(error: Exception) -> str:
+    found = _UNKNOWN.search(str(error))
+    name = found[1] if found else ""
+    if name == "events":
+        return "there are no events yet: analytics.record writes down what the relay does"
+    for job in JOBS.values():
+        if name in [table.name for table in job.tables]:
+            return f"{name} is not computed yet: rmb_analytics run {job.name}"
+    return str(error).strip()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,155 @@
+"""Sums over days of what the jobs found: what pages, REST and the monthly report say of them.
+
+Sums only of what may be summed: percentiles of hours are not, so the worst hour is named instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
+
+US_PER_S: Final = 1_000_000
+
+
+class Flow(NamedTuple):
+    """What went from one relay to another."""
+
+    origin: str
+    final: str
+    n: int
+    bytes: int
+
+
+def matrix(rows: QuerySet[Any]) -> list[Flow]:
+    """Rows of `traffic_matrix` by pair of relays, the most messages first."""
+    found = rows.values("origin", "final").annotate(sum_n=Sum("n"), sum_bytes=Sum("bytes"))
+    flows = [
+        Flow(each["origin"], each["final"], each["sum_n"], each["sum_bytes"]) for each in found
+    ]
+    return sorted(flows, key=lambda flow: (-flow.n, flow.origin, flow.final))
+
+
+class Budget(NamedTuple):
+    """How another relay kept to the objective.
+
+    Attributes:
+        allowed: tries that may fail by the objective.
+        bad_hours: hours in which fewer succeeded than the objective says.
+        worst_permille: of the worst hour.
+        worst_p95_s: the 95th percentile of the round trips in the slowest hour.
+    """
+
+    remote: str
+    attempts: int
+    ok: int
+    allowed: float
+    hours: int
+    bad_hours: int
+    worst_permille: int
+    worst_p95_s: float | None
+
+    @property
+    def failed(self) -> int:
+        return self.attempts - self.ok
+
+    @property
+    def share(self) -> float:
+        """Of the tries that succeeded."""
+        return self.ok / self.attempts if self.attempts else 1.0
+
+    @property
+    def left(self) -> float:
+        """Of the error budget, 1 to 0; below it is overspent."""
+        if not self.failed:
+            return 1.0
+        return 1 - self.failed / self.allowed if self.allowed else -1.0
+
+
+def budgets(rows: QuerySet[Any], objective: float) -> list[Budget]:
+    """Rows of `federation_slo` by relay, the least budget left first.
+
+    Args:
+        objective: the part of all tries that is to succeed, 0 to 1.
+    """
+    bad = Q(ok__lt=F("attempts") * objective)
+    found = rows.values("remote").annotate(
+        sum_attempts=Sum("attempts"),
+        sum_ok=Sum("ok"),
+        hours=Count("pk"),
+        bad_hours=Count("pk", filter=bad),
+        worst=Min("permille"),
+        slowest=Max("p95_us"),
+    )
+    budgets = [
+        Budget(
+            each["remote"],
+            each["sum_attempts"],
+            each["sum_ok"],
+            each["sum_attempts"] * (1 - objective),
+            each["hours"],
+            each["bad_hours"],
+            each["worst"],
+            None if each["slowest"] is None else each["slowest"] / US_PER_S,
+        )
+        for each in found
+    ]
+    return sorted(budgets, key=lambda budget: (budget.left, budget.remote))
+
+
+class Curve(NamedTuple):
+    """The most sessions at once on a relay, hour by hour; None where nothing is known."""
+
+    relay: str
+    values: list[int | None]
+
+
+def concurrency(rows: QuerySet[Any], begin: datetime, hours: int) -> list[Curve]:
+    """Rows of `concurrency` as curves of the same hours, the highest relay first.
+
+    In an hour without a row nothing opened or closed on the relay: the curve has a gap there.
+    """
+    found: dict[str, list[int | None]] = {}
+    for relay, hour, peak in rows.values_list("relay", "hour", "peak"):
+        place = (hour - begin) // timedelta(hours=1)
+        if 0 <= place < hours:
+            found.setdefault(relay, [None] * hours)[place] = peak
+    curves = [Curve(relay, values) for relay, values in found.items()]
+    return sorted(curves, key=lambda curve: (-_most(curve.values), curve.relay))
+
+
+def _most(values: Iterable[int | None]) -> int:
+    return max((value for value in values if value is not None), default=0)
+
+
+AUDITED: Final = (
+    "uids", "accepted", "delivered_once", "duplicated", "extra_deliveries", "late", "dropped",
+    "expired", "conflicting", "handed_over", "in_flight", "in_gap", "unaccounted", "gaps",
+    "gap_events",
+)  # fmt: skip
+
+
+def audited(rows: QuerySet[Any]) -> dict[str, int]:
+    """Rows of `audit` added up."""
+    found = rows.aggregate(**{f"sum_{name}": Sum(name) for name in AUDITED})
+    return {name: found[f"sum_{name}"] or 0 for name in AUDITED}
+
+
+USED: Final = (
+    "accepted", "accepted_bytes", "delivered", "delivered_bytes", "dropped", "session_seconds",
+)  # fmt: skip
+
+
+class UsageTotal(NamedTuple):
+    """What all twins together used in a month; the last line of the bill."""
+
+    twins: int
+    sums: dict[str, int]
+
+
+def used(rows: QuerySet[Any]) -> UsageTotal:
+    """Rows of `usage` added up."""
+    found = rows.aggregate(twins=Count("pk"), **{f"sum_{name}": Sum(name) for name in USED})
+    return UsageTotal(found["twins"], {name: found[f"sum_{name}"] or 0 for name in USED})

@@ -1,0 +1,71 @@
+"""What the pages of analytics share: tabs, links, what is said before there are results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+
+from proto.identity.bounds import MAX_TWIN
+from relay.dashboard.pages import may, render
+from relay.dashboard.tables import Filter
+from relay.dashboard.tabs import Entry, tabs
+
+VIEW: Final = "analytics.view"
+
+TABS: Final = tuple(
+    Entry(title, name, VIEW)
+    for title, name in (
+        ("Traffic", "analytics"),
+        ("Federation", "analytics_federation"),
+        ("Sessions", "analytics_sessions"),
+        ("Anomalies", "analytics_anomalies"),
+        ("Busiest", "analytics_busiest"),
+        ("Usage", "analytics_usage"),
+        ("Delivery", "analytics_delivery"),
+        ("Graph", "analytics_graph"),
+        ("Runs", "analytics_runs"),
+    )
+)
+
+RELAY: Final = Filter("relay", "Relay", hint="a domain")
+
+
+class Nothing(NamedTuple):
+    """What a page says for which nothing is computed yet, and what to do."""
+
+    title: str
+    lines: list[str]
+    commands: list[str]
+
+
+def frame(request: HttpRequest, context: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The context of a page of analytics."""
+    return {**(context or {}), "tabs": tabs(request, TABS)}
+
+
+def twin_link(request: HttpRequest, key: str, twin: int) -> dict[str, str]:
+    """Where a cell with a twin leads; nowhere for those who may not see twins, and for nobody."""
+    if not may(request, "twin.view") or not 0 < twin <= MAX_TWIN:
+        return {}
+    return {key: reverse("console:twin", args=[twin])}
+
+
+def nothing(request: HttpRequest, title: str, job: str) -> HttpResponseBase:
+    """The page in place of one whose table has not been computed for any day."""
+    lines = ["Analytics answers questions over months from what the recorder wrote down."]
+    commands = [f"python manage.py rmb_analytics run {job} --from 7d"]
+    if not settings.RMB.analytics.record:
+        lines.append(
+            "The recorder is off: nothing is written down yet. Turn it on in the settings of the "
+            "relay, and let it run for a while."
+        )
+        commands.insert(0, "RMB_ANALYTICS__RECORD=1")
+    lines.append("Results appear here as soon as this job ran over the recorded days.")
+    found = Nothing("Nothing is computed yet", lines, commands)
+    context = frame(request, {"nothing": found})
+    return render(request, "relay_dashboard/analytics_nothing.html", title, context)

@@ -1,0 +1,83 @@
+"""Anomalies: hours in which a twin sent far more, or far less, than in the week before."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.db.models import F
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from relay.analytics import listing
+from relay.analytics.models import Anomaly
+from relay.dashboard import analytics, spans
+from relay.dashboard.figures import Kind
+from relay.dashboard.pages import page
+from relay.dashboard.states import State, Tone
+from relay.dashboard.tables import Ask, Cell, Column, Filter, Row, Table, respond
+from relay.ops.paging import Page
+
+TITLE: Final = "Anomalies"
+
+COLUMNS: Final = (
+    Column("hour", "Hour", order="hour", hint="UTC"),
+    Column("twin", "Twin", order="twin"),
+    Column("kind", "What", Cell.STATE),
+    Column("x", "Sent", Kind.NUMBER, order="x", hint="messages of the hour"),
+    Column("med", "Usual", Kind.NUMBER, order="med", hint="median of the 168 hours before"),
+    Column("mad", "Spread", Kind.NUMBER, hint="median distance of these hours from the median"),
+    Column("times", "Deviations", Kind.NUMBER,
+           hint="how many times the usual deviation it is away; 6 is the least"),
+)  # fmt: skip
+FILTERS: Final = (
+    Filter("twin", "Twin", hint="a twin id"),
+    Filter("kind", "What", (("burst", "burst"), ("silence", "silence"))),
+)
+ORDERS: Final = {"hour": "hour", "twin": "twin", "x": "x", "med": "med"}
+BURST: Final = State("burst", Tone.WARNING, "far more than usual")
+SILENCE: Final = State("silence", Tone.INFO, "far less than usual")
+SIGMA: Final = 1.4826
+"""Median distance to standard deviation, where values are spread normally."""
+
+
+@page(analytics.VIEW)
+def anomalies(request: HttpRequest) -> HttpResponseBase:
+    """Those of some days, the latest first."""
+    days = spans.days(request, "anomalies")
+    if days is None:
+        return analytics.nothing(request, TITLE, "anomalies")
+
+    def fetch(ask: Ask) -> Page[Row]:
+        rows: Any = listing.rows("anomalies", days.first, days.last)
+        twin = ask.number("twin")
+        if twin is not None:
+            rows = rows.filter(twin=twin)
+        rows = _of_kind(rows, ask.filters["kind"])
+        found = ask.page(rows, ORDERS)
+        return Page([_row(request, each) for each in found.items], found.next)
+
+    table = Table(
+        request, "anomalies", COLUMNS, fetch, order="-hour", filters=FILTERS,
+        empty="No twin sent far more or far less than in the week before.",
+    )  # fmt: skip
+    context = analytics.frame(request, {"days": days})
+    return respond(request, table, "relay_dashboard/analytics_anomalies.html", TITLE, context)
+
+
+def _of_kind(rows: Any, kind: str) -> Any:
+    if kind == "burst":
+        return rows.filter(x__gt=F("med"))
+    return rows.filter(x__lt=F("med")) if kind == "silence" else rows
+
+
+def _row(request: HttpRequest, found: Anomaly) -> Row:
+    values = {
+        "hour": f"{found.hour:%Y-%m-%d %H:%M}",
+        "twin": found.twin,
+        "kind": BURST if found.x > found.med else SILENCE,
+        "x": found.x,
+        "med": found.med,
+        "mad": found.mad,
+        "times": round(abs(found.x - found.med) / (SIGMA * max(found.mad, 1)), 1),
+    }
+    return Row(values, analytics.twin_link(request, "twin", found.twin))

@@ -1,0 +1,76 @@
+"""The busiest of a day: the twins, and the pairs of twins, with the most bytes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from relay.analytics import listing
+from relay.dashboard import analytics, spans
+from relay.dashboard.figures import Kind
+from relay.dashboard.pages import page
+from relay.dashboard.tables import Ask, Column, Fetch, Row, Table, respond_all
+from relay.ops.paging import Page
+
+TITLE: Final = "The busiest of a day"
+PPM: Final = 1_000_000
+
+_FIGURES: Final = (
+    Column("messages", "Messages", Kind.NUMBER, order="messages"),
+    Column("bytes", "Bytes", Kind.BYTES, order="bytes", hint="of their envelopes"),
+    Column("share", "Share", Kind.SHARE, hint="of all bytes of the day"),
+)
+TWINS: Final = (Column("place", "Place", order="place"), Column("twin", "Twin"), *_FIGURES)
+PAIRS: Final = (
+    Column("place", "Place", order="place"),
+    Column("src_twin", "From"),
+    Column("dst_twin", "To"),
+    *_FIGURES,
+)
+ORDERS: Final = {"place": "place", "messages": "messages", "bytes": "bytes"}
+
+
+@page(analytics.VIEW)
+def busiest(request: HttpRequest) -> HttpResponseBase:
+    """The hundred twins and the hundred pairs of a day."""
+    day = spans.day(request, "top_twins")
+    if day is None:
+        return analytics.nothing(request, TITLE, "top")
+    tables = [
+        Table(
+            request, "top-twins", TWINS, _fetch(request, day, "top_twins", ("twin",)),
+            order="place", title="Twins", prefix="t-", empty="Nobody sent anything on this day.",
+        ),
+        Table(
+            request, "hot-pairs", PAIRS,
+            _fetch(request, day, "hot_pairs", ("src_twin", "dst_twin")),
+            order="place", title="Pairs of twins", prefix="p-",
+            empty="Nobody sent anything on this day.",
+        ),
+    ]  # fmt: skip
+    context = analytics.frame(request, {"day": day})
+    return respond_all(request, tables, "relay_dashboard/analytics_busiest.html", TITLE, context)
+
+
+def _fetch(request: HttpRequest, day: spans.Day, table: str, twins: tuple[str, ...]) -> Fetch:
+    def fetch(ask: Ask) -> Page[Row]:
+        found = ask.page(listing.rows(table, day.day, day.day), ORDERS)
+        return Page([_row(request, each, twins) for each in found.items], found.next)
+
+    return fetch
+
+
+def _row(request: HttpRequest, found: Any, twins: tuple[str, ...]) -> Row:
+    values = {
+        "place": found.place,
+        "messages": found.messages,
+        "bytes": found.bytes,
+        "share": found.share_ppm / PPM,
+    }
+    links: dict[str, str] = {}
+    for name in twins:
+        values[name] = getattr(found, name)
+        links |= analytics.twin_link(request, name, values[name])
+    return Row(values, links)

@@ -1,0 +1,90 @@
+"""Usage: what each twin used in a month, to look at and to take away for the bill."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.http import FileResponse, HttpRequest, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+
+from relay.access.errors import NotFound
+from relay.analytics import bills, listing, summaries
+from relay.analytics.models import Usage
+from relay.dashboard import analytics, spans
+from relay.dashboard.figures import Kind
+from relay.dashboard.pages import page
+from relay.dashboard.tables import Action, Ask, Column, Filter, Row, Table, respond
+from relay.ops.paging import Page
+
+TITLE: Final = "Usage"
+
+COLUMNS: Final = (
+    Column("twin", "Twin", order="twin"),
+    Column("accepted", "Sent", Kind.NUMBER, order="accepted", hint="messages of it relays took"),
+    Column("accepted_bytes", "Sent bytes", Kind.BYTES, order="accepted_bytes"),
+    Column("delivered", "Delivered", Kind.NUMBER, order="delivered",
+           hint="messages of it that reached their receivers"),
+    Column("delivered_bytes", "Delivered bytes", Kind.BYTES, order="delivered_bytes"),
+    Column("dropped", "Dropped", Kind.NUMBER, order="dropped"),
+    Column("session_seconds", "Connected", Kind.DURATION, order="session_seconds",
+           hint="its sessions together, within the month"),
+)  # fmt: skip
+ORDERS: Final = {each.order: each.key for each in COLUMNS}
+_TYPES: Final = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+
+
+@page(analytics.VIEW)
+def usage(request: HttpRequest) -> HttpResponseBase:
+    """The twins of a month, those that sent the most first."""
+    month = spans.month(request, "usage")
+    if month is None:
+        return analytics.nothing(request, TITLE, "usage")
+
+    def fetch(ask: Ask) -> Page[Row]:
+        rows = listing.of_month("usage", month.month)
+        twin = ask.number("twin")
+        if twin is not None:
+            rows = rows.filter(twin=twin)
+        found = ask.page(rows, ORDERS)
+        return Page([_row(request, each) for each in found.items], found.next)
+
+    files = [(form.upper(), _address(month.month, form)) for form in bills.FORMS]
+    table = Table(
+        request, "usage", COLUMNS, fetch, order="-accepted_bytes", exports=files,
+        filters=[Filter("twin", "Twin", hint="a twin id")],
+        empty="No twin sent anything or was connected in this month.",
+    )  # fmt: skip
+    context = {
+        "month": month,
+        "total": summaries.used(listing.of_month("usage", month.month)),
+        "actions": [Action(f"Download {label}", url, asks=False) for label, url in files],
+    }
+    context = analytics.frame(request, context)
+    return respond(request, table, "relay_dashboard/analytics_usage.html", TITLE, context)
+
+
+@page(analytics.VIEW)
+def download(request: HttpRequest, month: str, form: str) -> HttpResponseBase:
+    """All of a month as a file."""
+    if month not in listing.periods("usage"):
+        raise NotFound(f"the usage of {month} is not computed")
+    name = f"usage-{month}.{form}"
+    if form == "csv":
+        answer = StreamingHttpResponse(bills.csv_lines(month), content_type=_TYPES[form])
+        answer["Content-Disposition"] = f'attachment; filename="{name}"'
+        return answer
+    if form == "parquet":
+        return FileResponse(
+            bills.parquet(month), as_attachment=True, filename=name, content_type=_TYPES[form]
+        )
+    raise NotFound(f"usage is written as {' or '.join(bills.FORMS)}")
+
+
+def _address(month: str, form: str) -> str:
+    return reverse("console:analytics_usage_download", args=[month, form])
+
+
+def _row(request: HttpRequest, found: Usage) -> Row:
+    values = {each.key: getattr(found, each.key) for each in COLUMNS}
+    return Row(values, analytics.twin_link(request, "twin", found.twin))

@@ -1,0 +1,301 @@
+"""The pages of analytics: what jobs found, by days and months, and files to take away."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from django.test import Client
+from pyarrow import parquet
+
+from relay.access.matrix import Role
+from relay.analytics.models import RunState
+from tests.relay.dashboard.conftest import SignIn
+from tests.support.analytics_results import a_run, hour, publish
+from tests.support.redis_servers import RedisServer
+
+pytestmark = pytest.mark.django_db
+
+PAGE = "/console/analytics/"
+PAGES = {
+    PAGE: "traffic_matrix",
+    f"{PAGE}federation/": "federation_slo",
+    f"{PAGE}sessions/": "concurrency",
+    f"{PAGE}anomalies/": "anomalies",
+    f"{PAGE}busiest/": "top_twins",
+    f"{PAGE}usage/": "usage",
+    f"{PAGE}delivery/": "audit",
+    f"{PAGE}graph/": "graph_nodes",
+}
+US = 1_000_000
+AUDIT = {
+    name: 0
+    for name in (
+        *("uids", "accepted", "delivered_once", "duplicated", "extra_deliveries", "late"),
+        *("dropped", "expired", "conflicting", "handed_over", "in_flight", "in_gap"),
+        *("unaccounted", "gaps", "gap_events"),
+    )
+}
+
+
+@pytest.fixture
+def client(sign_in: SignIn, site_redis: RedisServer) -> Client:
+    return sign_in(Role.VIEWER)
+
+
+def shown(client: Client, path: str, status: int = 200) -> str:
+    answer = client.get(path)
+    assert answer.status_code == status, (path, answer.status_code, answer.content[-500:])
+    return answer.content.decode()
+
+
+def exported(client: Client, path: str) -> list[dict[str, object]]:
+    answer = client.get(path)
+    assert answer.status_code == 200, path
+    found: list[dict[str, object]] = json.loads(answer.getvalue())
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_before_there_are_results_pages_say_what_to_do(client: Client, path: str) -> None:
+    text = shown(client, path)
+    assert "Nothing is computed yet" in text and "rmb_analytics run" in text
+    assert "RMB_ANALYTICS__RECORD=1" in text, "the recorder is off"
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if path != f"{PAGE}usage/"])
+def test_days_without_rows(client: Client, path: str) -> None:
+    publish(PAGES[path], "2026-11-03")
+    text = shown(client, path)
+    assert "2026-11-03" in text and 'class="c-empty"' in text
+    # What is asked for by hand is answered or refused, never an error of the site.
+    assert "Nothing is computed" not in shown(client, f"{path}?from=2026-11-01&to=2026-11-02")
+    for bad in ("from=x", "day=2026-13-01", "from=0001-01-01", "from=2026-11-04&to=2026-11-01"):
+        assert client.get(f"{path}?{bad}").status_code in (200, 422)
+    assert client.get(f"{path}?from=2020-01-01&to=2026-11-01").status_code in (200, 422)
+
+
+def test_traffic(client: Client) -> None:
+    rows = [
+        {"origin": "a.example", "final": "b.example", "n": 12_000, "bytes": 2048},
+        {"origin": "b.example", "final": "b.example", "n": 3, "bytes": 4_194_304},
+    ]
+    publish("traffic_matrix", "2026-11-02", rows)
+    publish("traffic_matrix", "2026-11-03", rows[:1])
+    text = shown(client, PAGE)
+    assert 'class="c-heat-8" title="a.example to b.example: 24,000">24 k<' in text
+    assert 'class="c-heat-0" title="b.example to a.example' not in text, "no such column"
+    assert "2 of 30 days are computed" in text
+    assert ">4 MiB<" in shown(client, f"{PAGE}?measure=bytes")
+    assert "24,000" not in shown(client, f"{PAGE}?from=2026-11-03&to=2026-11-03")
+    found = exported(client, f"{PAGE}?export=json&order=bytes")
+    assert [(row["origin"], row["n"], row["bytes"]) for row in found] == [
+        ("a.example", 24_000, 4096),
+        ("b.example", 3, 4_194_304),
+    ]
+
+
+def test_error_budgets(client: Client) -> None:
+    def slo(remote: str, number: int, attempts: int, ok: int) -> dict[str, object]:
+        permille = ok * 1000 // attempts
+        facts = {"attempts": attempts, "ok": ok, "permille": permille, "p95_us": 250_000}
+        return {"hour": hour(3, number), "remote": remote, **facts}
+
+    publish(
+        "federation_slo",
+        "2026-11-03",
+        [
+            slo("bad.example", 7, 1000, 900),
+            slo("bad.example", 8, 1000, 1000),
+            slo("good.example", 7, 10_000, 9_990),
+            slo("close.example", 7, 1000, 996),
+        ],
+    )
+    places = [(1, "good.example", 10), (2, "bad.example", 100)]
+    publish(
+        "federation_rank",
+        "2026-11-03",
+        [{"place": p, "remote": r, "failures": f, "score": f} for p, r, f in places],
+    )
+    path = f"{PAGE}federation/"
+    text = shown(client, path)
+    assert "1 of 3 relays missed the objective" in text and "99.5 %" in text
+    budgets = exported(client, f"{path}?b-export=json")
+    assert [(row["remote"], row["state"], row["bad_hours"], row["place"]) for row in budgets] == [
+        ("bad.example", "missed", 1, 2),
+        ("close.example", "nearly spent", 0, None),
+        ("good.example", "kept", 0, 1),
+    ]
+    assert budgets[0]["left"] == pytest.approx(1 - 100 / 10)
+    assert budgets[2]["left"] == pytest.approx(1 - 10 / 50)
+    hours = exported(client, f"{path}?export=json&remote=bad.example")
+    assert [(row["hour"], row["failed"]) for row in hours] == [
+        ("2026-11-03 07:00", 100),
+        ("2026-11-03 08:00", 0),
+    ]
+
+
+def test_sessions_and_storms(client: Client) -> None:
+    publish(
+        "concurrency",
+        "2026-11-03",
+        [{"relay": "a.example", "hour": hour(3, number), "peak": 40 + number} for number in (0, 1)],
+    )
+    first = int(hour(3, 4).timestamp()) * US
+    storm = {"session": "x<y", "first_us": first, "last_us": first + 40 * US, "opens": 5}
+    publish("storms", "2026-11-03", [{"twin": 7, **storm}, {"twin": 8, **storm}])
+    text = shown(client, f"{PAGE}sessions/?from=2026-11-03&to=2026-11-03")
+    assert "a.example: at most <strong>41</strong>" in text and "x&lt;y" in text
+    assert 'href="/console/twins/7/"' in text
+    found = exported(client, f"{PAGE}sessions/?export=json&twin=8")
+    assert [(row["twin"], row["lasted_s"], row["rate"]) for row in found] == [(8, 40, 10)]
+
+
+def test_anomalies_lead_to_their_twins(client: Client) -> None:
+    publish(
+        "anomalies",
+        "2026-11-03",
+        [
+            {"hour": hour(3, 5), "twin": 7, "x": 500, "med": 20, "mad": 2},
+            {"hour": hour(3, 6), "twin": 9, "x": 0, "med": 90, "mad": 0},
+        ],
+    )
+    path = f"{PAGE}anomalies/"
+    text = shown(client, path)
+    assert 'href="/console/twins/7/"' in text and "burst" in text and "silence" in text
+    (row,) = exported(client, f"{path}?export=json&kind=burst")
+    assert row["twin"] == 7 and row["times"] == pytest.approx(480 / (1.4826 * 2), abs=0.05)
+    assert exported(client, f"{path}?export=json&kind=silence&twin=7") == []
+
+
+def test_the_busiest(client: Client) -> None:
+    figures = {"messages": 10, "bytes": 1000, "share_ppm": 250_000}
+    publish("top_twins", "2026-11-02", [{"place": 1, "twin": 5, **figures}])
+    publish("top_twins", "2026-11-03", [{"place": 1, "twin": 7, **figures}])
+    publish("hot_pairs", "2026-11-03", [{"place": 1, "src_twin": 7, "dst_twin": 0, **figures}])
+    text = shown(client, f"{PAGE}busiest/")
+    assert 'href="/console/twins/7/"' in text and "25 %" in text
+    assert "/console/twins/0/" not in text, "nobody has this number"
+    assert "?day=2026-11-02" in text
+    assert 'href="/console/twins/5/"' in shown(client, f"{PAGE}busiest/?day=2026-11-02")
+
+
+def test_usage_and_its_files(client: Client) -> None:
+    def used(twin: int, n: int) -> dict[str, int]:
+        sent = {"accepted": n, "accepted_bytes": 10 * n, "delivered": n, "delivered_bytes": 9 * n}
+        return {"twin": twin, **sent, "dropped": 1, "session_seconds": 3600}
+
+    publish("usage", "2026-10", [used(7, 1)])
+    publish("usage", "2026-11", [used(9, 5), used(7, 20)])
+    text = shown(client, f"{PAGE}usage/")
+    assert "<dt>Twins</dt>" in text and "2 h" in text
+    assert text.index('href="/console/twins/7/"') < text.index('href="/console/twins/9/"')
+    address = f"{PAGE}usage/2026-11/csv/"
+    assert f'href="{address}"' in text
+    answer = client.get(address)
+    assert 'filename="usage-2026-11.csv"' in answer.headers["Content-Disposition"]
+    lines = list(csv.reader(io.StringIO(answer.getvalue().decode())))
+    assert lines[0] == [
+        *("period", "twin", "accepted", "accepted_bytes", "delivered", "delivered_bytes"),
+        *("dropped", "session_seconds"),
+    ]
+    assert lines[1:] == [
+        ["2026-11", "7", "20", "200", "20", "180", "1", "3600"],
+        ["2026-11", "9", "5", "50", "5", "45", "1", "3600"],
+        ["all", "2", "25", "250", "25", "225", "2", "7200"],
+    ]
+    answer = client.get(f"{PAGE}usage/2026-11/parquet/")
+    table = parquet.read_table(pa.BufferReader(answer.getvalue()))
+    assert table.column_names == lines[0] and table["twin"].to_pylist() == [7, 9]
+    for missing in ("2026-09/csv/", "2026-11/pdf/"):
+        assert client.get(f"{PAGE}usage/{missing}").status_code == 404
+    assert client.get(f"{PAGE}usage/?month=2026-09").status_code == 422
+
+
+def test_what_became_of_messages(client: Client) -> None:
+    publish(
+        "audit",
+        "2026-11-03",
+        [
+            {"relay": "a.example", **AUDIT, "uids": 100, "delivered_once": 98, "unaccounted": 2},
+            {"relay": "b.example", **AUDIT, "uids": 50, "delivered_once": 49, "in_gap": 1},
+            {"relay": None, **AUDIT, "uids": 3, "dropped": 3},
+        ],
+    )
+    path = f"{PAGE}delivery/"
+    text = shown(client, path)
+    assert "gone without a trace" in text and "(never accepted)" in text
+    found = exported(client, f"{path}?export=json&order=-unaccounted")
+    assert [(row["relay"], row["state"]) for row in found] == [
+        ("a.example", "not all"),
+        ("(never accepted)", "apart"),
+        ("b.example", "gap"),
+    ]
+    assert len(exported(client, f"{path}?export=json&relay=b.example")) == 1
+
+
+def test_runs(client: Client) -> None:
+    publish("usage", "2026-11", job="usage")
+    a_run("audit", "run-2", state=RunState.FAILED, error="no Java", first_day="2026-11-03")
+    path = f"{PAGE}runs/"
+    text = shown(client, path)
+    assert "no Java" in text and "2026-11-01 to 2026-11-03" in text and "graph_edges" in text
+    assert "no Java" not in shown(client, f"{path}?job=usage")
+    text = shown(client, f"{path}run-usage/")
+    assert "2026-11" in text and "local[2]" in text
+    shown(client, f"{path}nobody/", 404)
+
+
+NODES = pa.table(
+    {
+        "period": ["2026-11-03"] * 3,
+        "kind": ["twin", "twin", "relay"],
+        "node": ["7", "9", "a.example"],
+        "sent": [5, 1, 4],
+        "sent_bytes": [50, 10, 40],
+        "received": [1, 5, 0],
+        "received_bytes": [10, 50, 0],
+        "targets": [2, 1, 1],
+        "sources": [1, 2, 0],
+        "attached": [1, 1, 2],
+        "component": pa.array([7, 7, None], pa.int64()),
+    }
+)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    from relay.analytics import places
+
+    monkeypatch.setattr(places, "configured", lambda: places.Places(tmp_path))
+    return tmp_path
+
+
+def test_the_graph_is_read_from_its_files(
+    client: Client, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = lake / "results" / "graph_nodes" / "2026-11-03" / "run"
+    folder.mkdir(parents=True)
+    parquet.write_table(NODES, folder / "part.parquet")
+    publish("graph_nodes", "2026-11-03", folder="graph_nodes/2026-11-03/run")
+    path = f"{PAGE}graph/"
+    text = shown(client, path)
+    assert "with twin 7" in text and 'href="/console/twins/9/"' in text
+    assert [row["node"] for row in exported(client, f"{path}?export=json&kind=twin")] == ["7", "9"]
+    (folder / "part.parquet").write_bytes(b"PAR1 is not this")
+    assert "cannot be read" in shown(client, path, 503)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    text = shown(client, path, 503)
+    assert "duckdb is not installed: make setup-analytics" in text
+
+
+def test_parquet_without_arrow_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish("usage", "2026-11", [])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "make setup-analytics" in shown(client, f"{PAGE}usage/2026-11/parquet/", 503)
+    assert "period,twin" in client.get(f"{PAGE}usage/2026-11/csv/").getvalue().decode()
