@@ -41,7 +41,8 @@ def open_session(
     """
     os.environ["JAVA_HOME"] = java.home(cache)
     # Spark starts `python3` of the path otherwise, which may lack pyarrow.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of executors, which may be elsewhere
     chosen = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * (cores or os.cpu_count() or 1)),
@@ -51,6 +52,8 @@ def open_session(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.parquet.compression.codec": "zstd",
+        # Its own INT96 knows no time zone, and others read a time of nowhere.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     if master.startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
