@@ -1,6 +1,7 @@
 """The models of analytics: the ledger of the jobs, and results small enough for the database."""
 
 from relay.analytics.models.ledger import Published, Run, RunState
+from relay.analytics.models.live import LiveMinute, StreamState
 from relay.analytics.models.results import (
     Anomaly,
     Concurrency,
@@ -22,11 +23,13 @@ __all__ = [
     "FederationRank",
     "FederationSlo",
     "HotPair",
+    "LiveMinute",
     "Published",
     "RelayPairHour",
     "Run",
     "RunState",
     "Storm",
+    "StreamState",
     "TopTwin",
     "TrafficMatrix",
     "Usage",

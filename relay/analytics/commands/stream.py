@@ -1,0 +1,126 @@
+"""`rmb_analytics stream`: events by the minute, seconds after they happened."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import threading
+from argparse import ArgumentParser
+from datetime import UTC, datetime
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from django.core.management.base import OutputWrapper
+
+from relay.analytics import places
+from relay.analytics.lake import Lake
+
+if TYPE_CHECKING:
+    from relay.analytics.models import StreamState
+    from relay.analytics.streaming import Batch
+
+SUMMARY: Final = "count events by the minute as they come, into the database"
+
+DESCRIPTION: Final = """\
+Watches for new files of events and adds them to the minutes in the database: how many, how large,
+how late, by relay, kind, reason and remote. Every event counts once, also when it is killed: start
+it again, and it goes on. It runs until it is stopped; keep it running as a service.
+
+  rmb_analytics stream                          from 12 hours ago, or where it was
+  rmb_analytics stream --once                   count what is there and end
+  rmb_analytics stream --from 2026-11-21T14     from that hour on, from the beginning
+
+Minutes are kept for three days, and from when the stream began. For longer, and for answers that
+need more than sums, there are the jobs.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--master", default="", help="where Spark runs (default: analytics.master)")
+    parser.add_argument(
+        "--every", type=_seconds, default=0.5, metavar="S", help="look for files (0.5 seconds)"
+    )
+    parser.add_argument("--once", action="store_true", help="count what is there and end")
+    parser.add_argument(
+        "--from", dest="since", type=_hour, metavar="HOUR", help="count from that hour (UTC) on"
+    )
+    parser.add_argument("--anew", action="store_true", help="forget what was counted")
+    parser.add_argument("--json", action="store_true", help="a JSON object for each batch")
+
+
+def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
+    from relay.analytics import streaming
+    from relay.analytics.engine import Engine
+
+    lake = Lake(places.configured().root)
+    engine = Engine(lake, options["master"])
+    ended = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.set()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+
+    def began(state: StreamState) -> None:
+        if not options["json"]:
+            goes_on = f", {state.events:,} events so far" if state.events else ""
+            out.write(f"counting {lake.events} from {_text(state.counts_from)}{goes_on}")
+
+    def told(batch: Batch) -> None:
+        out.write(_json(batch) if options["json"] else _line(batch))
+
+    try:
+        streaming.stream(
+            lake,
+            engine,
+            every_s=None if options["once"] else options["every"],
+            since=options["since"],
+            anew=options["anew"],
+            stopping=ended.is_set,
+            began=began,
+            told=told,
+        )
+    finally:
+        engine.close()
+
+
+def _line(batch: Batch) -> str:
+    if not batch.new:
+        return f"batch {batch.number:>6}: was counted already"
+    newest = "" if batch.newest is None else f", up to {_text(batch.newest)}"
+    return f"batch {batch.number:>6}: {batch.events:>9,} events, {batch.minutes:,} minutes{newest}"
+
+
+def _json(batch: Batch) -> str:
+    return json.dumps(
+        {
+            "batch": batch.number,
+            "events": batch.events,
+            "minutes": batch.minutes,
+            "newest": batch.newest and batch.newest.isoformat(),
+            "new": batch.new,
+        }
+    )
+
+
+def _text(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 3_600:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 3600")
+    return seconds
+
+
+def _hour(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no hour such as 2026-11-21T14") from None

@@ -1,0 +1,74 @@
+"""What the stream counts while it happens, and how far it is.
+
+The jobs count whole days after they are over; these rows are for the hours before. Both count the
+same events, so a minute both know has the same numbers.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db import models
+
+from relay.analytics.models.results import MAX_NAME_CHARS
+
+MAX_WORD_CHARS = 64
+"""Of a kind or a reason."""
+
+WATERMARK = timedelta(minutes=2)
+"""Events come that much out of order: files are written by many workers."""
+
+
+class LiveMinute(models.Model):
+    """Events of one minute that have relay, kind, reason and remote in common."""
+
+    minute = models.DateTimeField(help_text="When the minute begins.")
+    relay = models.CharField(max_length=MAX_NAME_CHARS)
+    kind = models.CharField(max_length=MAX_WORD_CHARS)
+    reason = models.CharField(max_length=MAX_WORD_CHARS)
+    remote = models.CharField(max_length=MAX_NAME_CHARS, help_text="Empty: none has to do with it.")
+    n = models.BigIntegerField(help_text="Events.")
+    size_bytes = models.BigIntegerField(help_text="Of their envelopes.")
+    latency_us = models.BigIntegerField(help_text="Sum of those that have one.")
+    late = models.BigIntegerField(help_text="Delivered more than a minute after acceptance.")
+
+    class Meta:
+        ordering = ("minute", "relay", "kind", "reason", "remote")
+        default_permissions = ()
+        constraints = (
+            models.UniqueConstraint(
+                fields=("minute", "relay", "kind", "reason", "remote"),
+                name="analytics_live_minute_once",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.minute:%Y-%m-%d %H:%M} {self.relay} {self.kind} {self.n}"
+
+
+class StreamState(models.Model):
+    """How far the stream is: one row, changed in the transaction that changes the minutes.
+
+    Spark does a batch again when it died before it noted that it was done. Here it says whether
+    the batch's rows are in already.
+    """
+
+    checkpoint = models.CharField(max_length=64, help_text="Folder below checkpoints/.")
+    batch = models.BigIntegerField(default=-1, help_text="The last one of it that is in.")
+    since = models.DateTimeField(help_text="Minutes before are not counted at all.")
+    counts_from = models.DateTimeField(help_text="The checkpoint's files are of hours from here.")
+    newest = models.DateTimeField(null=True, help_text="The latest event so far.")
+    events = models.BigIntegerField(default=0, help_text="Counted since `since`.")
+    began_at = models.DateTimeField(help_text="The checkpoint.")
+    updated_at = models.DateTimeField(help_text="By a batch, or because there was none.")
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.checkpoint} {self.batch}"
+
+    @property
+    def watermark(self) -> datetime | None:
+        """Minutes before are whole, stragglers apart, which count all the same."""
+        return None if self.newest is None else self.newest - WATERMARK

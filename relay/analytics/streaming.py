@@ -1,0 +1,246 @@
+"""Counts events by the minute as their files come: `manage.py rmb_analytics stream`.
+
+    compactor -> a file of events -> Spark's file source -> sums -> one transaction -> LiveMinute
+
+A file is read once. Those the compactor adds are never changed, and stay for a day after merging
+has put their rows into another one, which the stream leaves out by its name. Two ends of that:
+
+- A stream that stood still for most of a day may have missed files. It begins anew, and its minutes
+  begin with it: `since` of its state. The days before are what the jobs are for.
+- Spark's list of files it has seen only grows. So after a week it begins a new one, half a day
+  back; the minutes from there on go, and are counted again from the same files.
+
+Either way one transaction names the new checkpoint and takes the minutes away it will bring.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import DatabaseError, close_old_connections, connection
+
+from relay.analytics import merging, sink
+from relay.analytics.engine import Engine, first_line
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.lake import FRESH_GLOB, Lake, replaced_by
+from relay.analytics.models import StreamState
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_BACK: Final = timedelta(hours=12)
+"""A new checkpoint begins so far back; files of that time were not removed yet."""
+
+LONGEST_PAUSE: Final = timedelta(seconds=merging.KEEP_S) - timedelta(hours=2)
+"""After a longer one, files may have gone."""
+
+LONGEST_CHECKPOINT: Final = timedelta(days=7)
+"""At four files a minute its list has 40,000 names then."""
+
+BEAT_S: Final = 60.0
+LOOK_S: Final = 1
+"""At what happens besides Spark."""
+
+LOCK: Final = "stream.lock"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Batch:
+    """What one batch brought.
+
+    Attributes:
+        number: of its checkpoint.
+        events: how many.
+        minutes: in how many minutes.
+        newest: the latest event of it; None: it had none.
+        new: False: they were in already.
+    """
+
+    number: int
+    events: int
+    minutes: int
+    newest: datetime | None
+    new: bool
+
+
+def stream(
+    lake: Lake,
+    engine: Engine,
+    *,
+    every_s: float | None,
+    since: datetime | None = None,
+    anew: bool = False,
+    stopping: Callable[[], bool] = lambda: False,
+    began: Callable[[StreamState], None] = lambda state: None,
+    told: Callable[[Batch], None] = lambda batch: None,
+) -> None:
+    """Count until it is stopped, or all there is.
+
+    Args:
+        lake: where events are.
+        engine: Spark.
+        every_s: how often to look for files; None: once.
+        since: count all from this hour on, from the beginning; None: go on.
+        anew: forget what was counted.
+        stopping: whether to end; asked often.
+        began: is told where it begins.
+        told: is told of each batch, in a thread of its own.
+
+    Raises:
+        AnalyticsError: it cannot go on; what it counted stays, and the next one goes on.
+    """
+    lake.events.mkdir(parents=True, exist_ok=True)
+    with _alone(lake):
+        while True:
+            state = _checkpoint(lake, since, anew)
+            since, anew = None, False
+            began(state)
+            if _run(lake, engine, state, every_s, stopping, told):
+                return
+
+
+def _checkpoint(lake: Lake, since: datetime | None, anew: bool) -> StreamState:
+    """The one to go on with, or a new one."""
+    now = datetime.now(UTC)
+    state = sink.state()
+    keep = False
+    if state is not None and since is None and not anew:
+        whole = state.batch < 0 or (lake.checkpoints / state.checkpoint).is_dir()
+        keep = whole and now - state.updated_at < LONGEST_PAUSE
+        if keep and now - state.began_at < LONGEST_CHECKPOINT:
+            return state
+    begin = (since or now - LOOK_BACK).replace(minute=0, second=0, microsecond=0)
+    _assert_whole(lake, begin)
+    state = sink.begin(begin, now, keep=keep)
+    for old in lake.checkpoints.glob("live-*"):
+        if old.name != state.checkpoint:
+            shutil.rmtree(old)
+    return state
+
+
+def _assert_whole(lake: Lake, begin: datetime) -> None:
+    """No hour from there on may lack a file whose rows are in a merged one only."""
+    for day in lake.days():
+        for hour in lake.hours(day) if day >= begin.date() else ():
+            if datetime(day.year, day.month, day.day, hour, tzinfo=UTC) < begin:
+                continue
+            present = {file.path.name: file for file in lake.present(day, hour)}
+            for file in present.values():
+                if file.merged and not all(
+                    _there(name, present) for name in replaced_by(file.path)
+                ):
+                    raise AnalyticsError(
+                        f"the files of {day} {hour:02}:00 were merged, and a stream counts only "
+                        "what comes: begin later, and let the jobs count what was before"
+                    )
+
+
+def _there(name: str, present: dict[str, Any]) -> bool:
+    """Whether a replaced file is there still, or was itself a merged one, whose parts tell."""
+    from relay.analytics.lake import MERGED_SUFFIX
+
+    return name in present or name.endswith(MERGED_SUFFIX)
+
+
+def _run(
+    lake: Lake,
+    engine: Engine,
+    state: StreamState,
+    every_s: float | None,
+    stopping: Callable[[], bool],
+    told: Callable[[Batch], None],
+) -> bool:
+    """Count with one checkpoint; False: it is time for another one."""
+    from relay.analytics.spark import stream as spark_stream
+
+    failures: list[Exception] = []
+
+    def apply(number: int, sums: list[Row]) -> None:
+        close_old_connections()
+        try:
+            new = sink.apply(
+                state.checkpoint, number, [row.asDict() for row in sums], datetime.now(UTC)
+            )
+        except (AnalyticsError, DatabaseError) as error:
+            failures.append(error)
+            raise
+        told(_batch(number, sums, new))
+
+    today = datetime.now(UTC).date()
+    first = state.counts_from.date()
+    ahead = today + LONGEST_CHECKPOINT + timedelta(days=1)
+    source = spark_stream.Source(
+        events=lake.events,
+        names=FRESH_GLOB,
+        first_day=first,
+        days=max((ahead - first).days + 1, 1),
+        from_us=spark_stream.moment_us(state.counts_from),
+    )
+    folder = lake.checkpoints / state.checkpoint
+    query = spark_stream.start(engine.session, source, folder, apply, every_s)
+    try:
+        over = _watch(query, state, stopping)
+    finally:
+        query.stop()
+        connection.close()
+    failed = query.exception()
+    if failures:
+        raise AnalyticsError(f"the stream ended: {failures[0]}") from failures[0]
+    if failed is not None:
+        raise AnalyticsError(f"the stream ended: {first_line(failed)}") from failed
+    return over
+
+
+def _watch(query: StreamingQuery, state: StreamState, stopping: Callable[[], bool]) -> bool:
+    """Wait for its end; False: it is time for another checkpoint."""
+    beaten_s = time.monotonic()
+    while not _ended(query):
+        if stopping():
+            return True
+        if time.monotonic() - beaten_s >= BEAT_S:
+            beaten_s = time.monotonic()
+            close_old_connections()
+            sink.beat(state.checkpoint, datetime.now(UTC))
+        if datetime.now(UTC) - state.began_at >= LONGEST_CHECKPOINT:
+            return False
+    return True
+
+
+def _ended(query: StreamingQuery) -> bool:
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        return bool(query.awaitTermination(LOOK_S))
+    except StreamingQueryException:
+        return True
+
+
+def _batch(number: int, sums: list[Row], new: bool) -> Batch:
+    newest_us = max((row["newest_us"] for row in sums), default=None)
+    return Batch(
+        number=number,
+        events=sum(row["n"] for row in sums),
+        minutes=len({row["minute_us"] for row in sums}),
+        newest=None if newest_us is None else datetime.fromtimestamp(newest_us / 1e6, UTC),
+        new=new,
+    )
+
+
+@contextlib.contextmanager
+def _alone(lake: Lake) -> Iterator[None]:
+    """Two streams would take each other's checkpoint."""
+    lake.checkpoints.mkdir(parents=True, exist_ok=True)
+    with (lake.checkpoints / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AnalyticsError(f"a stream runs already on {lake.events}") from None
+        yield
