@@ -332,10 +332,11 @@ class Inbound:
         if not answer.final:
             if arrival is not None and envelope is not None:
                 self._worker.recorder.declined(envelope, answer.reason, arrival.partner.domain)
-        elif isinstance(answer.reason, MessageReason):
-            self._worker.drop(None, envelope, answer.reason)
         else:
-            self._worker.recorder.dropped(None, envelope, answer.reason)
+            if isinstance(answer.reason, MessageReason):
+                self._worker.metrics.drops[answer.reason] += 1
+            domain = arrival.partner.domain if arrival else ""
+            self._worker.recorder.turned_away(envelope, answer.reason, domain)
 
 
 def _arrival(body: bytes, delivery: bytes, partner: Partner) -> Arrival:

@@ -433,7 +433,7 @@ class Intake:
                         destination, arrival.payload, arrival, arrival.envelope
                     )
                     stored.setdefault(batch, []).append(arrival)
-                    if worker.recording:
+                    if worker.following:
                         size_bytes = len(arrival.payload)
                         worker.recorder.accepted(
                             arrival, destination, arrival.envelope, size_bytes, batch
@@ -452,6 +452,7 @@ class Intake:
         source = arrival.key[0]
         over = self._over_limit(source, len(arrival.payload), now_s) if source else None
         if over is not None:
+            self._worker.recorder.limited(arrival.key, arrival.envelope, over)
             arrival.refuse(over, int(WINDOW_S - now_s % WINDOW_S) + 1)
             return
         destination = self._worker.destination(arrival.destination)

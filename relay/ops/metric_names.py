@@ -54,6 +54,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_trace_events_total", "counter", "Events noted for traces."),
     Metric("relay_trace_skipped_total", "counter", "Messages not followed: the rate was reached."),
     Metric("relay_trace_lost_total", "counter", "Events of traces that could not be kept."),
+    # Events for analytics, of each worker that records.
+    Metric("relay_analytics_events_total", "counter", "Events written to segments.", ("kind",)),
+    Metric("relay_analytics_lost_total", "counter", "Events that were lost.", ("reason",)),
+    Metric("relay_analytics_write_failures_total", "counter", "Times the disk refused events."),
     # Federation, of each worker.
     Metric("federation_inbound_accepted_total", "counter", "Messages of other relays taken."),
     Metric("federation_inbound_repeated_total", "counter", "Repeats of them, not taken again."),

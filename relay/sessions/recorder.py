@@ -4,12 +4,13 @@ Each accept, delivery, queueing, drop, open and close passes here with the sessi
 envelope and the reason, once. This recorder keeps nothing; one that does (traces of messages,
 events for analytics) subclasses it and is handed to the worker (`Worker.record`), and the hot path
 is not touched again. A worker asks only one that keeps something (`Worker.recording`), and then
-about a whole batch, or all that one look at a socket found, in one call.
+about a whole batch, or all that one look at a socket found, in one call. One that does not follow
+single messages (`follows`) is not asked about each step of each of them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from proto.rmb.reasons import SessionReason
 
@@ -19,12 +20,26 @@ if TYPE_CHECKING:
     from relay.queues.batch import Batch, Origin
     from relay.queues.destination import Destination
     from relay.queues.entries import Removal
+    from relay.queues.keys import SessionKey
     from relay.sessions.sender import Sender
     from relay.sessions.session import Session
 
 
+TOLD_TRIMS: Final = 2000
+"""Messages that a recorder is told of before one sweep removes them, unless it wants more."""
+
+
 class Recorder:
-    """Does nothing with what it is told. Calls come from the event loop and must not block."""
+    """Does nothing with what it is told. Calls come from the event loop and must not block.
+
+    Attributes:
+        follows: whether it is told when a message is `accepted`, `waits`, is `acknowledged` and
+            `removed`.
+        told_trims: how many messages of one sweep it is told of.
+    """
+
+    follows: bool = True
+    told_trims: int = TOLD_TRIMS
 
     def opened(self, session: Session) -> None:
         """A session is held from now on (its take-over is through)."""
@@ -49,9 +64,9 @@ class Recorder:
         """A message of a session here waits until something is known of its destination, or behind
         one to the same that does: it is told of again when that has come."""
 
-    def trimmed(self, entry_id: bytes, payload: bytes) -> None:
-        """A message is about to leave its queue because nobody fetched it in time: `dropped` tells
-        how many did."""
+    def trimmed(self, entry_id: bytes, payload: bytes, reason: Reason) -> None:
+        """A message leaves its queue because nobody fetched it in time, or for newer ones:
+        `dropped` tells how many did."""
 
     def committed(self, batch: Batch, ids: list[Any] | None) -> None:
         """Redis has a batch: tells `queued` of each message in it.
@@ -89,17 +104,30 @@ class Recorder:
     ) -> None:
         """A message was written to its session's socket."""
 
+    def unwritten(self, session: Session, messages: list[tuple[bytes, Envelope]]) -> None:
+        """Messages of the batch that was just committed did not fit into the socket of their
+        session, which is in memory mode: they are read from its stream later."""
+
     def acknowledged(self, session: Session, entries: list[Removal]) -> None:
         """The peer's TCP has the bytes of these messages."""
 
     def removed(self, session: Session, entries: list[Removal]) -> None:
         """Acknowledged messages are no longer in the stream."""
 
-    def federated(self, sender: Sender | None, envelope: Envelope, entry_id: bytes | None) -> None:
+    def federated(
+        self, sender: Sender | None, envelope: Envelope, entry_id: bytes | None, size_bytes: int
+    ) -> None:
         """A message is committed to the outbox for another relay; the id may be unknown."""
 
     def declined(self, envelope: Envelope, reason: Reason, relay: str) -> None:
         """A message that another relay brought is not taken now, and may come again."""
+
+    def limited(self, key: SessionKey, envelope: Envelope | None, reason: Reason) -> None:
+        """A twin is over its limit with this message, which is refused."""
+
+    def turned_away(self, envelope: Envelope | None, reason: Reason, relay: str) -> None:
+        """A message that another relay brought is refused for good."""
+        self.dropped(None, envelope, reason)
 
     def notified(self, envelope: Envelope, reason: Reason) -> None:
         """The sender of a request that ended undelivered is told so."""
@@ -108,3 +136,93 @@ class Recorder:
         """A message ends undelivered. Without an envelope it did not parse, or was not looked at
         (old entries that left a full queue, or one nobody fetched in time: told once for each).
         One of another relay that is to come again has not ended."""
+
+
+class Recorders(Recorder):
+    """Tells two recorders what it is told."""
+
+    def __init__(self, one: Recorder, other: Recorder) -> None:
+        self.follows = one.follows or other.follows
+        self.told_trims = max(one.told_trims, other.told_trims)
+        self._both = one, other
+
+    def opened(self, session: Session) -> None:
+        for each in self._both:
+            each.opened(session)
+
+    def closed(self, session: Session, reason: SessionReason) -> None:
+        for each in self._both:
+            each.closed(session, reason)
+
+    def accepted(
+        self,
+        sender: Origin,
+        destination: Destination,
+        envelope: Envelope,
+        size_bytes: int,
+        batch: Batch,
+    ) -> None:
+        for each in self._both:
+            each.accepted(sender, destination, envelope, size_bytes, batch)
+
+    def waits(
+        self, sender: Sender, destination: Destination, payload: bytes, envelope: Envelope
+    ) -> None:
+        for each in self._both:
+            each.waits(sender, destination, payload, envelope)
+
+    def trimmed(self, entry_id: bytes, payload: bytes, reason: Reason) -> None:
+        for each in self._both:
+            each.trimmed(entry_id, payload, reason)
+
+    def committed(self, batch: Batch, ids: list[Any] | None) -> None:
+        for each in self._both:
+            each.committed(batch, ids)
+
+    def written(
+        self,
+        session: Session,
+        messages: list[tuple[bytes, Envelope]],
+        ids: list[bytes],
+        from_stream: bool,
+    ) -> None:
+        for each in self._both:
+            each.written(session, messages, ids, from_stream)
+
+    def unwritten(self, session: Session, messages: list[tuple[bytes, Envelope]]) -> None:
+        for each in self._both:
+            each.unwritten(session, messages)
+
+    def acknowledged(self, session: Session, entries: list[Removal]) -> None:
+        for each in self._both:
+            each.acknowledged(session, entries)
+
+    def removed(self, session: Session, entries: list[Removal]) -> None:
+        for each in self._both:
+            each.removed(session, entries)
+
+    def federated(
+        self, sender: Sender | None, envelope: Envelope, entry_id: bytes | None, size_bytes: int
+    ) -> None:
+        for each in self._both:
+            each.federated(sender, envelope, entry_id, size_bytes)
+
+    def declined(self, envelope: Envelope, reason: Reason, relay: str) -> None:
+        for each in self._both:
+            each.declined(envelope, reason, relay)
+
+    def limited(self, key: SessionKey, envelope: Envelope | None, reason: Reason) -> None:
+        for each in self._both:
+            each.limited(key, envelope, reason)
+
+    def turned_away(self, envelope: Envelope | None, reason: Reason, relay: str) -> None:
+        for each in self._both:
+            each.turned_away(envelope, reason, relay)
+
+    def notified(self, envelope: Envelope, reason: Reason) -> None:
+        for each in self._both:
+            each.notified(envelope, reason)
+
+    def dropped(self, sender: Sender | None, envelope: Envelope | None, reason: Reason) -> None:
+        for each in self._both:
+            each.dropped(sender, envelope, reason)

@@ -172,7 +172,7 @@ class Router:
                 worker.refused((destination, payload, sender, envelope))
             else:
                 worker.metrics.federated += 1
-                worker.recorder.federated(sender, envelope, reply)
+                worker.recorder.federated(sender, envelope, reply, size_bytes)
 
         if sender is not None:
             commit.close_full()

@@ -9,7 +9,7 @@ import signal
 import socket
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from channels.layers import get_channel_layer
 from redis.asyncio import Redis
@@ -36,6 +36,9 @@ from relay.sessions.worker import Worker
 from relay.trace.following import WorkerTrace
 from relay.twins.cache import TwinCache
 from relay.twins.source import open_source
+
+if TYPE_CHECKING:
+    from relay.analytics.journal import Journal
 
 log = logging.getLogger(__name__)
 
@@ -88,12 +91,15 @@ class Runtime:
             max_token_lifetime_s=config.relay.max_token_lifetime_s,
         )
         self.inbound = Inbound(self.worker, config)
+        self.events = _events(config, self.worker, slot) if config.analytics.record else None
         self.trace = WorkerTrace(self.worker, config.relay.domains[0])
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Starts the worker. Redis may be away: then the worker is there, and not ready."""
         self._history.start()
+        if self.events is not None:
+            self.events.start()
         self.worker.start()
         self.inbound.start()
         loop = asyncio.get_running_loop()
@@ -118,6 +124,8 @@ class Runtime:
         await self.worker.stop()
         await asyncio.to_thread(self._starter.stop)
         await asyncio.to_thread(self._history.stop)
+        if self.events is not None:
+            await self.events.close()
         await self.twins.close()
         await self.source.close()
         await self.redis.aclose()
@@ -130,6 +138,7 @@ class Runtime:
             "federation_start_failures_total": self._starter.failures,
             **self.inbound.figures(),
             **self.trace.figures(),
+            **(self.events.figures() if self.events is not None else {}),
         }
 
     async def _progress(self) -> None:
@@ -168,6 +177,16 @@ class Runtime:
         if stored > number:
             log.critical("redis holds layout %d, this release knows up to %d", stored, number)
             self.worker.drain()
+
+
+def _events(config: Any, worker: Worker, slot: int | str) -> Journal:
+    """Has a worker record events. Not imported where nobody wants that."""
+    from relay.analytics.recorder import EventRecorder
+    from relay.analytics.recording import journal
+
+    events = journal(config, f"worker-{slot}", worker.wall_s)
+    worker.record(EventRecorder(worker, events))
+    return events
 
 
 def worker_options(config: Any, boot_id: str, slot: int | str) -> WorkerOptions:

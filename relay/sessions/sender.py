@@ -110,7 +110,7 @@ class Sender:
         destinations = worker.destinations
         session = self.session
         examine = self._examine
-        recording = worker.recording
+        following = worker.following
         count = len(messages)
         total = sum(map(len, messages))
         now_s = 0.0
@@ -126,7 +126,7 @@ class Sender:
                 and reason is not MessageReason.UNPARSABLE
                 and (over := meter.count(len(payload), now_s)) is not None
             ):
-                worker.limit_hit(self, over)
+                worker.limit_hit(self, envelope, over)
                 self.refuse(envelope, over)
             elif key is not None and envelope is not None:
                 destination = destinations.get(key)
@@ -135,7 +135,7 @@ class Sender:
                 holder = destination.session
                 if holder is not None and holder.memory_mode and not self._parked:
                     self._batch = batch = commit.add(destination, payload, self, envelope)
-                    if recording:
+                    if following:
                         size = len(payload)
                         worker.recorder.accepted(self, destination, envelope, size, batch)
                 elif destination in self._asked:
@@ -171,7 +171,7 @@ class Sender:
             refusal = router.fullness(destination, self.key[0])
             if refusal is None:
                 self._batch = batch = worker.commit.add(destination, payload, self, envelope)
-                if worker.recording:
+                if worker.following:
                     worker.recorder.accepted(self, destination, envelope, len(payload), batch)
             else:
                 self.refuse(envelope, refusal)
@@ -179,7 +179,7 @@ class Sender:
             outgoing = router.federate(destination, payload, self, envelope)
             if outgoing is not None:  # a pong after a refused message waits for those before it
                 self._batch = outgoing
-                if worker.recording:
+                if worker.following:
                     worker.recorder.accepted(self, destination, envelope, len(payload), outgoing)
         elif step is Step.REFUSE:
             assert decision.reason is not None
@@ -198,7 +198,7 @@ class Sender:
 
     def _wait(self, destination: Destination, payload: bytes, envelope: Envelope) -> None:
         self._park(destination, payload, envelope)
-        if self.worker.recording:
+        if self.worker.following:
             self.worker.recorder.waits(self, destination, payload, envelope)
 
     def _park(self, destination: Destination | None, payload: bytes, envelope: Envelope) -> None:

@@ -194,6 +194,7 @@ class Session:
                 worker.metrics.queued += len(out) - fitting
                 self.memory_mode = False
                 worker.loop.call_soon(self._read_on)
+                worker.recorder.unwritten(self, out[fitting:])
             if fitting:
                 self._write(out[:fitting], ids[:fitting])
         else:
@@ -465,7 +466,7 @@ class Session:
         while inflight and inflight[0][0] <= acknowledged:
             _, entry_id, content = inflight.popleft()
             removals.append((entry_id, content))
-        if self.worker.recording:
+        if self.worker.following:
             self.worker.recorder.acknowledged(self, removals[before:])
         self.worker.commit.remove(self)
         return True
@@ -480,7 +481,7 @@ class Session:
         """Redis has removed them."""
         for entry_id, _ in removals:
             self.removing.pop(entry_id, None)
-        if self.worker.recording:
+        if self.worker.following:
             self.worker.recorder.removed(self, removals)
 
     def removals_lost(self, removals: list[Removal]) -> None:

@@ -46,8 +46,6 @@ FULL_LOOKS: Final = 100
 that are full of many small messages, and finds out which take nothing any more."""
 SWEEP_S: Final = 30.0
 SWEEP_LEASE: Final = "relay:sweep"
-TOLD_TRIMS: Final = 2000
-"""Messages that a recorder is told of before a sweep removes them, while one wants to know."""
 TRIMS_AT_ONCE: Final = 32
 FULL_PART: Final = 0.5
 """Filled by so much of a bound, a queue is named to those who watch for full ones."""
@@ -431,17 +429,17 @@ class Upkeep:
         Returns:
             How many messages it was told of, with those `told` before in this sweep.
         """
-        last = oldest - 1
+        last, recorder = oldest - 1, self._worker.recorder
         firsts = await asyncio.gather(
             *(self._ask("XRANGE", stream, "-", last, "COUNT", 1) for stream in streams)
         )
         for stream, first in zip(streams, firsts, strict=True):
             entries = first
-            while entries and told < TOLD_TRIMS:
+            while entries and told < recorder.told_trims:
                 told += len(entries)
                 for entry_id, fields in entries:
                     if fields[0] == b"_":
-                        self._worker.recorder.trimmed(entry_id, fields[1])
+                        recorder.trimmed(entry_id, fields[1], MessageReason.QUEUE_EXPIRED)
                 after = b"(" + entries[-1][0]
                 entries = await self._ask("XRANGE", stream, after, last, "COUNT", TRIMS_AT_ONCE)
         return told

@@ -131,8 +131,8 @@ class Worker:
 
     def record(self, recorder: Recorder) -> None:
         """Tells what happens from now on to this recorder."""
-        self.recorder = recorder
-        self.recording = type(recorder) is not Recorder
+        self.recorder, self.recording = recorder, type(recorder) is not Recorder
+        self.following = self.recording and recorder.follows
 
     def spawn(self, coroutine: Any) -> asyncio.Task[None]:
         """Runs a take-over, an ending or a look-up beside everything else."""
@@ -463,8 +463,7 @@ class Worker:
         deadline = envelope.timestamp + envelope.expiration
         if deadline > self.wall_s():
             return False
-        arrived = int(entry_id.partition(b"-")[0]) / 1000
-        return bool(arrived < deadline)
+        return bool(int(entry_id.partition(b"-")[0]) / 1000 < deadline)
 
     def expire(self, envelope: Envelope) -> None:
         """A message was too old when its session came: the sender of a request is told."""
@@ -480,9 +479,10 @@ class Worker:
             self.recorder.notified(envelope, reason)
             self.router.send_notice(self.destination(key), notice)
 
-    def limit_hit(self, sender: Sender, reason: MessageReason) -> None:
+    def limit_hit(self, sender: Sender, envelope: Envelope | None, reason: MessageReason) -> None:
         """A twin is over its limit: one line per twin and window."""
         self.metrics.limit_hits += 1
+        self.recorder.limited(sender.key, envelope, reason)
         self.hits.message(sender.key[0], sender.session.address)
         if sender.meter.first_hit():
             log.warning("twin %d is over its limit (%s)", sender.key[0], reason)

@@ -17,6 +17,7 @@ from proto.rmb.reasons import MessageReason
 from proto.rmb.types_pb2 import Envelope
 from redispipe.pipe import RedisPipe
 from relay.queues import keys
+from relay.sessions.recorder import Recorder, Recorders
 from relay.trace.events import Stage
 from relay.trace.recorder import TraceRecorder
 from relay.trace.tracer import Message, Tracer
@@ -39,7 +40,8 @@ class WorkerTrace:
             here: name of this relay.
         """
         self._worker = worker
-        self._untraced = worker.recorder
+        self._untraced = worker.recorder  # nothing, or what else is recorded at all times
+        self._traced: Recorder
         self.tracer = Tracer(
             worker.commit.submit,
             lambda: worker.commit.pipe.usable,
@@ -49,11 +51,14 @@ class WorkerTrace:
             self._changed,
         )
         self._recorder = TraceRecorder(worker, self.tracer)
+        self._traced = (
+            Recorders(self._untraced, self._recorder) if worker.recording else self._recorder
+        )
         worker.on_traces = self.tracer.put
 
     def _changed(self) -> None:
         on = self.tracer.on
-        self._worker.record(self._recorder if on else self._untraced)
+        self._worker.record(self._traced if on else self._untraced)
         if not on:
             self._recorder.clear()
 

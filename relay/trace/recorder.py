@@ -110,7 +110,9 @@ class TraceRecorder(Recorder):
             else:
                 self._keep(session, entry_id, message)
 
-    def federated(self, sender: Sender | None, envelope: Envelope, entry_id: bytes | None) -> None:
+    def federated(
+        self, sender: Sender | None, envelope: Envelope, entry_id: bytes | None, size_bytes: int
+    ) -> None:
         source = from_message(envelope.source) if sender is None else sender.key
         message = self._found(source, from_message(envelope.destination), envelope)
         if message is not None:
@@ -202,7 +204,7 @@ class TraceRecorder(Recorder):
             stage = Stage.EXPIRED if expired else Stage.REFUSED
             self._tracer.note(message, stage, reason=reason)
 
-    def trimmed(self, entry_id: bytes, payload: bytes) -> None:
+    def trimmed(self, entry_id: bytes, payload: bytes, reason: Reason) -> None:
         try:
             envelope = Envelope.FromString(payload)
         except DecodeError:
@@ -210,7 +212,6 @@ class TraceRecorder(Recorder):
         source, destination = from_message(envelope.source), from_message(envelope.destination)
         message = self._found(source, destination, envelope)
         if message is not None:
-            reason = MessageReason.QUEUE_EXPIRED
             self._tracer.note(message, Stage.TRIMMED, entry=entry_id.decode(), reason=reason)
 
     def declined(self, envelope: Envelope, reason: Reason, relay: str) -> None:

@@ -113,9 +113,9 @@ async def test_deliveries_without_an_end_are_bounded(
 async def test_what_nobody_fetched_and_what_waits(scene: Scene) -> None:
     envelope = request((1, None), (2, None), b"x", uid="u")
     scene.recorder.waits(scene.sender, scene.destination, b"x", envelope)
-    scene.recorder.trimmed(b"1-0", envelope.SerializeToString())
+    scene.recorder.trimmed(b"1-0", envelope.SerializeToString(), MessageReason.QUEUE_EXPIRED)
     other = request((1, None), (3, None), b"x", uid="other")
     scene.recorder.waits(scene.sender, Destination((3, None)), b"x", other)
-    scene.recorder.trimmed(b"2-0", other.SerializeToString())
-    scene.recorder.trimmed(b"3-0", b"no envelope")
+    scene.recorder.trimmed(b"2-0", other.SerializeToString(), MessageReason.QUEUE_EXPIRED)
+    scene.recorder.trimmed(b"3-0", b"no envelope", MessageReason.QUEUE_EXPIRED)
     assert scene.noted() == [("u", "waits", ""), ("u", "trimmed", "queue_expired")]

@@ -86,7 +86,7 @@ class OracleRecorder(Recorder):
     def waits(self, sender: Any, destination: Any, payload: bytes, envelope: Envelope) -> None:
         self._told("waits", envelope, destination.text)
 
-    def trimmed(self, entry_id: bytes, payload: bytes) -> None:
+    def trimmed(self, entry_id: bytes, payload: bytes, reason: Any) -> None:
         self._told("trimmed", Envelope.FromString(payload))
 
     def queued(self, destination: Any, sender: Any, envelope: Envelope, entry_id: bytes) -> None:
@@ -96,7 +96,7 @@ class OracleRecorder(Recorder):
     def delivered(self, session: Any, envelope: Envelope, size_bytes: int, entry_id: bytes) -> None:
         self._told("delivered", envelope, session.destination.text)
 
-    def federated(self, sender: Any, envelope: Envelope, entry_id: Any) -> None:
+    def federated(self, sender: Any, envelope: Envelope, entry_id: Any, size_bytes: int) -> None:
         self._told("federated", envelope)
 
     def dropped(self, sender: Any, envelope: Envelope | None, reason: MessageReason) -> None:

@@ -1,0 +1,45 @@
+"""The number by which the rows of one message find each other, on whatever relay they were written.
+
+Senders choose uids, and an answer bears that of its question: so the two twins and the kind of the
+message belong to it. They go into the seed of the hash, where what is the same for all messages
+between two twins is worked out once:
+
+    seed = xxh3-64(source twin, destination twin as little-endian u32) xor xxh3-64(name of the kind)
+    uid  = xxh3-64(uid of the envelope, seed)
+
+The names of kinds are those of the envelope's `message`; one without any counts as 0. In a row the
+number is taken as signed.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+PAIR: Final = Struct("<II")
+
+KINDS: Final = ("request", "response", "error", "ping", "pong")
+
+KIND_SEEDS: Final[dict[str | None, int]] = {
+    None: 0,
+    **{kind: xxh3_64_intdigest(kind) for kind in KINDS},
+}
+"""By what `Envelope.WhichOneof("message")` says."""
+
+
+def pair_seed(source_twin: int, destination_twin: int) -> int:
+    """What the two twins contribute to the seed."""
+    return xxh3_64_intdigest(PAIR.pack(source_twin, destination_twin))
+
+
+def message_uid(source_twin: int, destination_twin: int, kind: str | None, uid: str) -> int:
+    """The number of a message, from 0 to 2^64 - 1.
+
+    Args:
+        source_twin, destination_twin: of the envelope, as signed.
+        kind: what the envelope carries.
+        uid: of the envelope.
+    """
+    return xxh3_64_intdigest(uid, pair_seed(source_twin, destination_twin) ^ KIND_SEEDS[kind])

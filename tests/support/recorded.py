@@ -1,0 +1,108 @@
+"""What a relay recorded: rows of its segments, and of the Parquet files made of them meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+
+from proto.rmb import types_pb2 as pb
+from relay.analytics.records import NO_LATENCY, RECORD, RECORD_BYTES
+from relay.analytics.segments import SegmentReader
+from relay.analytics.uids import message_uid
+
+
+class Row(NamedTuple):
+    """One row of events; times in microseconds."""
+
+    at_us: int
+    relay: str
+    kind: str
+    source: int
+    destination: int
+    session: str
+    size_bytes: int
+    latency_us: int | None
+    reason: str
+    remote: str | None
+    uid: int
+
+
+def rows_of(path: Path) -> list[Row]:
+    """The rows of one segment, up to what is torn."""
+    reader = SegmentReader(path.read_bytes(), path)
+    header = reader.header
+    found = []
+    for part in reader.records():
+        for at in range(0, len(part), RECORD_BYTES):
+            at_us, uid, size, latency, source, destination, session, remote, kind, reason = (
+                RECORD.unpack_from(part, at)
+            )
+            found.append(
+                Row(
+                    at_us,
+                    header.relay,
+                    header.kinds[kind],
+                    source,
+                    destination,
+                    reader.names["sessions"][session],
+                    size,
+                    None if latency == NO_LATENCY else latency,
+                    header.reasons[reason],
+                    reader.names["remotes"][remote] or None,
+                    uid,
+                )
+            )
+    return found
+
+
+def rows(lake: Path) -> list[Row]:
+    """All rows of a lake, in the order of time. Nothing may be moving them just now."""
+    found = []
+    for path in [*lake.glob("segments/*.seg"), *lake.glob("segments/*.seg.open")]:
+        found += rows_of(path)
+    for path in lake.glob("events/date=*/hour=*/*.parquet"):
+        for each in pq.ParquetFile(path).read().to_pylist():
+            at_us = round(each["event_time"].timestamp() * 1e6)
+            found.append(
+                Row(
+                    *(at_us, each["relay"], each["kind"], each["src_twin"], each["dst_twin"]),
+                    *(each["src_session"], each["size_bytes"], each["latency_us"]),
+                    *(each["reason"], each["remote"], each["uid"]),
+                )
+            )
+    return sorted(found, key=lambda row: (row.at_us, row.kind))
+
+
+def counted(found: Iterable[Row]) -> Counter[str]:
+    """How many rows of each kind there are; those of messages that ended with their reason."""
+    return Counter(
+        row.kind if row.reason == "none" or row.kind.startswith("session") else
+        f"{row.kind} {row.reason}"
+        for row in found
+    )  # fmt: skip
+
+
+def of_message(found: Iterable[Row], envelope: pb.Envelope) -> list[Row]:
+    """The rows of one message."""
+    uid = message_uid(
+        envelope.source.twin,
+        envelope.destination.twin,
+        envelope.WhichOneof("message"),
+        envelope.uid,
+    )
+    signed = uid - (uid >> 63 << 64)
+    return [row for row in found if row.uid == signed]
+
+
+def unaccounted(found: Iterable[Row]) -> list[int]:
+    """Uids that were accepted and of which nothing else is known: the audit must find none."""
+    kinds: defaultdict[int, set[str]] = defaultdict(set)
+    for row in found:
+        if row.kind != "federated_out" or row.reason == "none":
+            kinds[row.uid].add(row.kind)
+    ends = {"delivered", "dropped", "federated_out"}
+    return [uid for uid, seen in kinds.items() if "accepted" in seen and not seen & ends]
