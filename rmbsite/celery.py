@@ -34,7 +34,10 @@ from rmbsite import broker, telemetry
 WATCH_S: Final = 5.0
 """How soon work that nobody does any more is begun again."""
 
-TASK_PACKAGES: Final = ("relay.federation", "relay.twins", "relay.alarms")
+DAILY_WATCH_S: Final = 60.0
+"""How late what is done once a day may begin."""
+
+TASK_PACKAGES: Final = ("relay.federation", "relay.twins", "relay.alarms", "relay.analytics")
 
 
 class Schedule(Scheduler):  # type: ignore[misc]
@@ -79,12 +82,14 @@ app.conf.update(
 )
 
 
-def _watch(task: str) -> None:
-    app.conf.beat_schedule[task] = {"task": task, "schedule": WATCH_S}
+def _watch(task: str, every_s: float = WATCH_S) -> None:
+    app.conf.beat_schedule[task] = {"task": task, "schedule": every_s}
 
 
 _watch("federation.watch")
 _watch("alarms.evaluate")
+if settings.RMB.analytics.daily_at:
+    _watch("analytics.daily", DAILY_WATCH_S)
 if settings.RMB.twins.source == "tfchain":
     _watch("chain.watch")
 

@@ -75,7 +75,25 @@ class Period:
         return self.standing in (Standing.MISSING, Standing.OUTDATED)
 
 
-def periods(job: Job, window: Window, lake: Lake, *, again: bool = False) -> list[Period]:
+class Listing:
+    """The files of events of some days, looked up by time. Made once for all jobs."""
+
+    def __init__(self, lake: Lake, since: datetime, until: datetime) -> None:
+        self._files = lake.files(since.date(), until.date())
+        self._times = [
+            datetime(file.date.year, file.date.month, file.date.day, file.hour, tzinfo=UTC)
+            for file in self._files
+        ]
+
+    def between(self, since: datetime, until: datetime) -> tuple[LakeFile, ...]:
+        """Those that hold events of a time: a file has the hour that begins at its time."""
+        first = bisect.bisect_right(self._times, since - HOUR)
+        return tuple(self._files[first : bisect.bisect_left(self._times, until)])
+
+
+def periods(
+    job: Job, window: Window, lake: Lake, *, again: bool = False, listing: Listing | None = None
+) -> list[Period]:
     """The periods a window touches, in order.
 
     Args:
@@ -83,23 +101,21 @@ def periods(job: Job, window: Window, lake: Lake, *, again: bool = False) -> lis
         window: of days.
         lake: where the events are.
         again: whether what is current or kept counts as outdated.
+        listing: of at least the job's span of the window; made here unless given.
 
     Raises:
         AnalyticsError: a file of gaps or of events cannot be read.
     """
-    began, ended = job.span(window)
-    files = lake.files(began.date(), ended.date())
-    times = [datetime(f.date.year, f.date.month, f.date.day, f.hour, tzinfo=UTC) for f in files]
+    listing = listing or Listing(lake, *job.span(window))
     lost = read_gaps(lake) if "gaps" in job.inputs else []
     held = _held(job, job.periods(window))
     found = []
     for name, its in zip(job.periods(window), _windows(job, window), strict=True):
-        since, until = job.span(its)
-        first, last = _between(times, since, until)
-        read = tuple(files[first:last])
-        mark = _mark(job, read, within(lost, since, until))
-        standing = _standing(held.get(name), mark, read, lake, tables=len(job.tables), again=again)
-        found.append(Period(name, its, read, mark, standing))
+        span = job.span(its)
+        files = listing.between(*span)
+        mark = _mark(job, files, within(lost, *span))
+        standing = _standing(held.get(name), mark, files, lake, tables=len(job.tables), again=again)
+        found.append(Period(name, its, files, mark, standing))
     return found
 
 
@@ -193,11 +209,6 @@ def _windows(job: Job, window: Window) -> list[Window]:
         return [Window(day, day) for day in window.days()]
     firsts = [date.fromisoformat(f"{month}-01") for month in window.months()]
     return [job.whole(Window(first, first)) for first in firsts]
-
-
-def _between(times: Sequence[datetime], since: datetime, until: datetime) -> tuple[int, int]:
-    """Where those of a time begin and end; a file holds the hour that begins at its time."""
-    return bisect.bisect_right(times, since - HOUR), bisect.bisect_left(times, until)
 
 
 def _mark(job: Job, files: Sequence[LakeFile], lost: Sequence[Gap]) -> str:

@@ -1,38 +1,150 @@
-"""`rmb_analytics status`: what is computed, and the latest runs."""
+"""`rmb_analytics status`: what is computed, what is missing, and the latest runs."""
 
 from __future__ import annotations
 
 import json
 from argparse import ArgumentParser
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.core.management.base import OutputWrapper
 
+from relay.analytics import places
+from relay.analytics.lake import Lake
 from relay.analytics.models import Run
+from relay.analytics.spark.window import Window
 
 SUMMARY: Final = "what is computed, what is missing or outdated, the latest runs"
+
+DESCRIPTION: Final = """\
+For each job, how the days (months) up to yesterday stand:
+
+  current    the result is of just the events there are
+  missing    never computed
+  outdated   computed of other events, since late ones came; or by an earlier version of the job
+  kept       events it was computed of are deleted since; the result stays
+  empty      there are no events
+
+`rmb_analytics backfill` computes what is missing or outdated.
+"""
+
 RUNS: Final = 10
+SHOWN_SPANS: Final = 4
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"so many (default {RUNS})")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
 def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
-    runs = [
-        {
-            "run": run.name,
-            "job": run.job,
-            "state": run.state,
-            "periods": run.periods,
-            "error": run.error,
-        }
-        for run in Run.objects.all()[:RUNS]
-    ]
+    document = {**_standings(), "runs": [_run(run) for run in Run.objects.all()[: options["runs"]]]}
     if options["json"]:
-        out.write(json.dumps({"runs": runs}, indent=2))
+        out.write(json.dumps(document, indent=2))
         return
-    for each in runs:
-        out.write("{run}  {job:<12} {state:<10} {periods:>4} periods  {error}".format(**each))
-    if not runs:
-        out.write("no job has run yet")
+    for line in _lines(document):
+        out.write(line)
+
+
+def _standings() -> dict[str, Any]:
+    from relay.analytics import ledger
+    from relay.analytics.ledger import Standing
+    from relay.analytics.spark.catalogue import JOBS
+
+    lake = Lake(places.configured().root)
+    whole = lake.whole_span()
+    if whole is None:
+        return {"events": None, "jobs": []}
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    window = Window(whole[0], max(whole[0], min(whole[1], yesterday)))
+    always = (datetime.min.replace(tzinfo=UTC) + ledger.HOUR, datetime.max.replace(tzinfo=UTC))
+    listing = ledger.Listing(lake, *always)
+    jobs = []
+    for job in JOBS.values():
+        found = ledger.periods(job, window, lake, listing=listing)
+        standings = [period.standing for period in found]
+        jobs.append(
+            {
+                "job": job.name,
+                **{each.value: standings.count(each) for each in Standing},
+                "due": [period.name for period in found if period.due],
+            }
+        )
+    files = listing.between(*always)
+    events = {
+        "first_day": str(whole[0]),
+        "last_day": str(whole[1]),
+        "files": len(files),
+        "size_bytes": sum(file.size_bytes for file in files),
+    }
+    return {"events": events, "jobs": jobs}
+
+
+def _run(run: Run) -> dict[str, Any]:
+    took = run.ended_at - run.began_at if run.ended_at else None
+    return {
+        "run": run.name,
+        "job": run.job,
+        "state": run.state,
+        "first_day": str(run.first_day),
+        "last_day": str(run.last_day),
+        "periods": run.periods,
+        "rows": run.result_rows,
+        "began_at": run.began_at.isoformat(timespec="seconds"),
+        "seconds": round((run.ended_at - run.began_at).total_seconds(), 1)
+        if run.ended_at
+        else None,
+        "master": run.master,
+        "error": run.error,
+    }
+
+
+def _lines(document: dict[str, Any]) -> Iterable[str]:
+    events = document["events"]
+    if events is None:
+        yield "there are no events yet"
+    else:
+        yield (
+            f"events  {events['first_day']} to {events['last_day']}, {events['files']:,} files, "
+            f"{events['size_bytes'] / 1e6:,.1f} MB"
+        )
+        yield ""
+        yield "JOB         CURRENT  MISSING  OUTDATED   KEPT  EMPTY  TO COMPUTE"
+        for job in document["jobs"]:
+            yield (
+                "{job:<11} {current:>7}  {missing:>7}  {outdated:>8}  {kept:>5}  {empty:>5}".format(
+                    **job
+                )
+                + f"  {_spans(job['due'])}"
+            ).rstrip()
+    if document["runs"]:
+        yield ""
+        yield "RUN                     JOB         STATE      PERIODS        ROWS  SECONDS"
+    for run in document["runs"]:
+        seconds = "-" if run["seconds"] is None else f"{run['seconds']:.0f}"
+        yield (
+            f"{run['run']:<23} {run['job']:<11} {run['state']:<9} {run['periods']:>8}  "
+            f"{run['rows']:>10,}  {seconds:>7}  {run['error']}"
+        ).rstrip()
+
+
+def _spans(names: list[str]) -> str:
+    """Days next to each other as one: 2026-11-01 to 2026-11-20."""
+    spans: list[list[str]] = []
+    for name in names:
+        if spans and _next(spans[-1][-1]) == name:
+            spans[-1][1:] = [name]
+        else:
+            spans.append([name])
+    told = [" to ".join(span) for span in spans[:SHOWN_SPANS]]
+    return ", ".join(told) + (
+        f" and {len(spans) - SHOWN_SPANS} more" if spans[SHOWN_SPANS:] else ""
+    )
+
+
+def _next(name: str) -> str:
+    if len(name) == len("2026-11"):
+        month = datetime.fromisoformat(f"{name}-01") + timedelta(days=31)
+        return f"{month:%Y-%m}"
+    return f"{datetime.fromisoformat(name) + timedelta(days=1):%Y-%m-%d}"

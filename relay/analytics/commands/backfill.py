@@ -1,0 +1,45 @@
+"""`rmb_analytics backfill`: compute everything that is missing or outdated."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any, Final
+
+from django.core.management.base import OutputWrapper
+
+from relay.analytics import days, places
+from relay.analytics.commands import run
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.lake import Lake
+from relay.analytics.spark.catalogue import JOBS
+from relay.analytics.spark.window import Window
+
+SUMMARY: Final = "compute all that is missing or outdated, however old"
+
+DESCRIPTION: Final = """\
+Look at every day there are events of, and compute what has no result yet, or one of other events:
+after a first set-up, when segments of a relay came in late, after an upgrade that changed a job.
+`rmb_analytics status` tells before what that is.
+
+  rmb_analytics backfill
+  rmb_analytics backfill rollup audit --from 2026-01
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("job", nargs="*", metavar="JOB", help=f"of {', '.join(JOBS)}; default: all")
+    days.add_arguments(parser)
+    run.add_engine_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
+    names = options["job"] or list(JOBS)
+    unknown = sorted(set(names) - set(JOBS))
+    if unknown:
+        raise AnalyticsError(f"{unknown[0]} is no job: {', '.join(JOBS)}")
+    whole = Lake(places.configured().root).whole_span()
+    window = days.window(options["first"] or (whole[0] if whole else None), options["last"])
+    if whole is not None and options["first"] is None:
+        window = Window(min(window.first, whole[0]), max(window.last, whole[0]))
+    run.compute(out, options, [(JOBS[name], window) for name in names])

@@ -1,0 +1,61 @@
+"""`rmb_analytics schedule`: what runs by itself, and when."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from argparse import ArgumentParser
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.management.base import OutputWrapper
+
+from relay.analytics import daily, places
+from relay.analytics.commands import run
+from relay.analytics.lake import Lake
+
+SUMMARY: Final = "what runs by itself every day, and when; --now: do it"
+
+DESCRIPTION: Final = f"""\
+All jobs run once a day, at analytics.daily_at (UTC), for the {daily.DAYS} days before: Celery's
+schedule begins it. Where there is no Celery, let cron call `rmb_analytics schedule --now`, which
+does the same; done twice, it computes nothing twice.
+"""
+
+NICENESS: Final = 10
+"""The relay comes first on a machine both share."""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--now", action="store_true", help="do now what is done every day")
+    run.add_engine_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
+    now = datetime.now(UTC)
+    if options["now"]:
+        os.nice(NICENESS)
+        run.compute(out, options, daily.wanted(now))
+        return
+    tried = daily.last_tried(Lake(places.configured().root))
+    due = daily.next_at(now, tried)
+    first, last = (getattr(daily.wanted(now)[0][1], end) for end in ("first", "last"))
+    if options["json"]:
+        document = {
+            "next_at": due.isoformat() if due else None,
+            "first_day": str(first),
+            "last_day": str(last),
+            "last": dataclasses.asdict(tried) if tried.day else None,
+        }
+        out.write(json.dumps(document, indent=2))
+        return
+    at = settings.RMB.analytics.daily_at
+    out.write(f"every day at {at} UTC" if at else "never: analytics.daily_at is empty")
+    if due is not None:
+        out.write(f"next   {due:%Y-%m-%d %H:%M} UTC, as soon as a Celery worker runs")
+    if tried.day:
+        how = "done" if tried.done else f"failed, try {tried.tries}: {tried.error}"
+        out.write(f"last   {tried.at}  {how}")

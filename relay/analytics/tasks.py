@@ -1,0 +1,30 @@
+"""The Celery task of analytics. What it does is in `daily`."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from celery import shared_task
+
+from relay.analytics import daily
+from relay.analytics.errors import AnalyticsError
+from relay.ops import background
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task(name="analytics.daily")  # type: ignore[untyped-decorator]
+def compute_daily() -> None:
+    """Has the jobs of the day run when it is time."""
+    try:
+        tried = daily.begin(datetime.now(UTC), background.stopping)
+    except (OSError, AnalyticsError) as error:
+        logger.error("the jobs of analytics are not run: %s", error)
+        return
+    if tried is None:
+        return
+    if tried.done:
+        logger.info("the jobs of analytics are done")
+    else:
+        logger.error("the jobs of analytics failed, try %d: %s", tried.tries, tried.error)
