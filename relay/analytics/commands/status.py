@@ -92,9 +92,7 @@ def _run(run: Run) -> dict[str, Any]:
         "periods": run.periods,
         "rows": run.result_rows,
         "began_at": run.began_at.isoformat(timespec="seconds"),
-        "seconds": round((run.ended_at - run.began_at).total_seconds(), 1)
-        if run.ended_at
-        else None,
+        "seconds": round(took.total_seconds(), 1) if took else None,
         "master": run.master,
         "error": run.error,
     }
