@@ -277,6 +277,12 @@ class AnalyticsConfig:
     segment_bytes: int = option(
         64 * MIB, "... or at this size.", minimum=64 * 1024, maximum=1024 * MIB
     )
+    segments_max_bytes: int = option(
+        4096 * MIB,
+        "Files that could not be brought into the lake, for a full disk or without the packages "
+        "for it, wait up to this; then the oldest are dropped.",
+        minimum=MIB,
+    )
     keep_days: int = option(400, "Events are kept so long.", minimum=1)
     master: str = option(
         "local[*]",

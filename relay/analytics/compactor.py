@@ -25,10 +25,6 @@ from relay.analytics.conversion import convert
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake, LakeError
 
-MERGE_EVERY_S: Final = 60.0
-RETAIN_EVERY_S: Final = 3_600.0
-"""The first time so long after the start: by then a machine that booted knows what time it is."""
-
 LOCK: Final = "compactor.lock"
 
 logger = logging.getLogger("relay.analytics.compactor")
@@ -49,7 +45,8 @@ class Work:
         dropped: segments there was no room for.
         merged: hours.
         days: removed.
-        troubles: what could not be done, in words.
+        unreadable: files that cannot be read and were not told of before.
+        trouble: why not all could be done, such as a full disk; empty if it was.
     """
 
     segments: int = 0
@@ -58,10 +55,8 @@ class Work:
     dropped: int = 0
     merged: int = 0
     days: int = 0
-    troubles: list[str] = dataclasses.field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return self != Work()
+    unreadable: list[str] = dataclasses.field(default_factory=list)
+    trouble: str = ""
 
 
 class Compactor:
@@ -86,7 +81,7 @@ class Compactor:
         self._unmerged: set[tuple[date, int]] | None = None
         """Hours with more than one file, as far as known; None: not looked yet."""
         self._told: set[str] = set()
-        """Troubles with files: said once."""
+        """Of files that cannot be read: each is told once."""
 
     def convert(self) -> Work:
         """Make Parquet of every segment that can be closed or is."""
@@ -102,7 +97,7 @@ class Compactor:
                 if self._unmerged is not None:
                     self._unmerged.update(done.hours)
         except OSError as error:
-            work.troubles.append(f"segments wait: {error}")
+            work.trouble = f"segments wait: {error}"
         work.dropped = backlog.keep_within(self._lake, self._segments_max_bytes)
         return work
 
@@ -120,10 +115,12 @@ class Compactor:
                     work.merged += merging.merge(lake, day, hour) is not None
                 waiting = merging.remove_replaced(lake, day, hour, self._wall())
             except LakeError as error:
-                self._tell_once(work, str(error))
+                if str(error) not in self._told:
+                    self._told.add(str(error))
+                    work.unreadable.append(str(error))
                 continue
             except OSError as error:
-                work.troubles.append(f"hours stay as they are: {error}")
+                work.trouble = f"hours stay as they are: {error}"
                 break
             if not waiting and len(lake.present(day, hour)) < 2:
                 self._unmerged.discard((day, hour))
@@ -135,13 +132,8 @@ class Compactor:
         try:
             work.days = len(retention.expire(self._lake, self._keep_days, self._wall()))
         except OSError as error:
-            work.troubles.append(f"old days stay: {error}")
+            work.trouble = f"old days stay: {error}"
         return work
-
-    def _tell_once(self, work: Work, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            work.troubles.append(text)
 
 
 @contextlib.contextmanager

@@ -42,6 +42,7 @@ WORKER_MODULE: Final = "relay.server.worker_main"
 SERVER_MODULE: Final = "relay.server.valkey_main"
 PREPARE_MODULE: Final = "relay.server.prepare"
 CELERY_MODULE: Final = "relay.server.celery_main"
+COMPACTOR_MODULE: Final = "relay.analytics.compactor_main"
 
 CHAIN_THREADS: Final = 4
 """The follower takes one for good, an import another; the rest is for the watches."""
@@ -125,8 +126,7 @@ class Run:
                     private_file.write(runtime, json.dumps(summary.runtime(), indent=2) + "\n")
                     cleanup.callback(runtime.unlink, missing_ok=True)
                     print(next_steps, flush=True)
-                if self._config.celery.embedded:
-                    await self._start_background()
+                await self._start_background()
             await self._supervisor.stopped()
             print("stopping", flush=True)
             # From now on nobody accepts: clients go elsewhere instead of waiting in the backlog.
@@ -251,10 +251,24 @@ class Run:
                 vital=False,
             )
 
-        await asyncio.gather(
-            self._supervisor.keep(celery("federation", self._config.celery.federation_threads)),
-            self._supervisor.keep(celery("chain,default", CHAIN_THREADS, "--beat")),
-        )
+        children = []
+        if self._config.analytics.record:
+            # The first to be kept and so the last to end: the others close their segments before.
+            children.append(
+                ChildSpec(
+                    name="the compactor of events",
+                    module=COMPACTOR_MODULE,
+                    inherited_fds=self._held_fds,
+                    stop_grace_s=STOP_MARGIN_S,
+                    vital=False,
+                )
+            )
+        if self._config.celery.embedded:
+            children += [
+                celery("federation", self._config.celery.federation_threads),
+                celery("chain,default", CHAIN_THREADS, "--beat"),
+            ]
+        await asyncio.gather(*(self._supervisor.keep(child) for child in children))
 
 
 def _listen_arguments(fds: list[int]) -> list[str]:

@@ -1,0 +1,111 @@
+"""The compactor again and again, until it is asked to stop.
+
+What it could not do (a full disk) it tries again after a pause that doubles; what is wrong it says
+when it begins, not with each try. Asked to stop, it makes Parquet of what the workers, which ended
+before it, closed last.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from proto.limits.backoff import Backoff
+from relay.analytics.compactor import AnotherCompactorError, Compactor, Work, alone
+from relay.analytics.lake import Lake
+
+LOOK_EVERY_S: Final = 0.25
+"""For closed segments: a part of the time until an event is in the lake."""
+
+MERGE_EVERY_S: Final = 60.0
+
+RETAIN_EVERY_S: Final = 3_600.0
+"""The first time so long after the start: by then a machine that booted knows what time it is."""
+
+LAST_LOOK_S: Final = 5.0
+"""Longest time a stop is put off for segments."""
+
+ALONE_EVERY_S: Final = 1.0
+RETRY: Final = Backoff(first_s=1.0, longest_s=60.0)
+
+logger = logging.getLogger("relay.analytics.compactor")
+
+
+def compact(root: Path, config: Any, stop: threading.Event) -> None:
+    """Compact a lake until `stop` is set.
+
+    Args:
+        root: the lake's.
+        config: section `analytics`.
+        stop: asks to end.
+    """
+    lake = Lake(root)
+    told = False
+    while not stop.is_set():
+        try:
+            with alone(lake):
+                Loop(lake, config, stop).run()
+                return
+        except AnotherCompactorError as error:
+            if not told:
+                logger.info("waiting: %s", error)
+                told = True
+            stop.wait(ALONE_EVERY_S)
+
+
+class Loop:
+    """One compactor that has the lock of its lake."""
+
+    def __init__(self, lake: Lake, config: Any, stop: threading.Event) -> None:
+        self._stop = stop
+        self._stop_by: float | None = None
+        """When the last look ends, once it was asked to stop."""
+        self._compactor = Compactor(
+            lake,
+            keep_days=config.keep_days,
+            segments_max_bytes=config.segments_max_bytes,
+            flush_s=config.flush_ms / 1000,
+            stopping=self._stopping,
+        )
+        self._failures = 0
+        self._said: dict[str, str] = {}
+
+    def run(self) -> None:
+        """Work until it is asked to stop, and once more."""
+        merge_at = time.monotonic()
+        retain_at = merge_at + RETAIN_EVERY_S
+        pause_s = 0.0
+        while not self._stop.wait(pause_s):
+            now = time.monotonic()
+            self._say("segments", work := self._compactor.convert())
+            self._failures = self._failures + 1 if work.trouble else 0
+            pause_s = RETRY.delay_s(self._failures, random.random) or LOOK_EVERY_S
+            if now >= merge_at:
+                merge_at = now + MERGE_EVERY_S
+                self._say("merging", self._compactor.merge())
+            if now >= retain_at:
+                retain_at = now + RETAIN_EVERY_S
+                self._say("retention", self._compactor.retain())
+        self._say("segments", self._compactor.convert())
+
+    def _stopping(self) -> bool:
+        if not self._stop.is_set():
+            return False
+        now = time.monotonic()
+        if self._stop_by is None:
+            self._stop_by = now + LAST_LOOK_S
+        return now > self._stop_by
+
+    def _say(self, what: str, work: Work) -> None:
+        before = self._said.get(what, "")
+        if work.trouble and work.trouble != before:
+            logger.error("%s", work.trouble)
+        elif before and not work.trouble:
+            logger.info("%s: works again", what)
+        self._said[what] = work.trouble
+        for text in work.unreadable:
+            logger.error("%s", text)
