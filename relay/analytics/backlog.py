@@ -34,6 +34,11 @@ def closed(places: Places) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
+def unreadable(places: Places) -> list[Path]:
+    """The segments that were put aside."""
+    return sorted(places.segments.glob(f"*{segments.UNREADABLE_SUFFIX}"))
+
+
 def close_dead(places: Places, silence_s: float = SILENCE_S) -> list[Path]:
     """Close the segments of recorders that were killed, with a gap for what they took along.
 

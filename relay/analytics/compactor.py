@@ -23,7 +23,7 @@ from typing import Final
 from relay.analytics import backlog, merging, retention
 from relay.analytics.conversion import convert
 from relay.analytics.errors import AnalyticsError
-from relay.analytics.lake import Lake, LakeError
+from relay.analytics.lake import Lake
 
 LOCK: Final = "compactor.lock"
 
@@ -114,7 +114,7 @@ class Compactor:
                 if merging.is_quiet(lake, day, hour, self._wall()):
                     work.merged += merging.merge(lake, day, hour) is not None
                 waiting = merging.remove_replaced(lake, day, hour, self._wall())
-            except LakeError as error:
+            except AnalyticsError as error:
                 if str(error) not in self._told:
                     self._told.add(str(error))
                     work.unreadable.append(str(error))

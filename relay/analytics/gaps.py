@@ -58,7 +58,7 @@ def write(lake: Path, gap: Gap) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     relay, worker = (_UNSAFE.sub("_", text) for text in (gap.relay, gap.worker))
     path = folder / f"{relay}-{worker}-{gap.from_us}-{gap.why}.json"
-    beside = folder / f"_tmp-{path.name}-{os.getpid()}"
+    beside = folder / f"_tmp-{path.name}"
     with beside.open("w") as file:
         json.dump(dataclasses.asdict(gap), file)
         file.flush()

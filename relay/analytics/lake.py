@@ -38,7 +38,17 @@ _MODULUS: Final = 1 << 128
 
 
 class LakeError(AnalyticsError):
-    """A file of the lake cannot be read; the text names it."""
+    """A file of the lake cannot be read.
+
+    Attributes:
+        why: what is wrong with it.
+    """
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(
+            f"{path}: {why}: manage.py rmb_analytics check --rows --repair takes it out of the way"
+        )
+        self.why = why
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,10 +167,7 @@ def replaced_by(path: Path) -> list[str]:
         told = parquet.read_metadata(path).metadata or {}
         return [str(name) for name in json.loads(told[REPLACES_KEY])]
     except (OSError, ArrowException, KeyError, ValueError) as error:
-        raise LakeError(
-            f"{path}: cannot be read as a merged file ({error}): "
-            "manage.py rmb_analytics check --quarantine takes it out of the way"
-        ) from None
+        raise LakeError(path, f"cannot be read as a merged file ({error})") from None
 
 
 def _named(folder: Path, pattern: re.Pattern[str]) -> list[str]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from relay.analytics import arrow_schema
+from relay.analytics.errors import AnalyticsError
 from relay.analytics.event_files import new_file
 from relay.analytics.lake import (
     MERGED_SUFFIX,
@@ -41,6 +42,19 @@ QUIET_S: Final = 3_600.0
 KEEP_S: Final = 86_400.0
 """A file stays for so long after another one took its place: longer than any job reads."""
 
+
+class LaterVersionError(AnalyticsError):
+    """A file is of a later version of the schema.
+
+    Attributes:
+        why: what is wrong with it.
+    """
+
+    def __init__(self, path: Path, version: int) -> None:
+        self.why = f"is of version {version} of the schema, this release reads {schema.VERSION}"
+        super().__init__(f"{path}: {self.why}: upgrade before it is used")
+
+
 logger = logging.getLogger("relay.analytics.compactor")
 
 
@@ -49,6 +63,7 @@ def merge(lake: Lake, day: date, hour: int) -> Path | None:
 
     Raises:
         LakeError: a file cannot be read; nothing was changed.
+        LaterVersionError: one is of a later version; nothing was changed.
         OSError: the disk is full or out of order; nothing was changed.
     """
     files = lake.files_of(day, hour)
@@ -117,7 +132,8 @@ def read(path: Path) -> Iterator[pa.Table]:
     """The rows of a file, group by group, in the present schema.
 
     Raises:
-        LakeError: it cannot be read, or is of a later version.
+        LakeError: it cannot be read.
+        LaterVersionError: it is of a later version of the schema.
     """
     try:
         with parquet.ParquetFile(
@@ -125,17 +141,11 @@ def read(path: Path) -> Iterator[pa.Table]:
         ) as file:
             version = arrow_schema.version_of(file.schema_arrow.metadata)
             if version > schema.VERSION:
-                raise LakeError(
-                    f"{path}: is of version {version} of the schema, this release reads "
-                    f"{schema.VERSION}"
-                )
+                raise LaterVersionError(path, version)
             for number in range(file.num_row_groups):
                 yield _in_present_schema(file.read_row_group(number))
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise LakeError(
-            f"{path}: cannot be read ({error}): "
-            "manage.py rmb_analytics check --quarantine takes it out of the way"
-        ) from None
+        raise LakeError(path, f"cannot be read ({error})") from None
 
 
 def _in_present_schema(table: pa.Table) -> pa.Table:

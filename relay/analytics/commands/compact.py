@@ -1,0 +1,58 @@
+"""`rmb_analytics compact`: what the compactor of a relay does, once."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from argparse import ArgumentParser
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.management.base import OutputWrapper
+
+from relay.analytics import places
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.lake import Lake
+
+SUMMARY: Final = "bring recorded segments into the lake, merge its files, remove old days"
+DESCRIPTION: Final = """\
+Makes Parquet of the segments recorders closed, merges the files of hours that are quiet, and
+removes the days beyond analytics.keep_days. A relay that records (analytics.record) does it by
+itself; this is for workers that are started without `runrelay`, as a job of every minute.
+
+exit code: 0 done, 1 not all could be done, 2 usage
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
+    from relay.analytics.compactor import Compactor, alone
+
+    config = settings.RMB.analytics
+    lake = Lake(places.configured().root)
+    with alone(lake):
+        compactor = Compactor(
+            lake,
+            keep_days=config.keep_days,
+            segments_max_bytes=config.segments_max_bytes,
+            flush_s=config.flush_ms / 1000,
+        )
+        done = (compactor.convert(), compactor.merge(), compactor.retain())
+    total = {
+        field.name: sum(getattr(work, field.name) for work in done)
+        for field in dataclasses.fields(done[0])
+        if field.type == "int"
+    }
+    wrong = [text for work in done for text in (work.trouble, *work.unreadable) if text]
+    if options["json"]:
+        out.write(json.dumps({**total, "wrong": wrong}, indent=2))
+    else:
+        out.write("{rows:,} events of {segments:,} segments".format(**total))
+        out.write("{merged:,} hours merged, {days:,} old days removed".format(**total))
+        if total["dropped"]:
+            out.write("{dropped:,} segments dropped for want of room".format(**total))
+    if wrong:
+        raise AnalyticsError("\n".join(wrong))

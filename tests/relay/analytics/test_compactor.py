@@ -1,0 +1,166 @@
+"""The compactor as a whole: killed anywhere it goes on; full or broken, it loses nothing unsaid."""
+
+from __future__ import annotations
+
+import collections
+import os
+import shutil
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from relay.analytics import backlog, gaps, merging
+from relay.analytics.compactor import AnotherCompactorError, Compactor, alone
+from relay.analytics.gaps import Why
+from relay.analytics.lake import Lake
+from relay.analytics.places import DRAFT
+from relay.analytics.segments import OPEN_SUFFIX, SUFFIX, Header, SegmentReader
+from tests.relay.analytics import killed_compactor
+from tests.relay.analytics import segment_files as made
+
+START = made.at("2026-03-01T05:00")
+NOW_S = START / 1_000_000 + 3 * 86_400
+LONG_AGO_S = NOW_S - 2 * 86_400
+
+
+def header(worker: str) -> Header:
+    return Header("a.example", worker, START)
+
+
+def compactor(lake: Lake, **options: int) -> Compactor:
+    chosen = {"keep_days": 30, "segments_max_bytes": 1 << 30, **options}
+    return Compactor(lake, wall=lambda: NOW_S, **chosen)
+
+
+def add(lake: Lake, worker: str, start_us: int, uids: range, step_us: int = 1_000) -> None:
+    """Bring events into the lake, as long ago."""
+    before = {file.path for file in lake.files(date.min, date.max)}
+    data = made.content(header(worker), made.events(start_us, uids, step_us))
+    made.put(lake, data, header(worker))
+    compactor(lake).convert()
+    for file in lake.files(date.min, date.max):
+        if file.path not in before:
+            os.utime(file.path, (LONG_AGO_S, LONG_AGO_S))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+@pytest.fixture
+def busy(lake: Lake) -> Lake:
+    """A lake where the compactor has something to do everywhere."""
+    add(lake, "old", made.at("2026-01-01T00:00"), range(0, 10))
+    add(lake, "left", START, range(10, 20))
+    add(lake, "right", START + 1, range(20, 30))
+    later = START + 2 * made.HOUR_US
+    add(lake, "up", later, range(30, 40))
+    add(lake, "down", later, range(40, 50))
+    merged = merging.merge(lake, date(2026, 3, 1), 7)
+    assert merged is not None
+    os.utime(merged, (LONG_AGO_S, LONG_AGO_S))
+    spread = made.events(START, range(50, 60), made.HOUR_US // 2)
+    made.put(lake, made.content(header("closed"), spread), header("closed"))
+    torn = made.content(header("torn"), made.events(START, range(60, 69)))
+    made.put(lake, torn[:-1], header("torn"))
+    dead = made.content(header("dead"), made.events(START, range(70, 79)))
+    path, descriptor = made.put_open(lake, dead[:-1], header("dead"))
+    os.close(descriptor)
+    os.utime(path, (LONG_AGO_S, LONG_AGO_S))
+    return lake
+
+
+OLD = set(range(10))
+KEPT = {*range(10, 60), *range(60, 66), *range(70, 76)}
+
+
+def in_segments(lake: Lake) -> set[int]:
+    found = set()
+    for path in lake.segments.iterdir():
+        if path.name.endswith((SUFFIX, OPEN_SUFFIX)):
+            for block in SegmentReader(path.read_bytes(), path).records():
+                found |= {made.RECORD.unpack(row)[1] for row in _split(block)}
+    return found
+
+
+def _split(block: memoryview) -> list[memoryview]:
+    size = made.RECORD.size
+    return [block[start : start + size] for start in range(0, len(block), size)]
+
+
+def assert_done(lake: Lake) -> None:
+    assert made.uids(lake) == sorted(KEPT)
+    assert [path.name for path in lake.root.rglob(f"{DRAFT}*")] == []
+    assert [path.name for path in lake.segments.iterdir()] == [
+        f"{header('torn').name}{SUFFIX}.unreadable"
+    ]
+    told = collections.Counter((gap.worker, gap.why) for gap in gaps.read(lake.root))
+    assert told == {("dead", Why.KILLED): 1, ("torn", Why.TORN): 1}
+
+
+def test_killed_at_any_step_it_goes_on_where_it_was(
+    busy: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    module = killed_compactor.__name__
+    subprocess.run(
+        [sys.executable, "-m", module, str(busy.root), str(copies), str(NOW_S)], check=True
+    )
+    killed = [Lake(copy) for copy in sorted(copies.iterdir())]
+    assert len(killed) > 50
+    assert_done(killed.pop())
+    for lake in killed:
+        rows = collections.Counter(made.uids(lake))
+        assert set(rows.values()) == {1}, lake
+        assert {*rows, *in_segments(lake)} >= KEPT, lake
+        assert rows.keys() & OLD in (OLD, set()), lake
+        killed_compactor.run(lake, NOW_S)
+        assert_done(lake)
+        shutil.rmtree(lake.root)
+
+
+def test_a_live_recorder_keeps_its_segment(lake: Lake) -> None:
+    data = made.content(header("live"), made.events(START, range(9)))
+    path, descriptor = made.put_open(lake, data, header("live"))
+    assert compactor(lake).convert().closed == 0
+    assert path.exists()
+    os.close(descriptor)
+    assert compactor(lake).convert().closed == 1
+    assert made.uids(lake) == list(range(9))
+
+
+def test_the_gap_of_a_killed_recorder_ends_soon_after_its_last_write(lake: Lake) -> None:
+    path, descriptor = made.put_open(lake, made.content(header("dead"), []), header("dead"))
+    os.close(descriptor)
+    os.utime(path, (LONG_AGO_S, LONG_AGO_S))
+    compactor(lake).convert()
+    (gap,) = gaps.read(lake.root)
+    assert (gap.why, gap.lost, gap.from_us) == (Why.KILLED, None, START)
+    assert gap.to_us == int((LONG_AGO_S + backlog.SILENCE_S) * 1_000_000)
+
+
+def test_too_many_segments_are_dropped_from_the_oldest_on_and_counted(lake: Lake) -> None:
+    data = {name: made.content(header(name), made.events(START, range(9))) for name in "abc"}
+    for age, name in enumerate(data):
+        path = made.put(lake, data[name], header(name))
+        os.utime(path, (LONG_AGO_S + age, LONG_AGO_S + age))
+    assert backlog.keep_within(lake, 2 * len(data["a"])) == 1
+    assert [path.name for path in backlog.closed(lake)] == [
+        f"{header(name).name}{SUFFIX}" for name in "bc"
+    ]
+    (gap,) = gaps.read(lake.root)
+    assert (gap.worker, gap.lost, gap.why) == ("a", 9, Why.DISK)
+    assert backlog.keep_within(lake, 2 * len(data["a"])) == 0
+
+
+def test_only_one_works_on_a_lake(lake: Lake) -> None:
+    with alone(lake), pytest.raises(AnotherCompactorError, match="another compactor"), alone(lake):
+        pass
+    with alone(lake):
+        pass
