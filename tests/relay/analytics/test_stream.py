@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -18,36 +14,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
 
 from relay.analytics import merging
-from relay.analytics.generator import Options, generate
-from relay.analytics.lake import FRESH_GLOB, Lake
 from relay.analytics.spark import stream
-
-DAY = date(2026, 3, 1)
-DAY_US = 1_772_323_200_000_000
-
-Sums = dict[tuple[Any, ...], Counter[str]]
-
-
-class Feed:
-    """A lake that gets the files of a made-up day one after the other."""
-
-    def __init__(self, folder: Path, **options: Any) -> None:
-        self.made = folder / "made"
-        generate(self.made, Options(DAY, days=1, rows=6_000, twins=200, relays=2, **options))
-        self.waiting = sorted(self.made.rglob("*.parquet"))
-        self.lake = Lake(folder / "lake")
-        self.lake.events.mkdir(parents=True)
-
-    def bring(self, count: int) -> None:
-        """Put some files in, as the compactor does."""
-        for file in self.waiting[:count]:
-            target = self.lake.events.parent / file.relative_to(self.made)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(file, target)
-        del self.waiting[:count]
-
-    def source(self, from_us: int = DAY_US) -> stream.Source:
-        return stream.Source(self.lake.events, FRESH_GLOB, DAY, 1, from_us)
+from tests.relay.analytics.stream_feed import DAY, DAY_US, Feed, Sums, queried
 
 
 def _read(
@@ -71,25 +39,6 @@ def _add(sums: Sums, rows: list[Row]) -> None:
         sums.setdefault(key, Counter()).update({name: row[name] for name in stream.SUMS})
 
 
-def _queried(lake: Lake) -> Sums:
-    """The same, of the files that count, without Spark."""
-    files = [str(file.path) for file in lake.files(DAY, DAY)]
-    with duckdb.connect(config={"threads": "1", "memory_limit": "500MB"}) as connection:
-        found = connection.execute(
-            """
-            SELECT epoch_us(event_time) // 60000000 * 60000000, relay, kind, reason,
-                coalesce(remote, ''), count(*), coalesce(sum(size_bytes), 0),
-                coalesce(sum(latency_us), 0),
-                count(*) FILTER (kind = 'delivered' AND latency_us > 60000000)
-            FROM read_parquet(?) GROUP BY ALL
-            """,
-            [files],
-        ).fetchall()
-    return {
-        row[:5]: Counter(dict(zip(stream.SUMS, map(int, row[5:]), strict=True))) for row in found
-    }
-
-
 def test_what_comes_bit_by_bit_adds_up_to_all_of_it(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed(tmp_path)
     sums: Sums = {}
@@ -105,7 +54,7 @@ def test_what_comes_bit_by_bit_adds_up_to_all_of_it(spark: SparkSession, tmp_pat
     for count in (1, 10):
         feed.bring(count)
         _read(spark, feed.source(), checkpoint, apply)
-        assert sums == _queried(feed.lake)
+        assert sums == queried(feed.lake)
 
     # Late rows of an hour that was read; then its files are merged, which brings nothing new.
     late = pq.read_table(feed.waiting[0])
@@ -122,7 +71,7 @@ def test_what_comes_bit_by_bit_adds_up_to_all_of_it(spark: SparkSession, tmp_pat
     assert merged is not None and merged.exists()
     feed.bring(99)
     _read(spark, feed.source(), checkpoint, apply)
-    assert sums == _queried(feed.lake)
+    assert sums == queried(feed.lake)
     assert sum(each["late"] for each in sums.values()) > 0
     assert numbers == sorted(set(numbers))
 
@@ -146,7 +95,7 @@ def test_a_batch_not_noted_as_done_comes_again_as_it_was(
     feed.bring(5)
     with pytest.raises(StreamingQueryException, match="dead before Spark knows"):
         _read(spark, feed.source(), checkpoint, apply_and_die)
-    whole = _queried(feed.lake)
+    whole = queried(feed.lake)
     feed.bring(5)  # they are not part of it
     _read(spark, feed.source(), checkpoint, apply)
     assert list(seen) == [0, 1]
@@ -159,7 +108,7 @@ def test_rows_before_the_beginning_are_left_out(spark: SparkSession, tmp_path: P
     sums: Sums = {}
     begin_us = DAY_US + 2 * 3_600_000_000
     _read(spark, feed.source(begin_us), tmp_path / "c", lambda _, rows: _add(sums, rows))
-    assert sums == {key: its for key, its in _queried(feed.lake).items() if key[0] >= begin_us}
+    assert sums == {key: its for key, its in queried(feed.lake).items() if key[0] >= begin_us}
 
 
 def test_files_of_another_schema_are_read_as_far_as_they_go(
