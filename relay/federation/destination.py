@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from proto.federation import batch
 from proto.federation.delivery import Outcome, counts, judge, time_out_s
 from proto.federation.errors import BatchError
+from proto.rmb.reasons import MessageReason
 from relay.federation.http_client import Reply, Unanswered
 from relay.federation.lane import Entry, Lane, Stage
 from relay.federation.partners import Partner
@@ -41,6 +42,13 @@ LANE_MESSAGES: Final = 64
 LOADING: Final = 8
 """Lanes at a time whose messages are read again: together what one batch holds. While a relay fails
 it is one, which is enough to find out whether it works again."""
+_REASONS: Final = {
+    Outcome.ACCEPTED: None,
+    Outcome.REFUSED: MessageReason.REMOTE_4XX,
+    Outcome.BUSY: MessageReason.REMOTE_5XX,
+    Outcome.FAILED: MessageReason.REMOTE_5XX,
+}
+"""What is recorded of one message."""
 FORGET_OFFER: Final = frozenset((404, 405, 415, 501))
 
 
@@ -185,7 +193,7 @@ class Destination:
             elapsed_s = sender.clock() - started
             cut_short = error.timed_out and deadline - started < usual_s
             if not cut_short or counts(elapsed_s, usual_s):
-                self._relay_failed(parts, started, str(error))
+                self._relay_failed(parts, started, str(error), reason=MessageReason.REMOTE_TIMEOUT)
             elif sender.trace.on:
                 self._trace(parts, started, str(error))
         except Exception:
@@ -284,7 +292,12 @@ class Destination:
             sender.partners.works(self.partner)
 
     def _relay_failed(
-        self, parts: list[Part], started: float, why: str, wait_s: float = 0.0
+        self,
+        parts: list[Part],
+        started: float,
+        why: str,
+        wait_s: float = 0.0,
+        reason: MessageReason = MessageReason.REMOTE_5XX,
     ) -> None:
         """The relay did not answer, or not as one that works."""
         sender, partner = self._sender, self.partner
@@ -297,6 +310,10 @@ class Destination:
             tried.setdefault(lane.shard.number, []).extend(entries)
         if sender.trace.on:
             self._trace(parts, started, why)
+        if sender.events is not None:
+            took_s = sender.clock() - started
+            for _, entries in parts:
+                sender.events.tried(entries, partner.domain, [reason] * len(entries), took_s)
         attempt = self._try(started, why)
         for shard, entries in tried.items():
             sender.settler.note_try(shard, entries, attempt)
@@ -316,6 +333,9 @@ class Destination:
         if sender.trace.on:
             answers = [f"answered {status}" for status in statuses]
             sender.trace.tried(part.entries, domain, answers, started)
+        if sender.events is not None:
+            reasons = [_REASONS[outcome] for outcome in outcomes]
+            sender.events.tried(part.entries, domain, reasons, sender.clock() - started)
         busy: list[Entry] = []
         busy_status = 0
         for entry, status, outcome in zip(part.entries, statuses, outcomes, strict=True):

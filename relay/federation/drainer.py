@@ -12,7 +12,7 @@ import gc
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 from django.conf import settings
@@ -20,6 +20,9 @@ from django.conf import settings
 from relay.federation.sender import Sender, SenderOptions
 from relay.ops import background
 from relay.twins.source import TwinSource, open_source
+
+if TYPE_CHECKING:
+    from relay.analytics.drainer_events import DrainerEvents
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +84,8 @@ class Drainer:
         async with self._opening:
             if self._sender is None:
                 self._source = open_source(settings.RMB)
-                sender = Sender(self._options(), self._source, self._stopping)
+                events = _events() if settings.RMB.analytics.record else None
+                sender = Sender(self._options(), self._source, self._stopping, events=events)
                 try:
                     await sender.start()
                 except BaseException:
@@ -101,6 +105,13 @@ class Drainer:
             sender, self._sender = self._sender, None
             await sender.close()
             await self._source.close()
+
+
+def _events() -> DrainerEvents:
+    """Not imported where nobody wants it."""
+    from relay.analytics.drainer_events import of_this_process
+
+    return of_this_process(settings.RMB)
 
 
 def options_of(config: Any) -> SenderOptions:

@@ -86,6 +86,8 @@ class Endings:
             reason = reason or MessageReason.UNPARSABLE
         if reason is not None:
             self._sender.tally.dropped(reason)
+            if self._sender.events is not None:
+                self._sender.events.ended(entry, payload, reason)
         if self._sender.trace.on:
             self._sender.trace.ended(entry, payload, reason, notice is not None)
         self._window.gone(entry)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from proto.federation.delivery import Candidate, Setbacks
 
 if TYPE_CHECKING:
+    from relay.analytics.drainer_events import Ends
     from relay.federation.destination import Destination
     from relay.federation.partners import Partner
     from relay.federation.shard import Shard
@@ -34,6 +35,7 @@ class Entry:
         payload: the envelope; None while it waits in Redis only.
         doubtful: it may have been accepted in an earlier try.
         tried: a failed try of it was noted.
+        ends: what its rows have in common, where events are recorded.
         over: it was settled; its place in the lane is skipped.
     """
 
@@ -41,6 +43,7 @@ class Entry:
         "account",
         "deadline",
         "doubtful",
+        "ends",
         "id",
         "origin",
         "over",
@@ -69,6 +72,7 @@ class Entry:
         self.account = account
         self.doubtful = doubtful
         self.tried = False
+        self.ends: Ends | None = None
         self.over = False
 
 

@@ -42,7 +42,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from proto.federation import batch
 from redispipe import resp
@@ -61,6 +61,9 @@ from relay.queues import keys
 from relay.trace.following import DrainerTrace
 from relay.twins.cache import TwinCache
 from relay.twins.source import TwinSource
+
+if TYPE_CHECKING:
+    from relay.analytics.drainer_events import DrainerEvents
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +133,7 @@ class Sender:
         own_domains: those of this relay.
         tally: counts what became of messages.
         trace: notes what becomes of those that are followed.
+        events: records what becomes of all; None where nobody wants that.
     """
 
     def __init__(
@@ -138,6 +142,7 @@ class Sender:
         source: TwinSource,
         stopping: Callable[[], bool] = lambda: False,
         resolver: PublicResolver | None = None,
+        events: DrainerEvents | None = None,
     ) -> None:
         """
         Args:
@@ -145,6 +150,7 @@ class Sender:
             source: of twins.
             stopping: whether drainers have to end.
             resolver: of domains; the system's unless given.
+            events: started and closed with this.
         """
         self.options = options
         self.loop = asyncio.get_running_loop()
@@ -164,6 +170,7 @@ class Sender:
             source, self.pipe.ask, life_s=options.twins_s, unknown_s=options.unknown_s
         )
         self.tally = Tally()
+        self.events = events
         self.trace = DrainerTrace(self.pipe, self.clock, options.domains[0])
         self.partners = Partners(
             self.pipe,
@@ -194,6 +201,8 @@ class Sender:
         Raises:
             LinkLost: Redis does not answer.
         """
+        if self.events is not None:
+            self.events.start()
         self.pipe.start()
         if not await self._link.usable(START_S):
             raise LinkLost("redis does not answer")
@@ -220,6 +229,8 @@ class Sender:
         await self.http.close()
         await self.twins.close()
         await self.pipe.close()
+        if self.events is not None:
+            await self.events.close()
 
     async def drain(self, number: int) -> bool:
         """Drains one shard for a while; whether there is more for a successor."""

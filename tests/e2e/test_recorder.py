@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from proto.rmb import types_pb2 as pb
 from proto.rmb.stamp import deadline
 from relay.analytics import gaps
+from tests.support.federated import PUBLIC_ONLY, FederatedRelay, World
+from tests.support.federation_client import federation, signed
 from tests.support.identities import TEST_DOMAIN
-from tests.support.recorded import counted, of_message, rows, unaccounted
+from tests.support.partner import answer, in_turn, partner
+from tests.support.recorded import counted, of_message, rows, rows_of, unaccounted
+from tests.support.redis_servers import start_valkey
 from tests.support.relay_process import RelayProcess, eventually
-from tests.support.rmb_client import session
+from tests.support.rmb_client import session, signing_session
 from tests.support.world import fresh_twins
 
 RECORD = {"analytics.record": "1", "analytics.flush_ms": "50"}
@@ -85,3 +96,103 @@ async def test_a_relays_traffic_leaves_the_right_rows(start_relay) -> None:
     assert gaps.read(_lake(relay)) == []
     waiting = {row.uid for each in flood for row in of_message(found, each)}
     assert set(unaccounted(found)) <= waiting, "all but what still waits in a queue"
+
+
+@pytest.fixture
+def recording(tmp_path: Path, world: World) -> Iterator[FederatedRelay]:
+    """A relay that records, with drainers of its own."""
+    with contextlib.ExitStack() as cleanup:
+        server = start_valkey(tmp_path / "redis")
+        cleanup.callback(server.remove)
+        relay = FederatedRelay(world, PUBLIC_ONLY, tmp_path, server, settings=RECORD)
+        cleanup.callback(relay.stop)
+        relay.start()
+        relay.wait_federating()
+        yield relay
+
+
+async def test_what_goes_to_other_relays_and_comes_from_them(
+    recording: FederatedRelay, world: World
+) -> None:
+    relay = recording
+    here, receiver = world.twins(PUBLIC_ONLY, 2)
+    there_port, away_port = world.partner_ports(2)
+    domain, nobody = f"127.0.0.1:{there_port}", f"127.0.0.1:{away_port}"
+    (there,), (away,) = world.twins(domain, 1), world.twins(nobody, 1)
+    answers = in_turn(answer(202), answer(503), answer(202), answer(404))
+    async with (
+        partner(there_port, answers),
+        signing_session(relay.url, here, "phone") as client,
+        session(relay.url, receiver) as local,
+        federation(relay.port) as other,
+    ):
+        lost = await client.request((away.id, None), expiration=2)
+        taken = await client.request((there.id, None), b"taken")
+        second = await client.request((there.id, None), b"taken at the second try")
+        refused = await client.request((there.id, None), b"refused")
+        notices = await client.receive_many(2)
+        assert {notice.uid for notice in notices} == {refused.uid, lost.uid}
+        brought = signed(there, (receiver.id, None), b"from elsewhere")
+        assert (await other.deliver(brought, relay=domain)).status == 202
+        await local.receive()
+        forged = signed(there, (receiver.id, None), b"of nobody")
+        forged.plain = b"of somebody else"
+        assert (await other.deliver(forged, relay=domain)).status == 403
+    assert relay.stop() == 0
+    found = rows(_lake(relay))
+
+    def told(envelope: pb.Envelope) -> list[tuple[str, str, str | None]]:
+        return [(row.kind, row.reason, row.remote) for row in of_message(found, envelope)]
+
+    assert told(taken) == [("accepted", "none", None), ("federated_out", "none", domain)]
+    assert told(second) == [
+        *(("accepted", "none", None), ("federated_out", "remote_5xx", domain)),
+        ("federated_out", "none", domain),
+    ]
+    assert told(refused) == [
+        *(("accepted", "none", None), ("federated_out", "remote_4xx", domain)),
+        ("dropped", "remote_4xx", None),
+    ]
+    came, *tries, end = told(lost)
+    assert (came[0], end[:2]) == ("accepted", ("dropped", "expired"))
+    assert set(tries) == {("federated_out", "remote_timeout", nobody)}
+    for row in of_message(found, taken):
+        assert (row.source, row.destination, row.session) == (here.id, there.id, "phone")
+        assert row.size_bytes == len(taken.SerializeToString())
+    assert of_message(found, taken)[1].latency_us > 0
+    assert told(brought) == [("federated_in", "none", domain), ("delivered", "none", None)]
+    assert told(forged) == [], "nobody says that it was its source"
+    assert [(row.source, row.remote) for row in found if row.reason == "bad_signature"] == [
+        (0, domain)
+    ]
+    assert unaccounted(found) == []
+
+
+async def test_a_worker_that_is_killed_leaves_what_it_had_written(start_relay) -> None:
+    relay = start_relay(settings={**RECORD, "analytics.segment_s": "600"})
+    one, two = fresh_twins(2)
+    lake = _lake(relay)
+    async with session(relay.url, one) as here, session(relay.url, two) as there:
+        first = [await here.request(there.key) for _ in range(50)]
+        await there.receive_many(50)
+        (segment,) = lake.glob("segments/*.seg.open")
+        await eventually(lambda: counted(rows_of(segment))["delivered"] == 50)
+        killed_us = time.time_ns() // 1000
+        (pid,) = relay.worker_pids().values()
+        os.kill(pid, signal.SIGKILL)
+    gap = (await eventually(lambda: gaps.read(lake), what="the gap"))[0]
+    assert (gap.relay, gap.worker, gap.why, gap.lost) == (TEST_DOMAIN, "worker-0", "killed", None)
+    assert gap.from_us <= killed_us <= gap.to_us
+    assert killed_us - gap.from_us < 10_000_000
+    relay.wait_ready()
+    async with session(relay.url, one) as here, session(relay.url, two) as there:
+        later = [await here.request(there.key) for _ in range(50)]
+        await there.receive_many(50)
+    assert relay.stop() == 0
+    found = rows(lake)
+    for envelope in first + later:
+        kinds = [row.kind for row in of_message(found, envelope)]
+        assert kinds in (["accepted", "delivered"], ["accepted", "queued", "delivered"])
+    opened = [row.uid for row in found if row.kind == "session_open"]
+    assert len(set(opened)) == len(opened) == 4, "the uids of a worker's sessions are its own"
+    assert gaps.read(lake) == [gap]
