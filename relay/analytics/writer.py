@@ -213,6 +213,10 @@ class SegmentWriter:
         self._records += job.used // RECORD_BYTES
         if job.close:
             self._close_segment()
+            if not self._ending.is_set():
+                # At once: who is killed before the next write would leave nothing that says so.
+                with contextlib.suppress(OSError):  # that write tries again, and tells
+                    self._open()
         elif self._fsync == "flush" and job.used:
             self._sync()
 
