@@ -1,0 +1,72 @@
+"""The compactor beside a real relay: what is recorded comes into the lake, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+
+from relay.analytics import compactor_main, gaps
+from relay.analytics.gaps import Why
+from relay.analytics.lake import Lake
+from relay.analytics.places import DRAFT
+from relay.analytics.segments import OPEN_SUFFIX
+from tests.relay.analytics import segment_files as made
+from tests.support.relay_process import RelayProcess, eventually
+from tests.support.rmb_client import session
+from tests.support.world import fresh_twins
+
+RECORD = {"analytics.record": "1", "analytics.flush_ms": "20", "analytics.segment_s": "0.2"}
+
+
+def _compactor(relay: RelayProcess) -> int:
+    """Process id of the relay's compactor; 0 while there is none."""
+    module = compactor_main.__name__
+    for child in psutil.Process(relay.pid).children():
+        if module in child.cmdline():
+            return child.pid
+    return 0
+
+
+async def _talk(relay: RelayProcess, count: int) -> None:
+    one, two = fresh_twins(2)
+    async with session(relay.url, one) as here, session(relay.url, two) as there:
+        for _ in range(count):
+            await here.request(there.key)
+        await there.receive_many(count)
+
+
+async def test_recorded_events_come_into_the_lake_whatever_is_killed(start_relay) -> None:
+    relay = start_relay(settings=RECORD)
+    lake = Lake(relay.folder / "data" / "analytics")
+
+    def delivered() -> int:
+        return sum(row["kind"] == "delivered" for row in made.rows(lake))
+
+    await _talk(relay, 10)
+    await eventually(lambda: delivered() == 10, what="the first messages in the lake")
+
+    first = await eventually(lambda: _compactor(relay))
+    os.kill(first, signal.SIGKILL)
+    await _talk(relay, 10)
+    await eventually(lambda: delivered() == 20, what="messages of a time without a compactor")
+    assert _compactor(relay) != first
+
+    await eventually(lambda: list(lake.segments.glob(f"*{OPEN_SUFFIX}")))
+    (worker,) = relay.worker_pids().values()
+    os.kill(worker, signal.SIGKILL)
+    killed = await eventually(lambda: gaps.read(lake.root), what="the gap of a killed worker")
+    assert [gap.why for gap in killed] == [Why.KILLED]
+    await eventually(lambda: worker not in relay.worker_pids().values() and relay.worker_pids())
+    await _talk(relay, 10)
+
+    assert relay.stop() == 0
+    assert list(lake.segments.iterdir()) == []
+    assert list(lake.events.rglob(f"{DRAFT}*")) == []
+    rows = made.rows(lake)
+    assert delivered() == 30
+    assert {row["uid"] for row in rows if row["kind"] == "delivered"} <= {
+        row["uid"] for row in rows if row["kind"] == "accepted"
+    }
+    assert len(gaps.read(lake.root)) == 1
