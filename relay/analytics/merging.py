@@ -136,9 +136,7 @@ def read(path: Path) -> Iterator[pa.Table]:
         LaterVersionError: it is of a later version of the schema.
     """
     try:
-        with parquet.ParquetFile(
-            path, read_dictionary=list(arrow_schema.TEXTS), page_checksum_verification=True
-        ) as file:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             version = arrow_schema.version_of(file.schema_arrow.metadata)
             if version > schema.VERSION:
                 raise LaterVersionError(path, version)

@@ -49,7 +49,7 @@ def expire(lake: Lake, keep_days: int, now_s: float) -> list[date]:
         folder.rename(hidden)
         shutil.rmtree(hidden)
     if gone:
-        logger.info("%d days of events before %s were removed", len(gone), first_kept)
+        logger.info("days of events before %s that were removed: %d", first_kept, len(gone))
     _expire_rest(lake, now_s - keep_days * DAY_S)
     return gone
 
