@@ -11,7 +11,7 @@ from relay.analytics import listing, summaries
 from relay.analytics.results import columns
 from relay.ops import csv_text
 
-FORMS: Final = ("csv", "parquet")
+FORMS: Final = {"csv": "CSV", "parquet": "Parquet"}
 STEP: Final = 2000
 """Rows that are read at once: a month may have hundreds of thousands of twins."""
 

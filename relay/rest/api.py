@@ -54,6 +54,8 @@ ROUTERS: Final = (
     "relay.twins.chain_api",
     "relay.trace.api",
     "relay.history.api",
+    "relay.analytics.api",
+    "relay.analytics.results_api",
 )
 
 

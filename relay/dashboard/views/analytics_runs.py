@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from django.db.models import Count, Max, Min, Sum
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
 from relay.access.errors import NotFound
+from relay.analytics import computed
 from relay.analytics.models import Published, Run, RunState
+from relay.analytics.spark import catalogue
 from relay.analytics.spark.catalogue import JOBS
 from relay.dashboard import analytics
 from relay.dashboard.figures import Kind
@@ -31,7 +32,7 @@ COLUMNS: Final = (
     Column("began_at", "Began", Cell.MOMENT, order="began"),
     Column("job", "Job"),
     Column("state", "State", Cell.STATE),
-    Column("days", "Days"),
+    Column("days", "Days", Cell.LINE),
     Column("periods", "Computed", Kind.NUMBER, order="periods", hint="days, or months"),
     Column("rows", "Rows", Kind.NUMBER, order="rows", hint="of all its tables"),
     Column("took_s", "Took", Kind.DURATION),
@@ -48,16 +49,16 @@ TABLES: Final = (
     Column("table", "Table", hint="of `rmb_analytics sql` and REST"),
     Column("job", "Job", hint="that computes it"),
     Column("periods", "Computed", Kind.NUMBER, hint="days, or months"),
-    Column("first", "From"),
-    Column("last", "To"),
+    Column("first", "From", Cell.LINE),
+    Column("last", "To", Cell.LINE),
     Column("rows", "Rows", Kind.NUMBER),
     Column("size_bytes", "Size", Kind.BYTES, hint="of its Parquet files"),
-    Column("at", "Newest", Cell.MOMENT, hint="when a result of it was last made"),
+    Column("made", "Newest", Cell.MOMENT, hint="when a result of it was last made"),
     Column("where", "Kept in", hint="small tables are in the database, too"),
 )
 PUBLISHED: Final = (
     Column("table", "Table", order="table"),
-    Column("period", "Day or month", order="period"),
+    Column("period", "Day or month", Cell.LINE, order="period"),
     Column("rows", "Rows", Kind.NUMBER, order="rows"),
     Column("size_bytes", "Size", Kind.BYTES, hint="of its Parquet files"),
     Column("event_rows", "Events", Kind.NUMBER, hint="read for it, those around it included"),
@@ -86,7 +87,7 @@ def runs(request: HttpRequest) -> HttpResponseBase:
         ),
         Table(
             request, "tables", TABLES, lambda ask: Page(_tables(), ""), title="What is computed",
-            prefix="t-", short=len(_JOB_OF), exports=(),
+            prefix="t-", short=len(list(catalogue.tables())), exports=(),
         ),
     ]  # fmt: skip
     return respond_all(
@@ -116,39 +117,11 @@ def run(request: HttpRequest, name: str) -> HttpResponseBase:
     return respond(request, table, "relay_dashboard/analytics_run.html", title, context)
 
 
-_JOB_OF: Final = {table.name: job.name for job in JOBS.values() for table in job.tables}
-_IN_DATABASE: Final = {
-    table.name for job in JOBS.values() for table in job.tables if table.in_database
-}
-
-
 def _tables() -> list[Row]:
-    found = Published.objects.values("table").annotate(
-        periods=Count("pk"),
-        first=Min("period"),
-        last=Max("period"),
-        rows=Sum("result_rows"),
-        size=Sum("size_bytes"),
-        at=Max("published_at"),
-    )
-    known: dict[str, Any] = {each["table"]: each for each in found}
-    return [_table(name, known.get(name, {})) for name in _JOB_OF]
-
-
-def _table(name: str, found: dict[str, Any]) -> Row:
-    return Row(
-        {
-            "table": name,
-            "job": _JOB_OF[name],
-            "periods": found.get("periods", 0),
-            "first": found.get("first"),
-            "last": found.get("last"),
-            "rows": found.get("rows"),
-            "size_bytes": found.get("size"),
-            "at": found.get("at"),
-            "where": "files and database" if name in _IN_DATABASE else "files",
-        }
-    )
+    return [
+        Row({**each._asdict(), "where": "files and database" if each.in_database else "files"})
+        for each in computed.look()
+    ]
 
 
 def _row(found: Run) -> Row:

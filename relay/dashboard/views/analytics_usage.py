@@ -49,7 +49,7 @@ def usage(request: HttpRequest) -> HttpResponseBase:
         found = ask.page(rows, ORDERS)
         return Page([_row(request, each) for each in found.items], found.next)
 
-    files = [(form.upper(), _address(month.month, form)) for form in bills.FORMS]
+    files = [(label, _address(month.month, form)) for form, label in bills.FORMS.items()]
     table = Table(
         request, "usage", COLUMNS, fetch, order="-accepted_bytes", exports=files,
         filters=[Filter("twin", "Twin", hint="a twin id")],
