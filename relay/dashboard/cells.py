@@ -28,6 +28,8 @@ def _shown(column: Column, value: Any) -> SafeString:
         return format_html('<span class="c-none">{}</span>', figures.NONE)
     if column.kind is Cell.STATE:
         return states.badge(value)
+    if column.kind is Cell.LINE:
+        return format_html('<span class="c-number">{}</span>', value)
     if column.kind is Cell.CODE:
         return format_html('<code class="c-cut" title="{}">{}</code>', value, value)
     return format_html("{}", value)

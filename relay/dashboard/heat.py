@@ -57,7 +57,7 @@ class Heat(NamedTuple):
     many: bool
 
 
-MANY: Final = 6
+MANY: Final = 8
 
 
 def draw(values: Mapping[tuple[str, str], int], kind: Kind) -> Heat:

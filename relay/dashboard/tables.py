@@ -54,6 +54,8 @@ class Cell(StrEnum):
     TEXT = "text"
     CODE = "code"
     """An id or a key: cut where it is too long, whole on hover."""
+    LINE = "line"
+    """A short text that stays on one line, such as a day."""
     STATE = "state"
     MOMENT = "moment"
     """A time: a datetime, or unix seconds."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from django import template
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from relay.dashboard import cells, figures, states, tables, tiles
 
@@ -41,6 +41,12 @@ def code_spans(text: str) -> SafeString:
         for number, part in enumerate(parts)
     )
     return format_html_join("", "{}", ((part,) for part in written))
+
+
+@register.filter
+def breakable(domain: str) -> SafeString:
+    """A domain that may go on in the next line after each of its points."""
+    return format_html_join(mark_safe(".<wbr>"), "{}", ((part,) for part in domain.split(".")))
 
 
 @register.simple_tag

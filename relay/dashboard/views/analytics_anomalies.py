@@ -20,7 +20,7 @@ from relay.ops.paging import Page
 TITLE: Final = "Anomalies"
 
 COLUMNS: Final = (
-    Column("hour", "Hour", order="hour", hint="UTC"),
+    Column("hour", "Hour", Cell.LINE, order="hour", hint="UTC"),
     Column("twin", "Twin", order="twin"),
     Column("kind", "What", Cell.STATE),
     Column("x", "Sent", Kind.NUMBER, order="x", hint="messages of the hour"),

@@ -20,7 +20,7 @@ from relay.ops.paging import Page
 TITLE: Final = "Delivery audit"
 
 COLUMNS: Final = (
-    Column("period", "Day", order="period", hint="on which the message was accepted, UTC"),
+    Column("period", "Day", Cell.LINE, order="period", hint="of acceptance, UTC"),
     Column("relay", "Relay", hint="that accepted it"),
     Column("state", "Accounted", Cell.STATE),
     Column("uids", "Messages", Kind.NUMBER, order="uids"),

@@ -52,7 +52,7 @@ BUDGETS: Final = (
            hint="on the last of these days by its failures, late ones counting more; 1 is best"),
 )  # fmt: skip
 HOURS: Final = (
-    Column("hour", "Hour", order="hour", hint="UTC"),
+    Column("hour", "Hour", Cell.LINE, order="hour", hint="UTC"),
     Column("remote", "Relay"),
     Column("share", "Succeeded", Kind.SHARE, order="share"),
     Column("attempts", "Tries", Kind.NUMBER, order="attempts"),

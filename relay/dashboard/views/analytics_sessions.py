@@ -14,13 +14,13 @@ from relay.analytics.summaries import US_PER_S
 from relay.dashboard import analytics, curves, spans
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import page
-from relay.dashboard.tables import Ask, Column, Filter, Row, Table, respond
+from relay.dashboard.tables import Ask, Cell, Column, Filter, Row, Table, respond
 from relay.ops.paging import Page
 
 TITLE: Final = "Sessions over time"
 
 STORMS: Final = (
-    Column("first", "Began", order="first", hint="UTC, the first opening"),
+    Column("first", "Began", Cell.LINE, order="first", hint="UTC, the first opening"),
     Column("twin", "Twin", order="twin"),
     Column("session", "Session", hint="its id, where it has one"),
     Column("opens", "Openings", Kind.NUMBER, order="opens"),
