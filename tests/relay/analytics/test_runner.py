@@ -1,0 +1,190 @@
+"""Jobs through the ledger and Spark, to what readers see."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+
+from relay.analytics import ledger, runner
+from relay.analytics.engine import Engine
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.lake import Lake
+from relay.analytics.models import Published, Run, RunState
+from relay.analytics.models.results import RelayPairHour, TopTwin
+from relay.analytics.progress import Progress
+from relay.analytics.spark.catalogue import JOBS
+from relay.analytics.spark.window import Window
+from tests.relay.analytics import rows
+from tests.relay.analytics.comparing import events
+from tests.relay.analytics.rows import FIRST, HOUR, midnight
+
+pytestmark = pytest.mark.django_db
+
+DAYS = Window(FIRST, FIRST + timedelta(days=2))
+QUIET = Progress(quiet=True)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Three days: two with messages and an empty one between them."""
+    for day in (DAYS.first, DAYS.last):
+        rows.write(tmp_path / "events", rows.ordinary(midnight(day), messages=60))
+    return Lake(tmp_path)
+
+
+@pytest.fixture
+def engine(lake: Lake, spark: SparkSession) -> Engine:
+    return Engine(lake, session=spark)
+
+
+@pytest.fixture
+def no_engine(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """One that must not be started."""
+
+    def refuse(self: Engine) -> SparkSession:
+        raise AssertionError("Spark is started for nothing")
+
+    monkeypatch.setattr(Engine, "_open", refuse)
+    return Engine(lake)
+
+
+def run(name: str, lake: Lake, engine: Engine, window: Window = DAYS) -> runner.Outcome:
+    return runner.run(JOBS[name], window, lake, engine, QUIET)
+
+
+def in_files(lake: Lake, table: str) -> list[dict[str, Any]]:
+    files = ledger.result_files(lake, table)
+    return [row for file in files for row in parquet.read_table(file).to_pylist()]
+
+
+def test_results_are_those_of_the_job(lake: Lake, engine: Engine, spark: SparkSession) -> None:
+    outcome = run("rollup", lake, engine)
+    assert (outcome.computed, outcome.current, outcome.empty) == (2, 0, 1)
+    for table in JOBS["rollup"].tables:
+        module = table.load()
+        made = module.transform(events(spark, lake.events), DAYS).select(*module.SCHEMA.names)
+        found = spark.read.parquet(*map(str, ledger.result_files(lake, table.name)))
+        assert made.count() > 0
+        assert made.exceptAll(found.select(*module.SCHEMA.names)).count() == 0
+        assert found.count() == made.count()
+    pairs = {
+        (row["hour"], row["relay"], row["remote"], row["n"], row["p95_us"])
+        for row in in_files(lake, "relay_pair_hour")
+    }
+    assert set(RelayPairHour.objects.values_list("hour", "relay", "remote", "n", "p95_us")) == pairs
+    files = ledger.result_files(lake, "twin_hour")
+    assert [file.parent.parent.name for file in files] == [str(DAYS.first), str(DAYS.last)]
+
+
+def test_running_again_changes_nothing_and_starts_nothing(
+    lake: Lake, engine: Engine, no_engine: Engine
+) -> None:
+    run("top", lake, engine)
+    before = list(Published.objects.values_list("table", "period", "run", "published_at"))
+    outcome = run("top", lake, no_engine)
+    assert (outcome.computed, outcome.current, outcome.run) == (0, 2, "")
+    assert list(Published.objects.values_list("table", "period", "run", "published_at")) == before
+    assert Run.objects.count() == 1
+
+
+def test_a_late_file_replaces_its_day_only(lake: Lake, engine: Engine) -> None:
+    run("top", lake, engine)
+    first = Published.objects.get(table="top_twins", period=DAYS.first)
+    late = [rows.accepted(midnight(DAYS.last) + HOUR, 99, src=4711, size=2**40)]
+    rows.write(lake.events, late, name="late")
+    outcome = run("top", lake, engine)
+    assert (outcome.computed, outcome.current) == (1, 1)
+    assert Published.objects.get(table="top_twins", period=DAYS.first) == first
+    assert TopTwin.objects.get(period=DAYS.last, place=1).twin == 4711
+    assert not TopTwin.objects.filter(period=DAYS.first, twin=4711).exists()
+
+
+def test_a_job_that_fails_leaves_what_there_was(lake: Lake, engine: Engine) -> None:
+    """A file whose end is whole and whose rows are not: only Spark finds that."""
+    run("top", lake, engine)
+    before = in_files(lake, "top_twins")
+    rows.write(lake.events, rows.ordinary(midnight(DAYS.last), messages=60), name="torn")
+    torn = max(
+        (file.path for file in lake.files(DAYS.last, DAYS.last) if file.path.stem == "torn"),
+        key=lambda path: path.stat().st_size,
+    )
+    whole = torn.read_bytes()
+    torn.write_bytes(whole[:4] + b"\xff" * 200 + whole[204:])
+    with pytest.raises(AnalyticsError, match=torn.name):
+        run("top", lake, engine)
+    assert in_files(lake, "top_twins") == before
+    assert TopTwin.objects.count() == len(before)
+    latest = Run.objects.all()[0]
+    assert latest.state == RunState.FAILED and torn.name in latest.error
+    torn.write_bytes(whole)
+    assert run("top", lake, engine).computed == 1
+    assert len(list((lake.results / "top_twins").rglob("_tmp-*"))) == 0
+
+
+def test_periods_are_computed_together_when_next_to_each_other(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ledger.periods(JOBS["anomalies"], Window(DAYS.first, FIRST + timedelta(days=9)), lake)
+    together = [[period.name[-2:] for period in chunk] for chunk in runner.chunks(found)]
+    assert together == [["27", "28", "29", "30", "31", "01", "02", "03", "04", "05"]]
+    apart = [[period.name[-2:] for period in chunk] for chunk in runner.chunks(found[::2])]
+    assert apart == [["27"], ["29"], ["31"], ["02"], ["04"]]
+    monkeypatch.setattr(runner, "MOST_ROWS", 1)
+    assert [len(chunk) for chunk in runner.chunks(found[:3])] == [1, 1, 1]
+
+
+def command(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command("rmb_analytics", *arguments, stdout=out)
+    return out.getvalue()
+
+
+@pytest.fixture
+def configured(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> Lake:
+    """The commands' lake, and their Spark."""
+    import dataclasses
+
+    chosen = dataclasses.replace(settings.RMB.analytics, dir=str(lake.root))
+    settings.RMB = dataclasses.replace(settings.RMB, analytics=chosen)
+    monkeypatch.setattr(Engine, "_open", lambda self: spark)
+    monkeypatch.setattr(Engine, "close", lambda self: None)
+    return lake
+
+
+def test_the_commands(configured: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    days = ("--from", str(DAYS.first), "--to", str(DAYS.last))
+    (outcome,) = json.loads(command("run", "top", *days, "--json"))
+    assert (outcome["job"], outcome["computed"], outcome["empty"]) == ("top", 2, 1)
+    assert "top top_twins   2026-03-27 to 2026-03-27   done in" in capsys.readouterr().err
+    assert command("run", "top", *days) == "top          2 up to date; 1 without events\n"
+    told = json.loads(command("status", "--json"))
+    (top,) = (job for job in told["jobs"] if job["job"] == "top")
+    assert (top["current"], top["missing"], top["due"]) == (2, 0, [])
+    (rollup,) = (job for job in told["jobs"] if job["job"] == "rollup")
+    assert (rollup["missing"], rollup["empty"]) == (2, 1)
+    assert [entry["state"] for entry in told["runs"]] == ["done"]
+    lines = command("status").splitlines()
+    assert lines[3].split() == ["rollup", "0", "2", "0", "0", "1", "2026-03-27,", "2026-03-29"]
+    assert "2 computed" in command("backfill", "top", "matrix", "--quiet")
+
+
+def test_what_is_wrong_is_said_in_a_line(configured: Lake, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="is no job"):
+        command("backfill", "nonsense")
+    with pytest.raises(CommandError, match="is before"):
+        command("run", "top", "--from", "2026-03-02", "--to", "2026-03-01")
+    (tmp_path / "events").rename(tmp_path / "elsewhere")
+    with pytest.raises(CommandError, match="there are no events in .*generate"):
+        command("run", "top")
+    assert command("status").startswith("there are no events yet")
