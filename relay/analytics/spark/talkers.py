@@ -25,7 +25,7 @@ def most(events: DataFrame, window: Window, **twins: str) -> DataFrame:
             many bytes are in their ascending order.
 
     Returns:
-        period, place, the twins, bytes, share_ppm.
+        period, place, the twins, messages, bytes, share_ppm.
     """
     rows = measures.during(events, window.start_us, window.end_us, schema.ACCEPTED)
     days = rows.select(
@@ -34,7 +34,9 @@ def most(events: DataFrame, window: Window, **twins: str) -> DataFrame:
         "size_bytes",
     )
     order = Over.partitionBy("day").orderBy(F.desc("bytes"), *twins)
-    each = days.groupBy("day", *twins).agg(measures.sum_of("size_bytes").alias("bytes"))
+    each = days.groupBy("day", *twins).agg(
+        F.count("*").alias("messages"), measures.sum_of("size_bytes").alias("bytes")
+    )
     # Only what may be among the first of its task reaches the one task of the day.
     first = each.withColumn("place", F.row_number().over(order)).where(F.col("place") <= PLACES)
     totals = days.groupBy("day").agg(measures.sum_of("size_bytes").alias("total"))
@@ -44,6 +46,7 @@ def most(events: DataFrame, window: Window, **twins: str) -> DataFrame:
         measures.day_name("day").alias("period"),
         F.col("place").cast("long").alias("place"),
         *twins,
+        "messages",
         "bytes",
         share.alias("share_ppm"),
     )

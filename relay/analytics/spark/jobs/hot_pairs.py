@@ -4,9 +4,10 @@ Made of the rows of kind `accepted`. There and back are two pairs.
 
     period     YYYY-MM-DD (UTC)
     place      1 to 100: by bytes, the most first, then by sender, then by receiver
-    src        sender; 0 for rows that name none
-    dst        receiver; 0 for rows that name none
-    bytes      of the envelopes relays took from the one for the other
+    src_twin   sender; 0 for rows that name none
+    dst_twin   receiver; 0 for rows that name none
+    messages   relays took from the one for the other
+    bytes      of their envelopes
     share_ppm  bytes * 1000000 div the accepted bytes of all pairs that day; 0 where these are 0
 """
 
@@ -26,8 +27,9 @@ SCHEMA: Final = StructType(
     [
         StructField("period", StringType()),
         StructField("place", LongType()),
-        StructField("src", LongType()),
-        StructField("dst", LongType()),
+        StructField("src_twin", LongType()),
+        StructField("dst_twin", LongType()),
+        StructField("messages", LongType()),
         StructField("bytes", LongType()),
         StructField("share_ppm", LongType()),
     ]
@@ -36,4 +38,4 @@ SCHEMA: Final = StructType(
 
 def transform(events: DataFrame, window: Window) -> DataFrame:
     """Compute the table."""
-    return talkers.most(events, window, src="src_twin", dst="dst_twin")
+    return talkers.most(events, window, src_twin="src_twin", dst_twin="dst_twin")

@@ -5,7 +5,8 @@ Made of the rows of kind `accepted`.
     period     YYYY-MM-DD (UTC)
     place      1 to 100: by bytes, the most first, then by twin
     twin       sender; 0 for rows that name none
-    bytes      of the envelopes relays took from it
+    messages   relays took from it
+    bytes      of their envelopes
     share_ppm  bytes * 1000000 div the accepted bytes of all twins that day; 0 where these are 0
 """
 
@@ -26,6 +27,7 @@ SCHEMA: Final = StructType(
         StructField("period", StringType()),
         StructField("place", LongType()),
         StructField("twin", LongType()),
+        StructField("messages", LongType()),
         StructField("bytes", LongType()),
         StructField("share_ppm", LongType()),
     ]

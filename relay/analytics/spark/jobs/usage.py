@@ -10,7 +10,7 @@ row in the month of its own time.
     delivered        messages of it that were handed to their receivers
     delivered_bytes  of their envelopes
     dropped          messages of it that were dropped, for whatever reason
-    session_s        how long its sessions were open within the month: microseconds of all its
+    session_seconds  how long its sessions were open within the month: microseconds of all its
                      sessions together div 1000000
 
 A session is what has one `uid`. It begins with its `session_open`, or if there is none from the 31
@@ -49,7 +49,7 @@ SCHEMA: Final = StructType(
         StructField("delivered", LongType()),
         StructField("delivered_bytes", LongType()),
         StructField("dropped", LongType()),
-        StructField("session_s", LongType()),
+        StructField("session_seconds", LongType()),
     ]
 )
 
@@ -73,7 +73,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
         .groupBy("period", "twin")
         .agg(
             *(measures.sum_of(column).alias(column) for column in SCHEMA.names[2:7]),
-            F.expr("coalesce(sum(open_us), 0L) div 1000000").alias("session_s"),
+            F.expr("coalesce(sum(open_us), 0L) div 1000000").alias("session_seconds"),
         )
     )
 

@@ -12,15 +12,16 @@ WITH days AS (
     WHERE us >= $start AND us < $end AND kind = 'accepted'
 ),
 pairs AS (
-    SELECT day, src, dst, sum(size)::BIGINT AS bytes
+    SELECT day, src, dst, count(*) AS messages, sum(size)::BIGINT AS bytes
     FROM days
     GROUP BY ALL
 )
 SELECT
     strftime(make_timestamp(day * 86400000000), '%Y-%m-%d') AS period,
     row_number() OVER (PARTITION BY day ORDER BY bytes DESC, src, dst) AS place,
-    src,
-    dst,
+    src AS src_twin,
+    dst AS dst_twin,
+    messages,
     bytes,
     ifnull((bytes::HUGEINT * 1000000 // nullif(sum(bytes) OVER (PARTITION BY day), 0))::BIGINT, 0)
         AS share_ppm

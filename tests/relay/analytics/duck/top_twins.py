@@ -11,12 +11,13 @@ WITH days AS (
     WHERE us >= $start AND us < $end AND kind = 'accepted'
 ),
 twins AS (
-    SELECT day, twin, sum(size)::BIGINT AS bytes FROM days GROUP BY day, twin
+    SELECT day, twin, count(*) AS messages, sum(size)::BIGINT AS bytes FROM days GROUP BY day, twin
 )
 SELECT
     strftime(make_timestamp(day * 86400000000), '%Y-%m-%d') AS period,
     row_number() OVER (PARTITION BY day ORDER BY bytes DESC, twin) AS place,
     twin,
+    messages,
     bytes,
     ifnull((bytes::HUGEINT * 1000000 // nullif(sum(bytes) OVER (PARTITION BY day), 0))::BIGINT, 0)
         AS share_ppm

@@ -48,7 +48,7 @@ clipped AS (
     WHERE closed IS NULL OR closed >= from_us
 ),
 connected AS (
-    SELECT period, twin, sum(open_us) // 1000000 AS session_s FROM clipped GROUP BY ALL
+    SELECT period, twin, sum(open_us) // 1000000 AS session_seconds FROM clipped GROUP BY ALL
 )
 SELECT
     period,
@@ -58,6 +58,6 @@ SELECT
     ifnull(delivered, 0) AS delivered,
     ifnull(delivered_bytes, 0)::BIGINT AS delivered_bytes,
     ifnull(dropped, 0) AS dropped,
-    ifnull(session_s, 0)::BIGINT AS session_s
+    ifnull(session_seconds, 0)::BIGINT AS session_seconds
 FROM messages FULL JOIN connected USING (period, twin)
 """
