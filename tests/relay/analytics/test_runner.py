@@ -185,6 +185,6 @@ def test_what_is_wrong_is_said_in_a_line(configured: Lake, tmp_path: Path) -> No
     with pytest.raises(CommandError, match="is before"):
         command("run", "top", "--from", "2026-03-02", "--to", "2026-03-01")
     (tmp_path / "events").rename(tmp_path / "elsewhere")
-    with pytest.raises(CommandError, match="there are no events in .*generate"):
+    with pytest.raises(CommandError, match=r"there are no events in .*generate"):
         command("run", "top")
     assert command("status").startswith("there are no events yet")
