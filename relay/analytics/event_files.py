@@ -31,7 +31,7 @@ class EventsWriter:
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
-        """Add rows."""
+        """Add rows; the parts of one table have one dictionary for each column."""
         self.rows += table.num_rows
         self._waiting.append(table)
         self._waiting_rows += table.num_rows
@@ -41,7 +41,9 @@ class EventsWriter:
     def flush(self) -> None:
         """Write what waits."""
         if self._waiting:
-            table = pa.concat_tables(self._waiting).unify_dictionaries()
+            table = self._waiting[0]
+            if len(self._waiting) > 1:  # each has its own dictionaries
+                table = pa.concat_tables(self._waiting).unify_dictionaries()
             self._writer.write_table(table, row_group_size=ROW_GROUP)
         self._waiting = []
         self._waiting_rows = 0

@@ -9,6 +9,7 @@ from tests.bench.figures import Row
 from tests.bench.rows import (
     chain,
     client,
+    compaction,
     dashboards,
     federation,
     gateways,
@@ -46,4 +47,5 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "gateway-single": gateways.single,
     "gateway-100": gateways.hundred,
     "upload": uploads.upload,
+    "compaction": compaction.compaction,
 }
