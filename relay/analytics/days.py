@@ -6,6 +6,7 @@ import argparse
 from datetime import UTC, date, datetime, timedelta
 
 from relay.analytics.errors import AnalyticsError
+from relay.analytics.lake import Lake
 from relay.analytics.spark.window import Window
 
 
@@ -27,6 +28,14 @@ def window(first: date | None, last: date | None) -> Window:
         return Window(first or last, last)
     except ValueError as error:
         raise AnalyticsError(f"--from and --to: {error}") from None
+
+
+def recorded(lake: Lake) -> Window | None:
+    """The days of which there are events, up to yesterday, as today is not whole yet."""
+    whole = lake.whole_span()
+    if whole is None:
+        return None
+    return Window(whole[0], max(whole[0], min(whole[1], _yesterday())))
 
 
 def _today() -> date:

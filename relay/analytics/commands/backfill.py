@@ -12,7 +12,6 @@ from relay.analytics.commands import run
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 from relay.analytics.spark.catalogue import JOBS
-from relay.analytics.spark.window import Window
 
 SUMMARY: Final = "compute all that is missing or outdated, however old"
 
@@ -38,8 +37,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     unknown = sorted(set(names) - set(JOBS))
     if unknown:
         raise AnalyticsError(f"{unknown[0]} is no job: {', '.join(JOBS)}")
-    whole = Lake(places.configured().root).whole_span()
-    window = days.window(options["first"] or (whole[0] if whole else None), options["last"])
-    if whole is not None and options["first"] is None:
-        window = Window(min(window.first, whole[0]), max(window.last, whole[0]))
+    there = days.recorded(Lake(places.configured().root))
+    first, last = (there.first, there.last) if there else (None, None)
+    window = days.window(options["first"] or first, options["last"] or last)
     run.compute(out, options, [(JOBS[name], window) for name in names])

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from django.core.management.base import OutputWrapper
 
-from relay.analytics import places
+from relay.analytics import days, places
 from relay.analytics.lake import Lake
 from relay.analytics.models import Run
-from relay.analytics.spark.window import Window
 
 SUMMARY: Final = "what is computed, what is missing or outdated, the latest runs"
 
@@ -53,11 +52,9 @@ def _standings() -> dict[str, Any]:
     from relay.analytics.spark.catalogue import JOBS
 
     lake = Lake(places.configured().root)
-    whole = lake.whole_span()
-    if whole is None:
+    whole, window = lake.whole_span(), days.recorded(lake)
+    if whole is None or window is None:
         return {"events": None, "jobs": []}
-    yesterday = datetime.now(UTC).date() - timedelta(days=1)
-    window = Window(whole[0], max(whole[0], min(whole[1], yesterday)))
     always = (datetime.min.replace(tzinfo=UTC) + ledger.HOUR, datetime.max.replace(tzinfo=UTC))
     listing = ledger.Listing(lake, *always)
     jobs = []
