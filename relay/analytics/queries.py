@@ -121,7 +121,9 @@ def _refuse_changes(connection: Any, question: str) -> None:
 def _reading(name: str, files: Sequence[Path]) -> str:
     """What stands for the rows of some files. Files of an older schema lack columns: those are
     null."""
-    options = "union_by_name = true" + (", hive_partitioning = true" if name == "events" else "")
+    options = "union_by_name = true"
+    if name == "events":  # the folders tell the day and the hour
+        options += ", hive_types = {'date': DATE, 'hour': INTEGER}"
     return f"read_parquet({_literal([str(path) for path in files])}, {options})"
 
 

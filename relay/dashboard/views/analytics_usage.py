@@ -14,6 +14,7 @@ from relay.analytics.models import Usage
 from relay.dashboard import analytics, spans
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import page
+from relay.dashboard.report import FORMS as REPORTS
 from relay.dashboard.tables import Action, Ask, Column, Filter, Row, Table, respond
 from relay.ops.paging import Page
 
@@ -58,7 +59,13 @@ def usage(request: HttpRequest) -> HttpResponseBase:
     context = {
         "month": month,
         "total": summaries.used(listing.of_month("usage", month.month)),
-        "actions": [Action(f"Download {label}", url, asks=False) for label, url in files],
+        "actions": [
+            *(Action(f"Usage as {label}", url, asks=False) for label, url in files),
+            *(
+                Action(f"Report as {form.upper()}", _report(month.month, form), asks=False)
+                for form in REPORTS
+            ),
+        ],
     }
     context = analytics.frame(request, context)
     return respond(request, table, "relay_dashboard/analytics_usage.html", TITLE, context)
@@ -83,6 +90,10 @@ def download(request: HttpRequest, month: str, form: str) -> HttpResponseBase:
 
 def _address(month: str, form: str) -> str:
     return reverse("console:analytics_usage_download", args=[month, form])
+
+
+def _report(month: str, form: str) -> str:
+    return reverse("console:analytics_report", args=[month, form])
 
 
 def _row(request: HttpRequest, found: Usage) -> Row:

@@ -1,0 +1,61 @@
+"""`rmb_analytics report --month YYYY-MM`: the report of a month as HTML and PDF."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any, Final
+
+from django.core.management.base import OutputWrapper
+
+from relay.access.errors import ServiceError
+from relay.analytics.errors import AnalyticsError
+from relay.dashboard.report import FORMS
+
+SUMMARY: Final = "write the report of a month as HTML and PDF"
+
+DESCRIPTION: Final = """\
+Write what the jobs found in a month for people who open no console: traffic between relays, error
+budgets, sessions, delivery, anomalies, usage. Each file is whole by itself: nothing is loaded from
+elsewhere. Days that are not computed are named in it.
+
+  rmb_analytics report --month 2026-11                  report-2026-11.html and .pdf here
+  rmb_analytics report --month 2026-11 --form html --output /var/www/reports
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--month", required=True, metavar="YYYY-MM", help="of UTC")
+    parser.add_argument("--form", choices=FORMS, help="only this one")
+    parser.add_argument(
+        "--output", type=Path, default=Path(), metavar="FOLDER", help="where to (here)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
+    from relay.dashboard.report import content, html, pdf
+
+    writers = {"html": html.write, "pdf": pdf.write}
+    try:
+        report = content.gather(options["month"])
+    except ServiceError as error:
+        raise AnalyticsError(error.detail) from None
+    folder: Path = options["output"]
+    files = []
+    for form in [options["form"]] if options["form"] else FORMS:
+        path = folder / f"report-{options['month']}.{form}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(writers[form](report))
+        except OSError as error:
+            raise AnalyticsError(f"{path} cannot be written: {error.strerror}") from None
+        files.append(str(path))
+    if options["json"]:
+        out.write(json.dumps({"files": files, "missing": report.missing}, indent=2))
+        return
+    for each in files:
+        out.write(each)
+    for each in report.missing:
+        out.write(f"not whole: {each}")

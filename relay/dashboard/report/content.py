@@ -1,0 +1,255 @@
+"""What the report of a month says: the sums of all its days, and what needs somebody."""
+
+from __future__ import annotations
+
+import calendar
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final, NamedTuple
+
+from django.conf import settings
+from django.db.models import F
+from django.utils import timezone
+
+from relay.access.errors import Invalid, NotFound
+from relay.analytics import listing, summaries
+from relay.analytics.models import Published
+from relay.analytics.summaries import US_PER_S, Budget
+from relay.dashboard import curves, heat
+from relay.dashboard.figures import Kind, write
+
+MOST: Final = 15
+"""Lines of a list: what is longer is on the pages and in the files."""
+MOMENTS: Final = 6
+TABLES: Final = {
+    "traffic_matrix": "Traffic",
+    "federation_slo": "Federation",
+    "concurrency": "Sessions",
+    "audit": "Delivery",
+    "anomalies": "Anomalies",
+    "usage": "Usage",
+}
+"""What it is made of, and what the sections are called."""
+
+
+class Fact(NamedTuple):
+    """A key figure; `bad` when somebody should look at it."""
+
+    label: str
+    text: str
+    bad: bool = False
+
+
+class Listed(NamedTuple):
+    """A table: heads and rows of text, the first `words` columns of which are no numbers."""
+
+    heads: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    words: int = 1
+
+
+class Report(NamedTuple):
+    """The report.
+
+    Attributes:
+        title: of the month, such as November 2026.
+        missing: days a section lacks, in words; nothing where all are there.
+        own: name of this relay; without one, that it is this one.
+    """
+
+    month: str
+    title: str
+    own: str
+    made_at: datetime
+    objective: float
+    facts: list[Fact]
+    missing: list[str]
+    traffic: heat.Heat | None
+    budgets: list[Budget]
+    federation: Listed
+    sessions: curves.Drawing | None
+    storms: Listed
+    delivery: Listed
+    anomalies: Listed
+    usage: Listed
+
+
+def gather(month: str, now: datetime | None = None) -> Report:
+    """The report of a month, `YYYY-MM`.
+
+    Raises:
+        Invalid: it is no month.
+        NotFound: nothing of it is computed.
+    """
+    first, last = _days(month)
+    if not Published.objects.filter(table__in=TABLES, period__startswith=month).exists():
+        raise NotFound(f"nothing of {month} is computed")
+    objective = settings.RMB.analytics.objective_percent / 100
+    flows = summaries.matrix(listing.of_month("traffic_matrix", month))
+    budgets = summaries.budgets(listing.of_month("federation_slo", month), objective)
+    audit = summaries.audited(listing.of_month("audit", month))
+    used = summaries.used(listing.of_month("usage", month))
+    storms = listing.of_month("storms", month)
+    anomalies = listing.of_month("anomalies", month)
+    lines = summaries.concurrency(
+        listing.of_month("concurrency", month),
+        datetime.combine(first, time(), UTC),
+        ((last - first).days + 1) * 24,
+    )
+    missed = sum(each.left < 0 for each in budgets)
+    facts = [
+        Fact("Messages", write(sum(flow.n for flow in flows), Kind.NUMBER)),
+        Fact("Bytes", write(sum(flow.bytes for flow in flows), Kind.BYTES)),
+        Fact("Twins that used it", write(used.twins, Kind.NUMBER)),
+        Fact("Most sessions on a relay", _peak(lines)),
+        Fact("Unaccounted", write(audit["unaccounted"], Kind.NUMBER), audit["unaccounted"] > 0),
+        Fact("Relays below objective", f"{missed} of {len(budgets)}", missed > 0),
+        Fact("Anomalies", write(anomalies.count(), Kind.NUMBER)),
+        Fact("Storms of reconnects", write(storms.count(), Kind.NUMBER)),
+    ]
+    values = {(_named(flow.origin), _named(flow.final)): flow.n for flow in flows}
+    return Report(
+        month=month,
+        title=f"{first:%B %Y}",
+        own=next(iter(settings.RMB.relay.domains), "this relay"),
+        made_at=now or timezone.now(),
+        objective=objective,
+        facts=facts,
+        missing=_missing(month, first, last),
+        traffic=heat.draw(values, Kind.NUMBER) if values else None,
+        budgets=budgets,
+        federation=_federation(budgets),
+        sessions=_curves(lines, first, last),
+        storms=_storms(storms),
+        delivery=_delivery(audit),
+        anomalies=_anomalies(anomalies),
+        usage=_usage(listing.of_month("usage", month)),
+    )
+
+
+def _days(month: str) -> tuple[date, date]:
+    try:
+        first = datetime.strptime(month, "%Y-%m").date()
+    except ValueError:
+        raise Invalid(fields={"month": "must be a month such as 2026-11"}) from None
+    if f"{first:%Y-%m}" != month:
+        raise Invalid(fields={"month": "must be a month such as 2026-11"})
+    return first, first.replace(day=calendar.monthrange(first.year, first.month)[1])
+
+
+def _missing(month: str, first: date, last: date) -> list[str]:
+    """What is not there: a report of half a month must say so."""
+    wanted = (last - first).days + 1
+    found = []
+    for table, title in TABLES.items():
+        there = sum(each.startswith(month) for each in listing.periods(table))
+        if table == "usage":
+            if not there:
+                found.append(f"{title}: not computed")
+        elif there < wanted:
+            found.append(f"{title}: {there} of {wanted} days are computed")
+    return found
+
+
+def _peak(lines: list[summaries.Curve]) -> str:
+    peaks = [value for line in lines for value in line.values if value is not None]
+    return write(max(peaks, default=None), Kind.NUMBER)
+
+
+def _curves(lines: list[summaries.Curve], first: date, last: date) -> curves.Drawing | None:
+    if not lines:
+        return None
+    step = timedelta(days=(last - first).days + 1) / (MOMENTS - 1)
+    begin = datetime.combine(first, time(), UTC)
+    moments = [f"{begin + step * number:%b %d}" for number in range(MOMENTS)]
+    return curves.draw([(_named(each.relay), each.values) for each in lines], moments, Kind.NUMBER)
+
+
+def _federation(budgets: list[Budget]) -> Listed:
+    return Listed(
+        ("Relay", "Objective", "Budget left", "Tries", "Failed", "Succeeded", "Bad hours"),
+        [
+            (
+                _named(each.remote),
+                "missed" if each.left < 0 else "kept",
+                write(each.left, Kind.SHARE),
+                write(each.attempts, Kind.NUMBER),
+                write(each.failed, Kind.NUMBER),
+                write(each.share, Kind.SHARE),
+                write(each.bad_hours, Kind.NUMBER),
+            )
+            for each in budgets
+        ],
+        words=2,
+    )
+
+
+def _storms(rows: Any) -> Listed:
+    return Listed(
+        ("Began (UTC)", "Twin", "Openings", "Lasted"),
+        [
+            (
+                f"{datetime.fromtimestamp(each.first_us / US_PER_S, UTC):%Y-%m-%d %H:%M}",
+                str(each.twin),
+                write(each.opens, Kind.NUMBER),
+                write((each.last_us - each.first_us) / US_PER_S, Kind.DURATION),
+            )
+            for each in rows.order_by("-opens", "pk")[:MOST]
+        ],
+        words=2,
+    )
+
+
+def _delivery(sums: dict[str, int]) -> Listed:
+    lines = (
+        ("messages", "uids"),
+        ("delivered once", "delivered_once"),
+        ("delivered more than once", "duplicated"),
+        ("delivered after more than a minute", "late"),
+        ("dropped", "dropped"),
+        ("of these expired", "expired"),
+        ("handed to relays that do not record here", "handed_over"),
+        ("in flight", "in_flight"),
+        ("lost sight of in gaps of recorders", "in_gap"),
+        ("unaccounted", "unaccounted"),
+    )
+    found: list[tuple[str, ...]] = [(label, f"{sums[name]:,}") for label, name in lines]
+    return Listed(("What became of messages", "Messages"), found)
+
+
+def _anomalies(rows: Any) -> Listed:
+    far = rows.annotate(distance=(F("x") - F("med")) * (F("x") - F("med")))
+    return Listed(
+        ("Hour (UTC)", "Twin", "What", "Sent", "Usual"),
+        [
+            (
+                f"{each.hour:%Y-%m-%d %H:%M}",
+                str(each.twin),
+                "burst" if each.x > each.med else "silence",
+                write(each.x, Kind.NUMBER),
+                write(each.med, Kind.NUMBER),
+            )
+            for each in far.order_by("-distance", "pk")[:MOST]
+        ],
+        words=3,
+    )
+
+
+def _usage(rows: Any) -> Listed:
+    return Listed(
+        ("Twin", "Sent", "Bytes", "Delivered", "Dropped", "Connected"),
+        [
+            (
+                str(each.twin),
+                write(each.accepted, Kind.NUMBER),
+                write(each.accepted_bytes, Kind.BYTES),
+                write(each.delivered, Kind.NUMBER),
+                write(each.dropped, Kind.NUMBER),
+                write(each.session_seconds, Kind.DURATION),
+            )
+            for each in rows.order_by("-accepted_bytes", "twin")[:MOST]
+        ],
+    )
+
+
+def _named(relay: str) -> str:
+    return relay or "not told"

@@ -1,0 +1,134 @@
+"""`rmb_analytics sql`: questions over events and results, and nothing else."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from pyarrow import parquet
+
+from relay.analytics import places
+from relay.analytics.lake import Lake
+from tests.support.analytics_results import publish
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    monkeypatch.setattr(places, "configured", lambda: places.Places(tmp_path))
+    return Lake(tmp_path)
+
+
+@pytest.fixture
+def filled(lake: Lake) -> Lake:
+    """Three events on two days, and the usage of a month."""
+    for day, hour, kinds in ((2, 23, ["accepted"]), (3, 0, ["delivered", "dropped"])):
+        at = datetime(2026, 11, day, hour, 30, tzinfo=UTC)
+        folder = lake.hour(at.date(), hour)
+        folder.mkdir(parents=True)
+        table = pa.table(
+            {
+                "event_time": pa.array([at] * len(kinds), pa.timestamp("us", "UTC")),
+                "kind": kinds,
+                "src_twin": [7] * len(kinds),
+                "reason": ["none", "=1+1"][-len(kinds) :],
+            }
+        )
+        parquet.write_table(table, folder / "a-0-1.parquet")
+        (folder / "_tmp-b-0-1").write_bytes(b"half")
+    folder = lake.results / "usage" / "2026-11" / "run"
+    folder.mkdir(parents=True)
+    rows = pa.table({"period": ["2026-11"] * 3, "twin": [7, 8, 9], "accepted": [5, 60, 700]})
+    parquet.write_table(rows, folder / "part.parquet")
+    publish("usage", "2026-11", folder="usage/2026-11/run")
+    return lake
+
+
+def ask(question: str, **options: object) -> str:
+    out = StringIO()
+    call_command("rmb_analytics", "sql", question, stdout=out, **options)
+    return out.getvalue()
+
+
+@pytest.mark.usefixtures("filled")
+def test_answers_as_table_json_and_csv() -> None:
+    question = "SELECT twin, accepted FROM usage ORDER BY twin"
+    assert ask(question).splitlines() == [
+        "twin  accepted",
+        "----  --------",
+        "   7         5",
+        "   8        60",
+        "   9       700",
+    ]
+    assert "more than 1 rows" in ask(question, limit=1)
+    assert json.loads(ask(question, json=True))[2] == {"twin": 9, "accepted": 700}
+    assert json.loads(ask(f"{question} LIMIT 0", json=True)) == []
+    lines = list(csv.reader(io.StringIO(ask("SELECT reason, event_time FROM events", csv=True))))
+    assert lines[0] == ["reason", "event_time"]
+    assert ["'=1+1", "2026-11-03 00:30:00+00:00"] in lines[1:], "no formula, and UTC"
+
+
+@pytest.mark.usefixtures("filled")
+def test_events_have_their_day_and_hour_and_lack_what_files_lack() -> None:
+    found = json.loads(
+        ask("SELECT date, hour, count(*) n FROM events GROUP BY ALL ORDER BY date", json=True)
+    )
+    assert [(row["date"], row["hour"], row["n"]) for row in found] == [
+        ("2026-11-02", 23, 1),
+        ("2026-11-03", 0, 2),
+    ]
+
+
+@pytest.mark.usefixtures("filled")
+def test_without_a_question_the_views_are_told() -> None:
+    text = ask("")
+    assert "usage" in text and "period, twin, accepted" in text and "event_time" in text
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("DELETE FROM usage", "only SELECT is answered, not DELETE"),
+        ("COPY usage TO 'x.csv'", "only SELECT is answered, not COPY"),
+        ("EXPLAIN ANALYZE COPY usage TO 'x.csv'", "only SELECT is answered, not COPY"),
+        ("SELECT 1; SELECT 2", "one question at a time"),
+        ("SET memory_limit = '1TB'", "only SELECT"),
+        ("SELECT * FROM read_text('/etc/hostname')", "file system operations are disabled"),
+        ("SELECT * FROM read_csv('https://example.org/x.csv')", "disabled"),
+        ("SELECT nothing FROM usage", "nothing"),
+        ("SELEC 1", "syntax error"),
+        ("SELECT * FROM storms", "storms is not computed yet: rmb_analytics run sessions"),
+    ],
+)
+def test_what_is_not_answered(question: str, told: str) -> None:
+    with pytest.raises(CommandError, match=told):
+        ask(question)
+
+
+@pytest.mark.usefixtures("filled")
+def test_plans_and_memory() -> None:
+    assert "READ_PARQUET" in ask("EXPLAIN SELECT * FROM usage").upper()
+    with pytest.raises(CommandError, match="Memory"):
+        ask("SELECT 1", memory="much")
+
+
+def test_without_anything(lake: Lake) -> None:
+    with pytest.raises(CommandError, match="neither events nor results"):
+        ask("SELECT 1")
+
+
+def test_a_file_that_is_damaged_is_named(filled: Lake) -> None:
+    path = next(filled.events.rglob("*.parquet"))
+    path.write_bytes(b"PAR1")
+    with pytest.raises(CommandError, match=path.name):
+        ask("SELECT count(*) FROM events")
