@@ -25,6 +25,11 @@ in memory is not more recent than its last write and this."""
 logger = logging.getLogger("relay.analytics.backlog")
 
 
+def silence_s(flush_s: float) -> float:
+    """Longest time between two writes of a recorder that writes every `flush_s`."""
+    return max(SILENCE_S, 2 * flush_s)
+
+
 def closed(places: Places) -> list[Path]:
     """The closed segments, the oldest first."""
     found = []

@@ -75,7 +75,7 @@ class Compactor:
         self._lake = lake
         self._keep_days = keep_days
         self._segments_max_bytes = segments_max_bytes
-        self._silence_s = max(backlog.SILENCE_S, 2 * flush_s)
+        self._silence_s = backlog.silence_s(flush_s)
         self._stopping = stopping
         self._wall = wall
         self._unmerged: set[tuple[date, int]] | None = None
@@ -98,7 +98,10 @@ class Compactor:
                     self._unmerged.update(done.hours)
         except OSError as error:
             work.trouble = f"segments wait: {error}"
-        work.dropped = backlog.keep_within(self._lake, self._segments_max_bytes)
+        try:
+            work.dropped = backlog.keep_within(self._lake, self._segments_max_bytes)
+        except OSError as error:
+            work.trouble = work.trouble or f"segments cannot be dropped: {error}"
         return work
 
     def merge(self) -> Work:

@@ -23,6 +23,8 @@ def journal(config: Any, worker: str, clock: Callable[[], float] = time.time) ->
         clock: unix seconds.
     """
     wanted = config.analytics
-    writer = SegmentWriter(places.configured(), config.relay.domains[0], worker, wanted.fsync)
-    rhythm = Rhythm(wanted.flush_ms / 1000, wanted.segment_s, wanted.segment_bytes)
+    flush_s = wanted.flush_ms / 1000
+    relay = config.relay.domains[0]
+    writer = SegmentWriter(places.configured(), relay, worker, wanted.fsync, flush_s)
+    rhythm = Rhythm(flush_s, wanted.segment_s, wanted.segment_bytes)
     return Journal(writer, clock, rhythm)

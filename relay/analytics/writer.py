@@ -89,13 +89,21 @@ class SegmentWriter:
         failures: times the disk refused.
     """
 
-    def __init__(self, places: Places, relay: str, worker: str, fsync: str = "segment") -> None:
+    def __init__(
+        self,
+        places: Places,
+        relay: str,
+        worker: str,
+        fsync: str = "segment",
+        flush_s: float = 1.0,
+    ) -> None:
         """
         Args:
             places: the folders of the analytics.
             relay: name of this relay.
             worker: of this process; with the relay's it tells files apart.
             fsync: `flush`, `segment` or `off`.
+            flush_s: how often something is handed over.
         """
         self.relay = relay
         self.worker = worker
@@ -106,6 +114,7 @@ class SegmentWriter:
         self._lake = places
         self._folder = places.segments
         self._fsync = fsync
+        self._flush_s = flush_s
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._ending = threading.Event()
         self._file = -1
@@ -138,7 +147,7 @@ class SegmentWriter:
     def _run(self) -> None:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            backlog.close_dead(self._lake)
+            backlog.close_dead(self._lake, backlog.silence_s(self._flush_s))
             _remove_drafts(self._folder)
         except (OSError, ValueError) as error:
             log.error("events: what was left open cannot be recovered: %s", error)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from relay.ops.doctor import certificates, machine, remote, running, stores
+from relay.ops.doctor import certificates, machine, recorded, remote, running, stores
 from relay.ops.doctor.finding import Check, Finding, Level, fault
 
 __all__ = ["CHECKS", "Finding", "Level", "examine"]
@@ -32,6 +32,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     running.workers,
     running.celery,
     running.alarms,
+    recorded.lake,
     remote.federation,
     remote.chain,
 )

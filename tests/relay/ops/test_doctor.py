@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import resource
 import socket
 import subprocess
@@ -21,9 +22,10 @@ from django.db import OperationalError, connection
 from django.utils import timezone
 
 from relay.alarms.models import Alarm, Evaluation
+from relay.analytics import places
 from relay.federation import outbox
 from relay.ops import background, doctor
-from relay.ops.doctor import Finding, Level, machine
+from relay.ops.doctor import Finding, Level, machine, recorded
 from relay.queues import keys
 from relay.twins.models import Twin
 from tests.relay.conftest import AddWorker, use_redis
@@ -253,6 +255,25 @@ def test_alarms(sound: RedisServer) -> None:
     assert f"rmb_alarms show {alarm.pk}" in found.remedy
     Evaluation.objects.update(done=time.time() - 300)
     assert "not evaluated for 300 s" in examine()["alarms.evaluation"].text
+
+
+def test_events_that_do_not_come_into_the_lake(
+    settings: Any, sound: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(settings, "analytics", record=True)
+    monkeypatch.setattr(recorded, "LIBRARY", "nobody_has_this")
+    waiting = places.configured().segments
+    waiting.mkdir(parents=True)
+    for name in ("a-0-1.seg", "a-0-2.seg", "a-0-3.seg.unreadable"):
+        (waiting / name).touch()
+    long_ago_s = time.time() - 400
+    os.utime(waiting / "a-0-1.seg", (long_ago_s, long_ago_s))
+    found = examine()
+    assert "setup-analytics" in found["analytics.packages"].remedy
+    assert found["analytics.backlog"].text.startswith("1 segments")
+    assert "a-0-3.seg.unreadable" in found["analytics.segments"].text
+    configured(settings, "analytics", record=False)
+    assert not [check for check in examine() if check.startswith("analytics.")]
 
 
 def test_mail_for_a_relay_that_takes_none(sound: RedisServer) -> None:

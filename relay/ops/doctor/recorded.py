@@ -1,0 +1,54 @@
+"""What the relay records comes into the lake, and whole."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from django.conf import settings
+
+from relay.analytics import backlog, places
+from relay.ops.doctor.finding import Finding, ok, warning
+
+LIBRARY: Final = "pyarrow"
+LATE_S: Final = 300.0
+"""A compactor that works takes a segment within a second of its closing."""
+
+
+def lake() -> Iterator[Finding]:
+    """Segments do not pile up, and none is broken."""
+    config = settings.RMB.analytics
+    if not config.record:
+        return
+    folders = places.configured()
+    if importlib.util.find_spec(LIBRARY) is None:
+        yield warning(
+            "analytics.packages",
+            f"events are recorded, and {LIBRARY} is not installed: they wait as segments, of which "
+            f"the oldest are dropped beyond {config.segments_max_bytes:,} bytes",
+            "make setup-analytics, or turn analytics.record off",
+        )
+    before_us = (time.time() - LATE_S) * 1_000_000
+    late = []
+    for path in backlog.closed(folders):
+        with contextlib.suppress(FileNotFoundError):
+            if backlog.changed_us(path) < before_us:
+                late.append(path)
+    if late:
+        yield warning(
+            "analytics.backlog",
+            f"{len(late):,} segments of events have waited above {LATE_S / 60:.0f} minutes",
+            "look for the compactor in the relay's log; without runrelay: rmb_analytics compact",
+        )
+    broken = backlog.unreadable(folders)
+    if broken:
+        yield warning(
+            "analytics.segments",
+            f"{len(broken):,} segments of events could not be read whole, such as {broken[0]}",
+            "what they lacked is in a gap; remove them once you have looked",
+        )
+    if not late and not broken:
+        yield ok("analytics.backlog", "what is recorded comes into the lake")
