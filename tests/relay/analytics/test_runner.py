@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.test import Client
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
@@ -181,6 +183,19 @@ def test_the_commands(configured: Lake, capsys: pytest.CaptureFixture[str]) -> N
     assert told[1].startswith(
         "matrix       3 computed"
     )  # of the empty day there might be late ones
+
+
+@pytest.mark.usefixtures("no_redis")
+def test_pages_and_queries_show_what_a_job_published(configured: Lake) -> None:
+    command("run", "top", "--from", str(DAYS.last), "--to", str(DAYS.last), "--quiet")
+    client = Client()
+    client.force_login(User.objects.create_superuser("owner"))
+    page = client.get("/console/analytics/busiest/?t-export=json&t-limit=100")
+    shown = [(row["place"], row["twin"], row["bytes"]) for row in json.loads(page.getvalue())]
+    asked = json.loads(command("sql", "--json", "SELECT place, twin, bytes FROM top_twins"))
+    assert shown and shown == sorted(tuple(row.values()) for row in asked)
+    text = client.get("/console/analytics/runs/").content.decode()
+    assert f">{DAYS.last}<" in text and "/console/analytics/runs/" in text
 
 
 def test_what_is_wrong_is_said_in_a_line(configured: Lake, tmp_path: Path) -> None:
