@@ -9,6 +9,7 @@ stays.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from relay.analytics import footers, ledger, publishing
 from relay.analytics.engine import Engine, first_line
 from relay.analytics.errors import AnalyticsError
-from relay.analytics.lake import Lake
+from relay.analytics.lake import Lake, LakeFile
 from relay.analytics.ledger import Period, Standing
 from relay.analytics.models import Run, RunState
 from relay.analytics.progress import Progress
@@ -101,16 +102,19 @@ def run(
 def chunks(due: Sequence[Period]) -> Iterator[list[Period]]:
     """Periods that are computed together: next to each other, and not too many events."""
     chunk: list[Period] = []
+    read: set[LakeFile] = set()
     rows = 0
     for period in due:
-        its = footers.rows(period.files)
+        its = footers.rows(set(period.files) - read)
         if chunk and (
             period.window.first - chunk[-1].window.last > timedelta(days=1)
             or rows + its > MOST_ROWS
         ):
             yield chunk
-            chunk, rows = [], 0
+            chunk, read, rows = [], set(), 0
+            its = footers.rows(period.files)
         chunk.append(period)
+        read.update(period.files)
         rows += its
     if chunk:
         yield chunk
@@ -129,12 +133,27 @@ def _compute(
             # Several periods read the same margins.
             files = {file.path: file for period in chunk for file in period.files}
             inputs[name] = engine.events(files.values())
-    for table in job.tables:
-        title = f"{job.name} {table.name}   {chunk[0].name} to {chunk[-1].name}"
-        with progress.step(engine.session, title):
-            module = table.load()
-            frame: DataFrame = module.transform(window=window, **inputs)
-            _write(frame.select(*module.SCHEMA.names), table, noted, lake)
+    with _kept(inputs, job.of_kinds):
+        for table in job.tables:
+            title = f"{job.name} {table.name}   {chunk[0].name} to {chunk[-1].name}"
+            with progress.step(engine.session, title):
+                module = table.load()
+                frame: DataFrame = module.transform(window=window, **inputs)
+                _write(frame.select(*module.SCHEMA.names), table, noted, lake)
+
+
+@contextlib.contextmanager
+def _kept(inputs: dict[str, Any], kinds: Sequence[str]) -> Iterator[None]:
+    """Meanwhile the events are those of some kinds, read once (in memory, or on disk beyond it)."""
+    if not kinds:
+        yield
+        return
+    kept = inputs["events"].where(inputs["events"]["kind"].isin(*kinds)).persist()
+    inputs["events"] = kept
+    try:
+        yield
+    finally:
+        kept.unpersist()
 
 
 def _write(frame: DataFrame, table: Table, noted: Run, lake: Lake) -> None:

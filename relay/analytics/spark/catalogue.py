@@ -55,6 +55,8 @@ class Job:
             recorders have lost).
         version: raised when the same events make other results than before, so that those are
             computed again.
+        of_kinds: the kinds of events all its tables are made of, where these are so few that they
+            are read once and kept until the last table is made; empty: each table reads for itself.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Job:
     reads_after: timedelta = timedelta()
     inputs: tuple[str, ...] = ("events",)
     version: int = 1
+    of_kinds: tuple[str, ...] = ()
 
     def periods(self, window: Window) -> list[str]:
         """The periods a window touches: all of each is computed."""
@@ -125,6 +128,7 @@ JOBS: Final = {
             ),
             reads_before=timedelta(days=31),
             reads_after=timedelta(days=7),
+            of_kinds=("session_open", "session_close"),
         ),
         Job(
             "federation",
