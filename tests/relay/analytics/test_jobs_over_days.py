@@ -2,66 +2,145 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from relay.analytics.spark import schema
 from relay.analytics.spark.catalogue import table
+from relay.analytics.spark.jobs import graph_nodes
 from relay.analytics.spark.window import Window
-from tests.relay.analytics import duck, rows
+from tests.relay.analytics import duck, rows, weeks
 from tests.relay.analytics.comparing import assert_equal, events
 from tests.relay.analytics.rows import DAY, HOUR, SECOND
 
-TABLES = (
-    *("sessions", "storms", "concurrency", "anomalies", "audit"),
-    *("graph_edges", "graph_nodes"),
-)
+OVER_DAYS = ("sessions", "storms", "concurrency", "anomalies", "audit")
+GRAPH = ("graph_edges", "graph_nodes")
 
-Gap = tuple[str, str, int, int, int | None, str]
-
-
-def gaps_of(spark: SparkSession, found: Iterable[Gap]) -> DataFrame:
-    return spark.createDataFrame(list(found), schema.GAPS)
-
-
-def compute(
-    spark: SparkSession, folder: Path, name: str, window: Window, gaps: list[Gap]
-) -> DataFrame:
-    arguments = [events(spark, folder), window]
-    if name == "audit":
-        arguments.append(gaps_of(spark, gaps))
-    return table(name).load().transform(*arguments)
+NOON = rows.midnight(rows.FIRST) + 12 * HOUR
+NASTY_GAPS = [
+    (rows.RELAYS[0], "1", NOON, NOON + SECOND, None, "killed"),
+    (rows.RELAYS[0], "2", NOON - HOUR, NOON, 0, "pressure"),
+    ("elsewhere.example", "1", NOON + DAY, NOON + DAY, 7, "pressure"),
+]
 
 
-def compare(spark: SparkSession, folder: Path, name: str, window: Window, gaps: list[Gap]) -> int:
-    with duck.connect(folder) as connection:
-        connection.execute(
+class Ground:
+    """Events and gaps, for both engines."""
+
+    def __init__(self, spark: SparkSession, folder: Path, gaps: Sequence[Any]) -> None:
+        self.events = events(spark, folder).coalesce(2).persist()
+        self.gaps = spark.createDataFrame(list(gaps), schema.GAPS)
+        self.duckdb = duck.connect(folder)
+        self.duckdb.execute(
             "CREATE TABLE gaps (relay VARCHAR, worker VARCHAR, from_us BIGINT, to_us BIGINT, "
             "lost BIGINT, why VARCHAR)"
         )
-        if gaps:
-            connection.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?)", gaps)
-        return assert_equal(compute(spark, folder, name, window, gaps), connection, name, window)
+        self.duckdb.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?)", list(gaps))
+
+    def made(self, name: str, window: Window) -> DataFrame:
+        """What the job makes."""
+        gaps = {"gaps": self.gaps} if name == "audit" else {}
+        return table(name).load().transform(events=self.events, window=window, **gaps)
+
+    def compare(self, name: str, window: Window) -> int:
+        """Fails unless both engines agree; tells how many rows there are."""
+        return assert_equal(self.made(name, window), self.duckdb, name, window)
+
+    def fetch(self, query: str) -> list[tuple[Any, ...]]:
+        """Rows of DuckDB; the table compared last is `by_duckdb`."""
+        return self.duckdb.execute(query).fetchall()
+
+    def close(self) -> None:
+        """Lets go of all of it."""
+        self.events.unpersist()
+        self.duckdb.close()
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def nasty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     folder = tmp_path_factory.mktemp("events")
     rows.lake(folder)
-    return folder
+    ground = Ground(spark, folder, NASTY_GAPS)
+    yield ground
+    ground.close()
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_both_engines_agree_on_days_of_all_sorts(
-    spark: SparkSession, lake: Path, name: str
-) -> None:
-    noon = rows.midnight(rows.FIRST) + 12 * HOUR
-    gaps = [
-        (rows.RELAYS[0], "1", noon, noon + SECOND, None, "killed"),
-        (rows.RELAYS[0], "2", noon - HOUR, noon, 0, "pressure"),
-        ("elsewhere.example", "1", noon + DAY, noon + DAY, 7, "pressure"),
-    ]
-    compare(spark, lake, name, rows.WINDOW, gaps)
+@pytest.fixture(scope="module")
+def long(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    folder = tmp_path_factory.mktemp("weeks")
+    weeks.write(folder)
+    ground = Ground(spark, folder, weeks.GAPS)
+    yield ground
+    ground.close()
+
+
+@pytest.mark.parametrize("name", OVER_DAYS + GRAPH)
+def test_both_engines_agree_on_days_of_all_sorts(nasty: Ground, name: str) -> None:
+    found = nasty.compare(name, rows.WINDOW)
+    assert found or name == "anomalies"
+
+
+_EXPECTED = {
+    "sessions": (
+        "SELECT uid, opened_us, closed_us, duration_us FROM made WHERE uid < 100",
+        weeks.SESSIONS,
+    ),
+    "storms": ("SELECT * FROM made", weeks.STORMS),
+    "concurrency": (
+        "SELECT period, relay, extract(hour FROM hour AT TIME ZONE 'UTC'), peak FROM made "
+        f"WHERE relay IN ('{weeks.TWO}', '{weeks.THREE}')",
+        weeks.CONCURRENCY,
+    ),
+    "anomalies": (
+        "SELECT period, extract(hour FROM hour AT TIME ZONE 'UTC'), twin, x, med, mad FROM made",
+        weeks.ANOMALIES,
+    ),
+    "audit": (
+        "SELECT period, relay, handed_over, in_flight, in_gap, unaccounted, gaps, gap_events "
+        "FROM made WHERE relay IS NOT NULL",
+        weeks.AUDIT,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVER_DAYS)
+def test_a_day_is_what_it_should_be_alone_and_among_others(long: Ground, name: str) -> None:
+    query, expected = _EXPECTED[name]
+    first = Window(weeks.WINDOW.first, weeks.WINDOW.first)
+    assert long.compare(name, first)
+    assert long.compare(name, weeks.WINDOW)
+    long.fetch("CREATE OR REPLACE TEMP TABLE made AS FROM by_duckdb")
+    assert sorted(long.fetch(query)) == sorted(expected)
+    columns = ", ".join(table(name).load().SCHEMA.names)
+    for day in weeks.WINDOW.days():
+        alone = Window(day, day)
+        long.duckdb.execute(
+            f"CREATE OR REPLACE TEMP TABLE alone AS SELECT {columns} FROM ({duck.query(name)})",
+            {"start": alone.start_us, "end": alone.end_us},
+        )
+        among = f"SELECT {columns} FROM made WHERE period = '{day}'"
+        assert long.fetch(f"FROM alone EXCEPT ALL {among}") == []
+        assert long.fetch(f"{among} EXCEPT ALL FROM alone") == []
+
+
+def test_what_becomes_of_messages_adds_up(nasty: Ground) -> None:
+    nasty.compare("audit", rows.WINDOW)
+    assert nasty.fetch(
+        "SELECT relay IS NULL, bool_and(uids = delivered_once + duplicated + dropped - conflicting "
+        "+ handed_over + in_flight + in_gap + unaccounted), sum(uids) > 0 FROM by_duckdb "
+        "GROUP BY ALL ORDER BY ALL"
+    ) == [(False, True, True), (True, True, True)]
+
+
+def test_a_chain_of_twins_is_one_group_however_long() -> None:
+    count = 5_000
+    numbers = np.random.default_rng(1).permutation(count)
+    chain = numbers[numbers >= 10]
+    label = graph_nodes.components(count, chain[:-1], chain[1:])
+    assert label[:10].tolist() == list(range(10))
+    assert set(label[10:].tolist()) == {10}
