@@ -108,26 +108,30 @@ class Compactor:
         """Merge the hours that are quiet, and remove what others took the place of."""
         work = Work()
         lake = self._lake
-        if self._unmerged is None:
-            self._unmerged = {(day, hour) for day in lake.days() for hour in lake.hours(day)}
-        for day, hour in sorted(self._unmerged):
-            if self._stopping():
-                break
-            try:
-                if merging.is_quiet(lake, day, hour, self._wall()):
-                    work.merged += merging.merge(lake, day, hour) is not None
-                waiting = merging.remove_replaced(lake, day, hour, self._wall())
-            except AnalyticsError as error:
-                if str(error) not in self._told:
-                    self._told.add(str(error))
-                    work.unreadable.append(str(error))
-                continue
-            except OSError as error:
-                work.trouble = f"hours stay as they are: {error}"
-                break
-            if not waiting and len(lake.present(day, hour)) < 2:
-                self._unmerged.discard((day, hour))
+        try:
+            if self._unmerged is None:
+                self._unmerged = {(day, hour) for day in lake.days() for hour in lake.hours(day)}
+            for day, hour in sorted(self._unmerged):
+                if self._stopping():
+                    break
+                self._merge_hour(work, day, hour)
+        except OSError as error:
+            work.trouble = f"hours stay as they are: {error}"
         return work
+
+    def _merge_hour(self, work: Work, day: date, hour: int) -> None:
+        lake = self._lake
+        try:
+            if merging.is_quiet(lake, day, hour, self._wall()):
+                work.merged += merging.merge(lake, day, hour) is not None
+            waiting = merging.remove_replaced(lake, day, hour, self._wall())
+        except AnalyticsError as error:
+            if str(error) not in self._told:
+                self._told.add(str(error))
+                work.unreadable.append(str(error))
+            return
+        if self._unmerged is not None and not waiting and len(lake.present(day, hour)) < 2:
+            self._unmerged.discard((day, hour))
 
     def retain(self) -> Work:
         """Remove the days beyond what is kept."""

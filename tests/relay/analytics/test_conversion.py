@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import random
+import resource
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -162,19 +167,44 @@ def test_a_segment_begun_anew_replaces_what_was_written(lake: Lake) -> None:
     assert len(before) == 3
 
 
-def test_on_a_full_disk_the_segment_stays_and_no_draft(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = made.put(lake, made.content(HEADER, made.events(START, range(9))), HEADER)
+@contextlib.contextmanager
+def room_for(size_bytes: int) -> Iterator[None]:
+    """No file grows beyond this: the kernel refuses in the middle of a write."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextlib.contextmanager
+def full_at_the_sync() -> Iterator[None]:
+    """What the disk took into its cache finds no room after all."""
 
     def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(event_files.os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(event_files.os, "fsync", full)
+        yield
+
+
+@pytest.mark.parametrize(
+    "full",
+    [room_for(4), room_for(8_000), room_for(60_000), full_at_the_sync()],
+    ids=["at the first bytes", "in a row group", "near the end", "at the sync"],
+)
+def test_on_a_full_disk_the_segment_stays_and_no_draft(
+    lake: Lake, full: contextlib.AbstractContextManager[None]
+) -> None:
+    uids = random.Random(8).sample(range(1 << 62), 7_000)
+    path = made.put(lake, made.content(HEADER, made.events(START, uids), each=1_000), HEADER)
+    with full, pytest.raises(OSError, match=r"No space left|File too large"):
         convert(lake, path)
-    monkeypatch.undo()
     assert path.exists()
     assert [each for each in lake.events.rglob("*") if each.is_file()] == []
     convert(lake, path)
-    assert made.uids(lake) == list(range(9))
+    assert made.uids(lake) == sorted(uids)
+    (file,) = lake.files(date.min, date.max)
+    assert file.size_bytes > 60_000

@@ -1,0 +1,55 @@
+"""The compactor's loop: what does not work is tried again, and said when it begins and ends."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from relay.analytics import compactor_loop
+from relay.analytics.lake import Lake
+from relay.analytics.segments import Header
+from rmbsite.sections import AnalyticsConfig
+from tests.relay.analytics import segment_files as made
+from tests.support.waiting import wait_until
+
+START = made.at("2026-03-01T05:00")
+HEADER = Header("a.example", "0", START)
+WITHIN_S = 20.0
+
+
+def test_trouble_is_said_once_and_what_waited_comes_in_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    lake = Lake(tmp_path)
+    tried = threading.Semaphore(0)
+
+    def convert(*arguments: object) -> object:
+        tried.release()
+        return real(*arguments)  # type: ignore[arg-type]
+
+    real = compactor_loop.Compactor.convert
+    monkeypatch.setattr(compactor_loop.Compactor, "convert", convert)
+    monkeypatch.setattr(compactor_loop, "RETRY", compactor_loop.Backoff(0.01, 0.02))
+    made.put(lake, made.content(HEADER, made.events(START, range(9))), HEADER)
+    lake.events.write_text("a file where the folder should be")
+    stop = threading.Event()
+    loop = threading.Thread(
+        target=compactor_loop.compact, args=(tmp_path, AnalyticsConfig(), stop), daemon=True
+    )
+    loop.start()
+    try:
+        for _ in range(4):
+            assert tried.acquire(timeout=WITHIN_S)
+        lake.events.unlink()
+        wait_until(lambda: made.uids(lake) == list(range(9)), WITHIN_S)
+        wait_until(lambda: "works again" in caplog.text, WITHIN_S)
+    finally:
+        stop.set()
+        loop.join(WITHIN_S)
+    assert caplog.text.count("segments wait: [Errno 17] File exists") == 1
+    assert caplog.text.count("works again") == 1
+    assert list(lake.segments.iterdir()) == []
