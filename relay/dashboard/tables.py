@@ -95,12 +95,14 @@ class Action:
 
     Attributes:
         asks: it leads to a question (see `relay.dashboard.acts`), and not just to another page.
+        download: it leads to a file.
     """
 
     label: str
     url: str
     danger: bool = False
     asks: bool = True
+    download: bool = False
 
 
 class Tab(NamedTuple):

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 DESK_PX = 1400
 PHONE_PX = 400
 # Each kind of page once; fewer would mean that the crawl ended early.
-MIN_PAGES = 30
+MIN_PAGES = 55
 SHOWN_TIMEOUT_S = 20.0
 ROLES = ("viewer", "operator", "owner")
 MAKE_ACCOUNTS = f"""
@@ -41,6 +41,8 @@ from django.contrib.auth.models import Group, User
 for role in {ROLES!r}:
     user = User.objects.create_user(role, password={PASSWORD!r}, is_staff=True)
     user.groups.add(Group.objects.get(name=role))
+from tests.support import analytics_results
+analytics_results.fill()
 """
 
 Cookies = dict[str, StorageState]

@@ -9,7 +9,7 @@ from typing import Any
 from django.utils import timezone
 
 from relay.analytics.models import Published, Run, RunState
-from relay.analytics.results import MODEL_OF
+from relay.analytics.results import MODEL_OF, columns
 
 
 def a_run(job: str, name: str = "", **facts: Any) -> Run:
@@ -58,3 +58,33 @@ def publish(
 def hour(day: int, number: int = 0) -> datetime:
     """An hour of a day of November 2026."""
     return datetime(2026, 11, day, number, tzinfo=UTC)
+
+
+def fill() -> None:
+    """Something of every table that is in the database, of a day and its month."""
+    day, at = "2026-11-03", {"hour": hour(3, 7)}
+    for table, job, row in (
+        ("relay_pair_hour", "rollup", at | _PAIR),
+        ("traffic_matrix", "matrix", {"origin": "a.example", "final": "b.example"} | _SOME),
+        ("storms", "sessions", {"twin": 7, "session": "", "first_us": 1, "last_us": 2, "opens": 5}),
+        ("concurrency", "sessions", at | {"relay": "a.example", "peak": 40}),
+        ("federation_slo", "federation", at | _SLO),
+        ("federation_rank", "federation", _RANK),
+        ("anomalies", "anomalies", at | {"twin": 7, "x": 500, "med": 20, "mad": 2}),
+        ("top_twins", "top", {"twin": 7} | _BUSY),
+        ("hot_pairs", "top", {"src_twin": 7, "dst_twin": 9} | _BUSY),
+        ("audit", "audit", _counts("audit") | {"relay": "a.example", "uids": 5}),
+    ):
+        publish(table, day, [row], job=job)
+    publish("usage", "2026-11", [_counts("usage") | {"twin": 7}], job="usage")
+
+
+_SOME = {"n": 1000, "bytes": 4096}
+_PAIR = {"relay": "a.example", "remote": "b.example", "failed": 0} | _SOME
+_SLO = {"remote": "b.example", "attempts": 100, "ok": 90, "permille": 900, "p95_us": 250_000}
+_RANK = {"place": 1, "remote": "b.example", "failures": 10, "score": 10}
+_BUSY = {"place": 1, "messages": 10, "bytes": 1000, "share_ppm": 250_000}
+
+
+def _counts(table: str) -> dict[str, Any]:
+    return {name: 0 for name in columns(table) if name not in ("period", "relay", "twin")}

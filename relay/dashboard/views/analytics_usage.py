@@ -60,11 +60,11 @@ def usage(request: HttpRequest) -> HttpResponseBase:
         "month": month,
         "total": summaries.used(listing.of_month("usage", month.month)),
         "actions": [
-            *(Action(f"Usage as {label}", url, asks=False) for label, url in files),
-            *(
-                Action(f"Report as {form.upper()}", _report(month.month, form), asks=False)
-                for form in REPORTS
-            ),
+            Action(label, url, asks=False, download=True)
+            for label, url in [
+                *((f"Usage as {label}", url) for label, url in files),
+                *((f"Report as {form.upper()}", _report(month.month, form)) for form in REPORTS),
+            ]
         ],
     }
     context = analytics.frame(request, context)
