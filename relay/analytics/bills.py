@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import IO, Any, Final
 
 from relay.access.errors import Away
-from relay.analytics import listing, summaries
+from relay.analytics import listing, usage_csv
 from relay.analytics.results import columns
-from relay.ops import csv_text
 
 FORMS: Final = {"csv": "CSV", "parquet": "Parquet"}
 STEP: Final = 2000
@@ -19,17 +18,8 @@ _TABLE: Final = "usage"
 
 
 def csv_lines(month: str) -> Iterator[str]:
-    """A line of names, one for each twin in their order, and one with the count and the sums.
-
-    The last line says `all` for the month and how many twins there are for the twin: whoever reads
-    the file can tell that it is whole, and that nothing was left out.
-    """
-    names = columns(_TABLE)
-    yield csv_text.line(names)
-    for values in _rows(month, names):
-        yield csv_text.line(values)
-    total = summaries.used(listing.of_month(_TABLE, month))
-    yield csv_text.line(["all", total.twins, *(total.sums[name] for name in names[2:])])
+    """A line of names, one for each twin in their order, and one with the count and the sums."""
+    return usage_csv.lines(_rows(month, columns(_TABLE)))
 
 
 def parquet(month: str) -> IO[bytes]:
