@@ -73,11 +73,12 @@ bench: $(DEV) ## Measure speed against the yardstick; takes a while
 fuzz: $(DEV) ## Fuzz all targets with 1,000,000 inputs
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-docs: $(RELAY) ## Write the references of settings and REST anew
+docs: $(RELAY) ## Write the references of settings, REST and analytics anew
 	@folder=$$(mktemp -d) && RMB_DATA__DIR=$$folder $(BIN)/python manage.py rmb_configdoc \
 	    > docs/operate/settings.md && RMB_DATA__DIR=$$folder $(BIN)/python manage.py rmb_openapi \
 	    --output docs/reference/openapi.json && RMB_DATA__DIR=$$folder $(BIN)/python manage.py \
-	    rmb_alarms runbook > docs/operate/runbook.md; status=$$?; rm -rf "$$folder"; exit $$status
+	    rmb_alarms runbook > docs/operate/runbook.md && $(BIN)/python -m \
+	    relay.analytics.reference > docs/reference/analytics.md; status=$$?; rm -rf "$$folder"; exit $$status
 
 screenshots: $(DEV) browser ## Take the pictures of the documents anew
 	$(BIN)/python -m tests.screenshots

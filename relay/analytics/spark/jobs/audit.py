@@ -30,10 +30,10 @@ relay that is first by name).
     gap_events        rows known to be lost in them
 
 So uids = delivered_once + duplicated + dropped - conflicting + handed_over + in_flight + in_gap +
-unaccounted. A message lives from its accepted row for at most LIFE; a gap whose `lost` is 0 excuses
-nothing. A day is read with one before it and one after it; the newest event is that of these three
-days, of any kind. Rows of one uid are one message, however far apart they are in what is read (rows
-without a uid are all one).
+unaccounted. A message lives from its accepted row for at most an hour; a gap whose `lost` is 0
+excuses nothing. A day is read with one before it and one after it; the newest event is that of
+these three days, of any kind. Rows of one uid are one message, however far apart they are in what
+is read (rows without a uid are all one).
 """
 
 from __future__ import annotations
