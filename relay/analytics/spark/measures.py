@@ -12,6 +12,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from relay.analytics.spark.window import Window
+
 SECOND_US: Final = 1_000_000
 HOUR_US: Final = 3600 * SECOND_US
 DAY_US: Final = 24 * HOUR_US
@@ -56,6 +58,12 @@ def hour_start(hour: str) -> Column:
 def day_of_hour(hour: str) -> Column:
     """The day an hour since 1970 is in, `YYYY-MM-DD`."""
     return F.date_from_unix_date(F.expr(f"cast({hour} div 24 as int)")).cast("string")
+
+
+def period_of_hour(hour: str, window: Window) -> Column:
+    """The same for the hours of a window, by looking it up: many rows cost no calendar then."""
+    names = F.array(*(F.lit(day.isoformat()) for day in window.days()))
+    return F.get(names, F.expr(f"cast({hour} div 24 - {window.start_us // DAY_US} as int)"))
 
 
 def begin(us: Column, unit_us: int) -> Column:

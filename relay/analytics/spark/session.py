@@ -52,6 +52,8 @@ def open_session(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.parquet.compression.codec": "zstd",
+        # Joins whose one side is so small in each task need no sorting; never one that is larger.
+        "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64m",
         # Its own INT96 knows no time zone, and others read a time of nowhere.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }

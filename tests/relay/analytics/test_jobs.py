@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
+import duckdb
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from relay.analytics.spark.catalogue import table
+from proto.rmb.reasons import MessageReason
+from relay.analytics.spark import schema
+from relay.analytics.spark.catalogue import JOBS, table
+from relay.analytics.spark.jobs import twin_hour
+from relay.analytics.spark.window import Window
 from tests.relay.analytics import duck, rows
 from tests.relay.analytics.comparing import assert_equal, events
+from tests.relay.analytics.rows import DAY, HOUR
 
 TABLES = (
     *("twin_hour", "relay_pair_hour", "traffic_matrix", "federation_slo", "federation_rank"),
@@ -21,13 +30,87 @@ TABLES = (
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("events")
     rows.lake(folder)
+    start = rows.midnight(rows.WINDOW.first)
+    around = [
+        # Before and after the months of the window, and sessions that reach into them.
+        *rows.message(start - 40 * DAY, 801, 21),
+        *rows.session(start - 50 * DAY, 802, 21, length=60 * DAY),
+        *rows.session(start - 50 * DAY, 803, 21, length=None),
+        *rows.session(start - 30 * DAY, 804, 21, length=None),
+        *rows.session(start - 20 * DAY, 805, 22, length=50 * DAY),
+        *rows.session(start - 40 * DAY, 806, 22, length=5 * DAY),
+        # Its opening was not recorded.
+        rows.session_close(start + 5 * DAY, 807, 23, length=DAY),
+        rows.session_close(start + 5 * DAY, 808, 23, length=None),
+        # More than a hundred twins, of which many have as many bytes.
+        *(rows.accepted(start + HOUR, 5000 + n, 500 + n, n, size=10 + n % 3) for n in range(150)),
+    ]
+    rows.write(folder, around, name="around")
     return folder
+
+
+@pytest.fixture(scope="module")
+def database(lake: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duck.connect(lake) as connection:
+        yield connection
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_both_engines_agree_on_days_of_all_sorts(
-    spark: SparkSession, lake: Path, name: str
+    spark: SparkSession, lake: Path, database: duckdb.DuckDBPyConnection, name: str
 ) -> None:
     made = table(name).load().transform(events(spark, lake), rows.WINDOW)
-    with duck.connect(lake) as connection:
-        assert assert_equal(made, connection, name, rows.WINDOW) > 0
+    assert assert_equal(made, database, name, rows.WINDOW) > 0
+
+
+@pytest.mark.parametrize(
+    ("job", "name", "theme"),
+    [
+        ("matrix", "traffic_matrix", "late"),
+        ("matrix", "traffic_matrix", "skew"),
+        ("usage", "usage", "nulls"),
+    ],
+)
+def test_a_period_needs_no_more_than_the_job_reads_and_is_the_same_alone(
+    spark: SparkSession,
+    lake: Path,
+    database: duckdb.DuckDBPyConnection,
+    job: str,
+    name: str,
+    theme: str,
+) -> None:
+    day = rows.FIRST + timedelta(days=[*rows.THEMES].index(theme))
+    alone = Window(day, day)
+    first, end = JOBS[job].span(alone)
+    read = events(spark, lake).where(F.col("event_time") >= first)
+    made = table(name).load().transform(read.where(F.col("event_time") < end), alone)
+    assert assert_equal(made, database, name, alone) > 0
+
+
+@pytest.mark.parametrize("name", ["traffic_matrix", "federation_rank", "usage"])
+def test_periods_do_not_change_with_the_window_they_are_computed_in(
+    database: duckdb.DuckDBPyConnection, name: str
+) -> None:
+    query = duck.query(name)
+
+    def computed(window: Window) -> list[tuple[object, ...]]:
+        parameters = {"start": window.start_us, "end": window.end_us}
+        return database.execute(f"FROM ({query})", parameters).fetchall()
+
+    job = next(job for job in JOBS.values() if table(name) in job.tables)
+    windows = [Window(day, day) for day in rows.WINDOW.days()]
+    if job.grain == "month":
+        windows = [job.whole(windows[0]), job.whole(windows[-1])]
+    assert sorted(map(repr, computed(rows.WINDOW))) == sorted(
+        repr(row) for window in windows for row in computed(window)
+    )
+
+
+def test_of_nothing_comes_nothing(spark: SparkSession) -> None:
+    nothing = spark.createDataFrame([], schema.READ)
+    for name in ("traffic_matrix", "top_twins", "usage"):
+        assert table(name).load().transform(nothing, rows.WINDOW).count() == 0, name
+
+
+def test_each_reason_of_a_message_has_its_column() -> None:
+    assert {*twin_hour.REASONS} == {reason.value for reason in MessageReason}

@@ -17,6 +17,8 @@ as it was told; what was delivered twice is in the audit.
     p99_us           the same at 0.99
     dropped_REASON   messages that were dropped, a column for each of REASONS
     dropped_other    for any other reason, or for one that was not told
+
+REASONS are the reasons of messages in docs/protocol/reasons.md.
 """
 
 from __future__ import annotations
@@ -60,37 +62,61 @@ SCHEMA: Final = StructType(
 )
 
 
+_ACCEPTED: Final = -2
+_DELIVERED: Final = -1
+_DROPPED: Final = range(1, len(REASONS) + 1)
+_DROPPED_OTHER: Final = 0
+
+
 def transform(events: DataFrame, window: Window) -> DataFrame:
-    """Compute the table."""
+    """Compute the table.
+
+    Counts and latencies are grouped apart: lists of values have to be grouped row by row, while
+    counts alone run as compiled code and shrink to a row a group before they are shuffled.
+    """
     kinds = (schema.ACCEPTED, schema.DELIVERED, schema.DROPPED)
     rows = measures.during(events, window.start_us, window.end_us, *kinds)
-    accepted, delivered, dropped = (F.col("kind") == kind for kind in kinds)
-    return (
-        rows.groupBy(
-            measures.hour_number().alias("number"), measures.twin("src_twin").alias("src_twin")
-        )
-        .agg(
-            measures.count_of(accepted).alias("accepted"),
-            measures.sum_of("size_bytes", accepted).alias("accepted_bytes"),
-            measures.count_of(delivered).alias("delivered"),
-            measures.sum_of("size_bytes", delivered).alias("delivered_bytes"),
-            measures.ascending("latency_us", delivered).alias("latencies"),
-            *(
-                measures.count_of(dropped & _for(reason)).alias(f"dropped_{reason}")
-                for reason in (*REASONS, OTHER)
-            ),
-        )
+    keys = (measures.hour_number().alias("number"), measures.twin("src_twin").alias("src_twin"))
+    delivered = rows.where(F.col("kind") == schema.DELIVERED).where("latency_us is not null")
+    latencies = (
+        delivered.groupBy(*keys)
+        .agg(measures.ascending("latency_us").alias("values"))
         .select(
-            measures.day_of_hour("number").alias("period"),
+            *("number", "src_twin"),
+            *(measures.ranked("values", p).alias(f"p{p}_us") for p in measures.PERCENTILES),
+        )
+    )
+    return (
+        _counts(rows.select(*keys, _what().alias("what"), "size_bytes"))
+        .join(latencies, ["number", "src_twin"], "left")
+        .select(
+            measures.period_of_hour("number", window).alias("period"),
             measures.hour_start("number").alias("hour"),
-            *SCHEMA.names[2:7],
-            *(measures.ranked("latencies", p).alias(f"p{p}_us") for p in measures.PERCENTILES),
-            *SCHEMA.names[10:],
+            *SCHEMA.names[2:],
         )
     )
 
 
-def _for(reason: str) -> Column:
-    if reason == OTHER:
-        return F.col("reason").isNull() | ~F.col("reason").isin(*REASONS)
-    return F.col("reason") == reason
+def _what() -> Column:
+    """What a row counts as, a number: some thirty counters of each row compare no strings then."""
+    position = F.array_position(F.array(*map(F.lit, REASONS)), F.col("reason")).cast("int")
+    return (
+        F.when(F.col("kind") == schema.ACCEPTED, _ACCEPTED)
+        .when(F.col("kind") == schema.DELIVERED, _DELIVERED)
+        .otherwise(F.coalesce(position, F.lit(_DROPPED_OTHER)))
+    )
+
+
+def _counts(rows: DataFrame) -> DataFrame:
+    what = F.col("what")
+    accepted, delivered = what == _ACCEPTED, what == _DELIVERED
+    return rows.groupBy("number", "src_twin").agg(
+        measures.count_of(accepted).alias("accepted"),
+        measures.sum_of("size_bytes", accepted).alias("accepted_bytes"),
+        measures.count_of(delivered).alias("delivered"),
+        measures.sum_of("size_bytes", delivered).alias("delivered_bytes"),
+        *(
+            measures.count_of(what == number).alias(f"dropped_{reason}")
+            for number, reason in zip((*_DROPPED, _DROPPED_OTHER), (*REASONS, OTHER), strict=True)
+        ),
+    )
