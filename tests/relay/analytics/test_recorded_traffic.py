@@ -1,0 +1,93 @@
+"""From a real relay to the audit: each message is accounted for, also when a worker is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from relay.analytics import gaps
+from relay.analytics.conversion import convert
+from relay.analytics.engine import Engine
+from relay.analytics.gaps import Gap, Why
+from relay.analytics.lake import Lake
+from relay.analytics.segments import Header
+from relay.analytics.spark.jobs import audit
+from relay.analytics.spark.window import Window
+from tests.relay.analytics import segment_files as made
+from tests.support.redis_servers import start_valkey
+from tests.support.relay_process import RelayProcess, eventually, make_data_folder
+from tests.support.rmb_client import session
+from tests.support.world import fresh_twins
+
+RECORD = {"analytics.record": "1", "analytics.flush_ms": "20", "analytics.segment_s": "0.5"}
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Iterator[RelayProcess]:
+    server = start_valkey(tmp_path / "redis", append_fsync="everysec")
+    template = make_data_folder(tmp_path / "template")
+    started = RelayProcess(tmp_path / "relay", template, server, settings=RECORD)
+    try:
+        yield started.start()
+    finally:
+        started.stop()
+        server.remove()
+
+
+async def _talk(relay: RelayProcess, count: int) -> None:
+    one, two = fresh_twins(2)
+    async with session(relay.url, one) as here, session(relay.url, two) as there:
+        for _ in range(count):
+            await here.request(there.key)
+        await there.receive_many(count)
+
+
+def _audit(lake: Lake, spark: SparkSession, lost: list[Gap]) -> dict[str, int]:
+    first, last = lake.whole_span()
+    engine = Engine(lake, session=spark)
+    events = engine.events(lake.files(first, last))
+    rows = audit.transform(events, Window(first, last), engine.gaps(lost)).collect()
+    return {name: sum(row[name] or 0 for row in rows) for name in audit.COUNTS}
+
+
+async def test_the_audit_of_a_relays_traffic_finds_nothing_unaccounted(
+    relay: RelayProcess, spark: SparkSession
+) -> None:
+    lake = Lake(relay.folder / "data" / "analytics")
+    await _talk(relay, 30)
+    await eventually(lambda: [row["kind"] for row in made.rows(lake)].count("delivered") == 30)
+    (worker,) = relay.worker_pids().values()
+    os.kill(worker, signal.SIGKILL)
+    await eventually(lambda: worker not in relay.worker_pids().values() and relay.worker_pids())
+    await _talk(relay, 30)
+    one, absent = fresh_twins(2)
+    async with session(relay.url, one) as here:
+        expired = await here.request((absent.id, "phone"), expiration=1)
+        await here.barrier()
+        lost = await here.request((absent.id, "phone"))
+        await here.barrier()
+    async with session(relay.url, absent, "phone") as there:
+        received = [await there.receive()]
+        if received[0].uid == expired.uid:
+            received.append(await there.receive())
+        assert received[-1].uid == lost.uid
+    assert relay.stop() == 0
+
+    # Two hours later something else happens: what has no end by now will not have one.
+    newest_us = max(int(row["event_time"].timestamp() * 1e6) for row in made.rows(lake))
+    later = Header("later.example", "0", newest_us)
+    later_us = newest_us + 2 * made.HOUR_US
+    convert(lake, made.put(lake, made.content(later, [made.record(later_us, 1)]), later))
+
+    found = _audit(lake, spark, gaps.read(lake.root))
+    assert [gap.why for gap in gaps.read(lake.root)] == [Why.KILLED]
+    assert found["unaccounted"] == found["in_gap"] == 0
+    assert found["in_flight"] == 1  # the one that was just made up
+    assert found["uids"] == found["accepted"] == 63
+    assert found["delivered_once"] + found["dropped"] == 62
+    assert found["gaps"] == 1
