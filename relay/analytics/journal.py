@@ -200,14 +200,15 @@ class Journal:
         now_us = self.now_us()
         if self.at or self._gap is not None:
             self._hand_over(now_us, full=False)
-        elif not 0 <= now_us - self._told_us < MARK_US and self._all_written:
+        elif not 0 <= now_us - self._told_us < MARK_US and self.all_written:
             self._submit(None, 0, now_us)
         age_us = now_us - self._segment_us
         if self._segment_bytes and not 0 <= age_us < self._rhythm.segment_s * 1e6:
             self._submit(None, 0, now_us, close=True)
 
     @property
-    def _all_written(self) -> bool:
+    def all_written(self) -> bool:
+        """Whether the writer has written all it was given."""
         return len(self._writer.free) == self._buffers - 1
 
     def _hand_over(self, now_us: int, full: bool) -> None:

@@ -17,6 +17,8 @@ A message counts as accepted when Redis has it: one that could not be stored was
 
 from __future__ import annotations
 
+import sys
+from array import array
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +29,6 @@ from proto.federation.answers import InboundReason
 from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.types_pb2 import Envelope
 from relay.analytics.records import (
-    KINDS,
     NO_LATENCY,
     NO_NAME,
     REASON_CODE,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from relay.sessions.session import Session
     from relay.sessions.worker import Worker
 
-MAX_PAIRS: Final = 100_000
+MAX_PAIRS: Final = 50_000
 """Pairs of sessions that are kept; above it all are forgotten."""
 
 ROWS_OF_ONE: Final = 3
@@ -57,111 +58,134 @@ ROWS_OF_ONE: Final = 3
 UNPROVED: Final = frozenset((MessageReason.BAD_SIGNATURE, InboundReason.UNKNOWN_SOURCE))
 """Ends of messages whose source is no more than a claim."""
 
+COLUMNS_FROM: Final = 10 if sys.byteorder == "little" else 1 << 62
+"""Messages of a batch from which on packing column by column is quicker than row by row."""
+
 # As `RECORD`, with all that stays the same as one piece, and the uid as it comes from the hash.
 _ROW: Final = Struct("<qQqq16s")
-_TWO_ROWS: Final = Struct("<qQqq16sqQqq16s")
-_TAIL: Final = Struct("<IIIHBB")
-_pack_row = _ROW.pack_into
-_pack_two = _TWO_ROWS.pack_into
-_ROW_BYTES: Final = RECORD_BYTES
-_TWO_BYTES: Final = 2 * RECORD_BYTES
-_LATENCY_AT: Final = 24
-_KIND_AT: Final = RECORD_BYTES - 2
+_ENDS: Final = Struct("<IIIH")
 _LATENCY: Final = Struct("<q")
+_pack_row = _ROW.pack_into
+_ROW_BYTES: Final = RECORD_BYTES
+_LATENCY_AT: Final = 24
+_REMOTE_AT: Final = RECORD_BYTES - 4
+_KIND_AT: Final = RECORD_BYTES - 2
+_NULL: Final = NO_LATENCY & (1 << 64) - 1
 
-Pair = tuple[bytes, bytes, int]
-"""How rows of a pair of sessions end (when it is taken, when it is delivered), and the seed."""
+_SUFFIX: Final = tuple(bytes((kind, 0)) for kind in Kind)
+"""Kind, and the reason of what went well: the last bytes of a row."""
+_DELIVERED: Final = _SUFFIX[Kind.DELIVERED]
+_KIND_DELIVERED: Final = _DELIVERED[:1]
+
+_STORED: Final = {bytes}
+"""Types of the replies to messages that were stored: ids."""
+
+Pair = tuple[bytes, int]
+"""How the row of a message that is taken ends, and the seed."""
 
 
 class EventRecorder(Recorder):
     """Records events of one worker."""
 
-    follows = False
     told_trims = 1 << 30
+    wants_kinds = True
 
     def __init__(self, worker: Worker, journal: Journal) -> None:
         self._worker = worker
         self._journal = journal
-        self._pairs: dict[Any, dict[Destination, Pair]] = {}
+        # By kind of message, its connection and its destination.
+        self._pairs: dict[str | None, dict[Any, dict[Destination, Pair]]]
+        self._pairs = {kind: {} for kind in KIND_SEEDS}
         self._sources: dict[tuple[int, str, Destination], tuple[bytes, int]] = {}
         self._count = 0
         self._fresh = (bytearray(), 0, 0)  # the buffer and the place of the last batch's rows
         self._fresh_uids: dict[int, int] | None = None
+        self._queued = 0  # as the worker had counted them at the last batch
         self._opened: dict[Session, tuple[int, int]] = {}  # uid, when
         self._sessions_seen = 0
-        self._last_id = (b"", 0)  # first bytes of an entry id, and what they say
         journal.on_close = self._forget
 
     def _forget(self) -> None:
         """The numbers of names are no longer valid, or there are too many pairs."""
-        self._pairs.clear()
+        for known in self._pairs.values():
+            known.clear()
         self._sources.clear()
         self._count = 0
 
     # --- messages of a batch ------------------------------------------------------------------
 
     def committed(self, batch: Batch, ids: list[Any] | None) -> None:
-        items = batch.items
+        items, kinds = batch.items, batch.kinds
         if not items:
             return
+        if ids is not None and batch.refused:  # in the place of some ids stand errors
+            items = [item for item, each in zip(items, ids, strict=False) if type(each) is bytes]
+        local = len(kinds) == len(items)
+        if not local:
+            kinds = [item[3].WhichOneof("message") for item in items]
         journal, worker = self._journal, self._worker
         journal.reserve(ROWS_OF_ONE * len(items))
+        pairs, digest = self._pairs, xxh3_64_intdigest
+        uids: list[int] = []
+        sizes: list[int] = []
+        tails: list[bytes] = []
+        for (destination, payload, origin, envelope), kind in zip(items, kinds, strict=True):
+            try:
+                tail, seed = pairs[kind][origin][destination]
+            except KeyError:
+                tail, seed = self._look_up(origin, destination, kind, envelope)
+            uids.append(digest(envelope.uid, seed))
+            sizes.append(len(payload))
+            tails.append(tail)
         now_us = journal.now_us()
         latency_us = max(0, int((worker.loop.time() - batch.since) * 1e6))
-        taken_us = now_us - latency_us
-        buffer = journal.buffer
-        at = start = journal.at
-        pairs, seeds, digest = self._pairs, KIND_SEEDS, xxh3_64_intdigest
-        for index, (destination, payload, origin, envelope) in enumerate(items):
-            if ids is not None and type(ids[index]) is not bytes:
-                continue  # the worker refuses it
-            try:
-                taken, delivered, seed = pairs[origin][destination]
-            except KeyError:
-                taken, delivered, seed = self._pair(origin, destination, envelope)
-            kind = envelope.WhichOneof("message")
-            uid = digest(envelope.uid, seed ^ seeds[kind])
-            size = len(payload)
-            session = destination.session
-            if ids is not None and session is not None and session.memory_mode:
-                _pack_two(
-                    buffer, at, taken_us, uid, size, NO_LATENCY, taken,
-                    now_us, uid, size, latency_us, delivered,
-                )  # fmt: skip
-            else:
-                waits = _of_kind(delivered, Kind.QUEUED)
-                _pack_two(
-                    buffer, at, taken_us, uid, size, NO_LATENCY, taken,
-                    now_us, uid, size, NO_LATENCY, waits,
-                )  # fmt: skip
-            at += _TWO_BYTES
-            if kind == "error" and origin is not None:
-                error = _of_kind(taken, Kind.ERROR)
-                _pack_row(buffer, at, taken_us, uid, size, NO_LATENCY, error)
-                at += _ROW_BYTES
-        journal.at = at
-        self._fresh = (buffer, start, at)
+        pack = _pack_columns if len(uids) >= COLUMNS_FROM else _pack_rows
+        buffer, start = journal.buffer, journal.at
+        given = start + len(uids) * _ROW_BYTES
+        pack(buffer, start, now_us, latency_us, uids, sizes, tails)
+        if not local:
+            _forget_remotes(buffer, given, len(uids))
+        journal.at = end = given + len(uids) * _ROW_BYTES
+        # The worker has counted those that are not written now, and others since the last batch.
+        if ids is None or worker.metrics.queued != self._queued:
+            self._queued = worker.metrics.queued
+            for at, item in zip(range(given, end, _ROW_BYTES), items, strict=True):
+                session = item[0].session
+                if ids is None or session is None or not session.memory_mode:
+                    _queue(buffer, at)
+        self._fresh = (buffer, given, end)
         self._fresh_uids = None
+        if "error" in kinds:
+            for at, item, kind in zip(range(start, given, _ROW_BYTES), items, kinds, strict=True):
+                if kind == "error" and item[2] is not None:
+                    row = buffer[at : at + _KIND_AT] + _SUFFIX[Kind.ERROR]
+                    buffer[journal.at : journal.at + _ROW_BYTES] = row
+                    journal.at += _ROW_BYTES
 
-    def _pair(self, origin: Origin | None, destination: Destination, envelope: Envelope) -> Pair:
-        """What is the same for all messages between two sessions."""
-        journal, target = self._journal, destination.key[0]
+    def _look_up(
+        self, origin: Origin | None, destination: Destination, kind: str | None, envelope: Envelope
+    ) -> Pair:
+        """What is the same for all messages of a kind between two sessions."""
+        journal, target, what, remote = self._journal, destination.key[0], Kind.ACCEPTED, NO_NAME
+        name: str | None
         if origin is None:  # the relay made it: an error, and nobody's message
-            source = envelope.source
-            session = journal.session_code(source.connection)
-            ends = source.twin, target, session, NO_NAME
-            return _pair_of(ends, Kind.ERROR, pair_seed(source.twin, target))
-        twin, name = origin.key
-        if isinstance(origin, Arrival):
-            remote = journal.remote_code(origin.partner.domain)
-            ends = twin, target, journal.session_code(name or ""), remote
-            return _pair_of(ends, Kind.FEDERATED_IN, pair_seed(twin, target))
-        ends = twin, target, journal.session_code(name or ""), NO_NAME
-        pair = _pair_of(ends, Kind.ACCEPTED, pair_seed(twin, target))
-        if self._count >= MAX_PAIRS:
-            self._forget()
-        self._count += 1
-        self._pairs.setdefault(origin, {})[destination] = pair
+            what, twin, name = Kind.ERROR, envelope.source.twin, envelope.source.connection
+        else:
+            twin, name = origin.key
+            if type(origin) is Arrival:
+                what, remote = Kind.FEDERATED_IN, journal.remote_code(origin.partner.domain)
+        code = journal.session_code(name or "")
+        tail = _ENDS.pack(twin, target, code, remote) + _SUFFIX[what]
+        pair = tail, pair_seed(twin, target) ^ KIND_SEEDS[kind]
+        if what is Kind.ACCEPTED:
+            if self._count >= MAX_PAIRS:
+                self._forget()
+            self._count += 1
+            known = self._pairs[kind].get(origin)
+            if known is None:
+                self._pairs[kind][origin] = {destination: pair}
+            else:
+                known[destination] = pair
         return pair
 
     def unwritten(self, session: Session, messages: list[tuple[bytes, Envelope]]) -> None:
@@ -179,8 +203,7 @@ class EventRecorder(Recorder):
             uid = _uid_of(envelope, envelope.source.twin, target)
             found = uids.pop(uid, None)
             if found is not None:
-                _LATENCY.pack_into(buffer, found + _LATENCY_AT, NO_LATENCY)
-                buffer[found + _KIND_AT] = Kind.QUEUED
+                _queue(buffer, found)
 
     # --- messages from a stream, and to other relays -------------------------------------------
 
@@ -200,7 +223,7 @@ class EventRecorder(Recorder):
         destination = session.destination
         target = destination.key[0]
         sources, seeds, digest = self._sources, KIND_SEEDS, xxh3_64_intdigest
-        last, last_us = self._last_id
+        last, latency_us = b"", 0
         for (payload, envelope), entry_id in zip(messages, ids, strict=True):
             source = envelope.source
             key = (source.twin, source.connection, destination)
@@ -212,16 +235,16 @@ class EventRecorder(Recorder):
                     self._forget()
                 self._count += 1
                 code = journal.session_code(name)
-                tail = _TAIL.pack(twin, target, code, NO_NAME, Kind.DELIVERED, 0)
+                tail = _ENDS.pack(twin, target, code, NO_NAME) + _DELIVERED
                 seed = pair_seed(twin, target)
                 sources[key] = tail, seed
             uid = digest(envelope.uid, seed ^ seeds[envelope.WhichOneof("message")])
             if entry_id[:-2] != last:  # the same millisecond, mostly
-                last, last_us = entry_id[:-2], int(entry_id.partition(b"-")[0]) * 1000
-            _pack_row(buffer, at, now_us, uid, len(payload), max(0, now_us - last_us), tail)
+                last = entry_id[:-2]
+                latency_us = max(0, now_us - int(entry_id.partition(b"-")[0]) * 1000)
+            _pack_row(buffer, at, now_us, uid, len(payload), latency_us, tail)
             at += _ROW_BYTES
         journal.at = at
-        self._last_id = last, last_us
 
     def federated(
         self, sender: Sender | None, envelope: Envelope, entry_id: bytes | None, size_bytes: int
@@ -289,7 +312,8 @@ class EventRecorder(Recorder):
         self._journal.put(Kind.SESSION_OPEN, now_us, uid, twin, 0, name or "")
 
     def closed(self, session: Session, reason: SessionReason) -> None:
-        self._count -= len(self._pairs.pop(session.sender, ()))
+        for known in self._pairs.values():
+            self._count -= len(known.pop(session.sender, ()))
         opened = self._opened.pop(session, None)
         if opened is None:
             return  # its take-over was not through
@@ -302,21 +326,62 @@ class EventRecorder(Recorder):
         )
 
 
-def _pair_of(ends: tuple[int, int, int, int], kind: Kind, seed: int) -> Pair:
-    source, target, session, remote = ends
-    return (
-        _TAIL.pack(source, target, session, remote, kind, 0),
-        _TAIL.pack(source, target, session, NO_NAME, Kind.DELIVERED, 0),
-        seed,
-    )
+def _pack_rows(
+    buffer: bytearray,
+    at: int,
+    now_us: int,
+    latency_us: int,
+    uids: list[int],
+    sizes: list[int],
+    tails: list[bytes],
+) -> None:
+    """Packs rows of messages that were taken, behind them those of their delivery."""
+    taken_us, given = now_us - latency_us, at + len(uids) * _ROW_BYTES
+    for uid, size, tail in zip(uids, sizes, tails, strict=True):
+        _pack_row(buffer, at, taken_us, uid, size, NO_LATENCY, tail)
+        _pack_row(buffer, given, now_us, uid, size, latency_us, tail[:-2] + _DELIVERED)
+        at += _ROW_BYTES
+        given += _ROW_BYTES
 
 
-def _of_kind(tail: bytes, kind: Kind) -> bytes:
-    """The same end of a row, of another kind."""
-    return tail[:-2] + _ENDS[kind]
+def _pack_columns(
+    buffer: bytearray,
+    at: int,
+    now_us: int,
+    latency_us: int,
+    uids: list[int],
+    sizes: list[int],
+    tails: list[bytes],
+) -> None:
+    """The same for many messages: a column of all rows at a time, which takes a third as long."""
+    count, taken_us = len(uids), now_us - latency_us
+    given = at + count * _ROW_BYTES
+    end = given + count * _ROW_BYTES
+    buffer[at:given] = _ROW.pack(taken_us, 0, 0, NO_LATENCY, bytes(16)) * count
+    rows = memoryview(buffer)[at:given].cast("Q")
+    ends = memoryview(b"".join(tails)).cast("Q")
+    rows[1::6] = array("Q", uids)
+    rows[2::6] = array("Q", sizes)
+    rows[4::6] = ends[0::2]
+    rows[5::6] = ends[1::2]
+    buffer[given:end] = buffer[at:given]
+    rows = memoryview(buffer)[given:end].cast("Q")
+    rows[0::6] = array("Q", (now_us,)) * count
+    rows[3::6] = array("Q", (latency_us,)) * count
+    buffer[given + _KIND_AT : end : _ROW_BYTES] = _KIND_DELIVERED * count
 
 
-_ENDS: Final = tuple(bytes((kind, 0)) for kind in range(len(KINDS)))
+def _forget_remotes(buffer: bytearray, at: int, count: int) -> None:
+    """Who brought a message says the row of its arrival, not that of its delivery."""
+    end = at + count * _ROW_BYTES
+    buffer[at + _REMOTE_AT : end : _ROW_BYTES] = bytes(count)
+    buffer[at + _REMOTE_AT + 1 : end : _ROW_BYTES] = bytes(count)
+
+
+def _queue(buffer: bytearray, at: int) -> None:
+    """Has a row that says delivered say that the message waits."""
+    _LATENCY.pack_into(buffer, at + _LATENCY_AT, NO_LATENCY)
+    buffer[at + _KIND_AT] = Kind.QUEUED
 
 
 def _source(envelope: Envelope) -> SessionKey:

@@ -79,6 +79,47 @@ class Job(NamedTuple):
     gap: Gap | None
 
 
+class _Segment:
+    """The segment that is written.
+
+    Attributes:
+        file: that is open, and locked.
+        end: where its last whole block ends.
+        records: in it.
+    """
+
+    def __init__(self, file: int, path: Path, end: int) -> None:
+        self.file = file
+        self.path = path
+        self.end = end
+        self.records = 0
+        self._marked = False  # its last block is a mark
+
+    def append(self, parts: list[bytes | memoryview]) -> None:
+        """Writes blocks behind those there are.
+
+        Raises:
+            OSError: the disk refused; a part may be written.
+        """
+        size = sum(map(len, parts))
+        written = os.writev(self.file, parts) if len(parts) <= _MAX_PARTS else 0
+        if written < size:  # a disk that is nearly full takes a part, then refuses
+            rest = memoryview(b"".join(parts))[written:]
+            while rest:
+                rest = rest[os.write(self.file, rest) :]
+        self.end += size
+        self._marked = False
+
+    def mark(self, parts: list[bytes | memoryview], until_us: int) -> None:
+        """Says behind the blocks that nothing more happened; an idle day makes no file grow."""
+        mark = block(Type.MARK, b"", until_us)
+        if self._marked and not parts:
+            os.pwrite(self.file, mark[0], self.end - BLOCK.size)
+        else:
+            self.append([*parts, *mark])
+            self._marked = True
+
+
 class SegmentWriter:
     """Writes the segments of one process.
 
@@ -117,11 +158,7 @@ class SegmentWriter:
         self._flush_s = flush_s
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._ending = threading.Event()
-        self._file = -1
-        self._path = Path()
-        self._end = 0  # where the last whole block ends
-        self._records = 0  # in the open segment
-        self._marked = False  # its last block is a mark
+        self._segment: _Segment | None = None
         self._names: dict[str, list[str]] = {table: [] for table in TABLES}
         self._complaint = ""
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
@@ -200,43 +237,27 @@ class SegmentWriter:
         if job.gap is not None:
             gaps.write(self._lake.root, job.gap)
         new = job.names
-        if self._file < 0:
+        if self._segment is None:
             self._open()
             new = self._names
+        segment = self._segment
+        assert segment is not None
         parts: list[bytes | memoryview] = []
         for table, names in new.items():
             first = len(FIRST_NAMES) + len(self._names[table]) - len(names)
             for start in range(0, len(names), NAMES_AT_ONCE):
                 some = names[start : start + NAMES_AT_ONCE]
                 parts.append(names_block(table, first + start, some, 0))
-        has_rows = job.buffer is not None and job.used > 0
-        if job.buffer is not None and has_rows:
+        if job.buffer is not None and job.used:
             parts += block(Type.RECORDS, memoryview(job.buffer)[: job.used], job.until_us)
-        elif self._marked and not parts:
-            mark = b"".join(block(Type.MARK, b"", job.until_us))
-            os.pwrite(self._file, mark, self._end - BLOCK.size)  # an idle day makes no file grow
+            segment.append(parts)
+            segment.records += job.used // RECORD_BYTES
         else:
-            parts += block(Type.MARK, b"", job.until_us)
-        self._append(parts)
-        self._marked = not has_rows
-        self._records += job.used // RECORD_BYTES
+            segment.mark(parts, job.until_us)
         if job.close:
-            self._close_segment()
-            if not self._ending.is_set():
-                # At once: who is killed before the next write would leave nothing that says so.
-                with contextlib.suppress(OSError):  # that write tries again, and tells
-                    self._open()
+            self._next_segment()
         elif self._fsync == "flush" and job.used:
-            self._sync()
-
-    def _append(self, parts: list[bytes | memoryview]) -> None:
-        size = sum(map(len, parts))
-        written = os.writev(self._file, parts) if len(parts) <= _MAX_PARTS else 0
-        if written < size:  # a disk that is nearly full takes a part, then refuses
-            rest = memoryview(b"".join(parts))[written:]
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
-        self._end += size
+            self._sync(segment)
 
     def _open(self) -> None:
         header = Header(self.relay, self.worker, time.time_ns() // 1000)
@@ -255,40 +276,53 @@ class SegmentWriter:
             os.close(opened)
             draft.unlink(missing_ok=True)
             raise
-        self._file, self._path = opened, path
-        self._end, self._records, self._marked = len(start), 0, False
+        self._segment = _Segment(opened, path, len(start))
+
+    def _next_segment(self) -> None:
+        """Closes the segment when the next one is there: of a process that is killed between the
+        two nobody would know that it lived."""
+        former, self._segment = self._segment, None
+        try:
+            if not self._ending.is_set():
+                self._open()
+        except OSError as error:
+            self._complain(error)  # the next write tries again
+        self._close(former)
 
     def _close_segment(self) -> None:
-        """Closes the open segment; one without records is of no use."""
-        if self._file < 0:
+        former, self._segment = self._segment, None
+        self._close(former)
+
+    def _close(self, segment: _Segment | None) -> None:
+        """Closes a segment; one without records is of no use."""
+        if segment is None:
             return
-        opened, self._file = self._file, -1
+        path = segment.path
         try:
-            if not self._records:
-                self._path.unlink()
+            if not segment.records:
+                path.unlink()
                 return
             if self._fsync != "off":
-                os.fsync(opened)
-            closed = self._path.name.removesuffix(OPEN_SUFFIX) + SUFFIX
-            self._path.rename(self._path.with_name(closed))
+                os.fsync(segment.file)
+            path.rename(path.with_name(path.name.removesuffix(OPEN_SUFFIX) + SUFFIX))
             if self._fsync != "off":
                 sync_folder(self._folder)
         except OSError as error:
             # What was written is in the file; whoever recovers it closes it.
-            log.error("events: %s cannot be closed: %s", self._path.name, error)
+            log.error("events: %s cannot be closed: %s", path.name, error)
         finally:
-            os.close(opened)
+            os.close(segment.file)
 
     def _give_segment_up(self) -> None:
         """The disk refused in the middle of something: what is whole so far stays."""
-        if self._file >= 0:
+        if self._segment is not None:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self._end)
+                os.ftruncate(self._segment.file, self._segment.end)
             self._close_segment()
 
-    def _sync(self) -> None:
+    def _sync(self, segment: _Segment) -> None:
         try:
-            os.fsync(self._file)
+            os.fsync(segment.file)
         except OSError as error:
             # The records are in the file: written again they would be there twice.
             self._complain(error)

@@ -55,7 +55,9 @@ class Batch:
         "extras",
         "handlers",
         "items",
+        "kinds",
         "outgoing",
+        "refused",
         "removals",
         "since",
         "size_bytes",
@@ -64,6 +66,7 @@ class Batch:
 
     def __init__(self) -> None:
         self.items: list[Item] = []
+        self.kinds: list[str | None] = []  # of the items' messages, where all of them were told
         self.outgoing: list[tuple[bytes, Handler]] = []  # commands for the federation outbox
         self.charge: Charge | None = None  # what `outgoing` adds to the accounts of the outbox
         self.extras: list[tuple[bytes, Handler]] = []  # further commands of the same MULTI
@@ -76,6 +79,7 @@ class Batch:
         self.commands = 0
         self.encoded_at = 0.0
         self.done = False
+        self.refused = False  # some items of it were not stored
 
 
 class QueuePolicy(NamedTuple):

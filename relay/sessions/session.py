@@ -238,7 +238,7 @@ class Session:
         self.bytes_out += total
         worker.metrics.tx += count
         worker.metrics.tx_bytes += total
-        if worker.recording:
+        if worker.following or (from_stream and worker.recording):
             worker.recorder.written(self, messages, ids, from_stream)
 
     def _room_bytes(self) -> int:

@@ -132,7 +132,7 @@ class Worker:
     def record(self, recorder: Recorder) -> None:
         """Tells what happens from now on to this recorder."""
         self.recorder, self.recording = recorder, type(recorder) is not Recorder
-        self.following = self.recording and recorder.follows
+        self.following, self.telling_kinds = recorder.follows, recorder.wants_kinds
 
     def spawn(self, coroutine: Any) -> asyncio.Task[None]:
         """Runs a take-over, an ending or a look-up beside everything else."""
@@ -327,6 +327,7 @@ class Worker:
         ):
             if type(entry_id) is not bytes:
                 log.error("redis did not store a message: %s", entry_id)
+                batch.refused = True
                 self.refused((destination, payload, sender, envelope))
                 continue
             session = destination.session
@@ -495,6 +496,5 @@ class Worker:
     def drop_unseen(self, count: int, reason: MessageReason) -> None:
         """Counts messages that left their queue without being looked at."""
         self.metrics.drops[reason] += count
-        if self.recording:
-            for _ in range(count):
-                self.recorder.dropped(None, None, reason)
+        for _ in range(count if self.recording else 0):
+            self.recorder.dropped(None, None, reason)

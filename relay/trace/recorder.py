@@ -37,6 +37,8 @@ FORGOTTEN_BATCHES = 64
 class TraceRecorder(Recorder):
     """Notes what happens to messages that are followed."""
 
+    follows = True
+
     def __init__(self, worker: Worker, tracer: Tracer) -> None:
         self._worker = worker
         self._tracer = tracer

@@ -69,6 +69,8 @@ def twin_record(twin: int) -> TwinRecord:
 class OracleRecorder(Recorder):
     """Passes what a worker reports on to the oracle, and keeps all of it."""
 
+    follows = True
+
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process
 

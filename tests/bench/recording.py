@@ -1,0 +1,165 @@
+"""What one event costs the loop of a relay worker, and whether writing them holds the loop up.
+
+The recorder is the worker's own, with the thread that writes real segments; the worker around it is
+no more than the recorder looks at. Time is the CPU time of the loop's thread alone, so that other
+programs do not count, and neither does the thread that writes.
+
+    python -m tests.bench.recording
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+from relay.analytics.journal import Journal, Rhythm
+from relay.analytics.places import Places
+from relay.analytics.recorder import EventRecorder
+from relay.analytics.writer import BUFFER_BYTES, SegmentWriter
+from relay.queues.batch import Batch
+from relay.queues.destination import Destination
+from relay.queues.keys import SessionKey
+from tests.support.envelopes import request
+
+PAIRS: Final = 50
+BATCH_MESSAGES: Final = 64
+BATCHES: Final = 3_000
+SENDERS: Final = 5_000
+STRANGERS: Final = 100_000
+"""More pairs than a recorder keeps: it has forgotten each when it comes again."""
+STALL_S: Final = 3.0
+EVENTS_PER_S: Final = 400_000
+"""While stalls are looked for: several times what one worker has."""
+TICK_S: Final = 0.001
+
+
+class Origin:
+    """A connection, as far as the recorder looks at it."""
+
+    def __init__(self, key: SessionKey) -> None:
+        self.key = key
+
+
+def batches(pairs: int, senders: int) -> list[Batch]:
+    """Batches of messages between this many pairs of sessions, parsed as the worker has them."""
+    ends = []
+    origins = [Origin((2 * number + 1, "phone")) for number in range(senders)]
+    for number in range(pairs):
+        destination = Destination((2 * number + 2, None))
+        destination.session = SimpleNamespace(destination=destination, memory_mode=True)  # type: ignore[assignment]
+        ends.append((destination, origins[number % senders]))
+    # The same few for all: a worker has just parsed them, so they are at hand.
+    envelopes = [request((1, "phone"), (2, None), bytes(256)) for _ in range(BATCH_MESSAGES)]
+    found = []
+    turns = itertools.cycle(ends)
+    for _ in range(max(1, pairs // BATCH_MESSAGES)):
+        batch = Batch()
+        for envelope in envelopes:
+            destination, sender = next(turns)
+            batch.kinds.append("request")
+            batch.items.append((destination, envelope.SerializeToString(), sender, envelope))  # type: ignore[arg-type]
+        found.append(batch)
+    return found
+
+
+class Scene:
+    """A recorder with its files."""
+
+    def __init__(self, folder: Path) -> None:
+        loop = asyncio.get_running_loop()
+        writer = SegmentWriter(Places(folder), "bench.example", "worker-0")
+        self.journal = Journal(writer, time.time, Rhythm())
+        worker: Any = SimpleNamespace(loop=loop, boot_id="bench", metrics=SimpleNamespace(queued=0))
+        self.recorder = EventRecorder(worker, self.journal)
+        self.journal.start()
+
+    async def settle(self) -> None:
+        """Waits until the writer has everything."""
+        self.journal.flush()
+        while not self.journal.all_written:
+            await asyncio.sleep(TICK_S)
+
+
+async def _cost_ns(scene: Scene, once: Callable[[], int]) -> float:
+    """CPU time of the loop's thread for one event, as it is for the quickest tenth of the batches:
+    what shares a core with us makes the others slower, by a factor on a busy machine.
+
+    Args:
+        once: makes a batch of events, and says how many.
+    """
+    costs = []
+    for _ in range(BATCHES):
+        began = time.thread_time_ns()
+        events = once()
+        costs.append((time.thread_time_ns() - began) / events)
+        if scene.journal.at > BUFFER_BYTES // 2:
+            await scene.settle()  # waiting for the disk is not what is measured
+    return statistics.quantiles(costs, n=10)[0]
+
+
+async def _stall_ms(scene: Scene, batch: Batch, ids: list[bytes]) -> tuple[float, float]:
+    """The longest time between two turns of a loop that should be 1 ms apart: idle, and while
+    events come."""
+    found = []
+    for per_tick in (0, max(1, int(EVENTS_PER_S * TICK_S / (2 * BATCH_MESSAGES)))):
+        longest = 0.0
+        last = began = time.perf_counter()
+        while last - began < STALL_S:
+            for _ in range(per_tick):
+                scene.recorder.committed(batch, ids)
+            before = time.perf_counter()
+            await asyncio.sleep(TICK_S)
+            last = time.perf_counter()
+            longest = max(longest, last - before - TICK_S)
+        found.append(longest * 1000)
+    return found[0], found[1]
+
+
+async def _measure() -> dict[str, float]:
+    ids = [b"%d-0" % (time.time_ns() // 1_000_000)] * BATCH_MESSAGES
+    known, fresh = batches(PAIRS, PAIRS), batches(STRANGERS, SENDERS)
+    found: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="rmbb-") as folder:
+        scene = Scene(Path(folder))
+        recorder = scene.recorder
+        gc.collect()
+        gc.freeze()
+
+        def committed(batch: Batch) -> int:
+            recorder.committed(batch, ids)
+            return 2 * len(ids)
+
+        found["memory_ns"] = await _cost_ns(scene, lambda: committed(known[0]))
+        turns = itertools.cycle(fresh)
+        found["strangers_ns"] = await _cost_ns(scene, lambda: committed(next(turns)))
+        session: Any = SimpleNamespace(destination=known[0].items[0][0])
+        messages = [(payload, envelope) for _, payload, _, envelope in known[0].items]
+
+        def written() -> int:
+            recorder.written(session, messages, ids, True)
+            return len(ids)
+
+        found["stream_ns"] = await _cost_ns(scene, written)
+        found["idle_stall_ms"], found["stall_ms"] = await _stall_ms(scene, known[0], ids)
+        found["lost"] = float(sum(scene.journal.lost))
+        await scene.journal.close()
+    return found
+
+
+def measure() -> dict[str, float]:
+    """Costs in nanoseconds of an event: between sessions that talk all the time, between ones that
+    never did, and from a stream; and the longest stall of the loop, without events and with."""
+    return asyncio.run(_measure())
+
+
+if __name__ == "__main__":
+    for name, value in measure().items():
+        print(f"{name:16} {value:10.2f}")
