@@ -37,6 +37,10 @@ def arguments() -> argparse.Namespace:
         "--command", default="", help="relay to measure instead; {port} {redis} {data} filled in"
     )
     parser.add_argument(
+        "--events", type=int, default=Bench.events, help=f"of analytics ({Bench.events:,})"
+    )
+    parser.add_argument("--events-in", type=Path, help="keep these here for the next run")
+    parser.add_argument(
         "--profile",
         choices=profile.PROFILED,
         metavar="row",
@@ -59,6 +63,8 @@ def main() -> int:
         seconds=chosen.seconds or (QUICK_SECONDS if chosen.quick else Bench.seconds),
         quick=chosen.quick,
         options=RelayOptions(append_only=chosen.appendonly, command=chosen.command),
+        events=chosen.events // 10 if chosen.quick else chosen.events,
+        events_in=chosen.events_in,
     )
     if chosen.profile:
         print(profile.profile(bench, chosen.profile))
@@ -75,7 +81,9 @@ def main() -> int:
         print(report.row_text(row), flush=True)
         rows.append(row)
     print(report.summary(rows))
-    content = report.document(rows, asdict(bench) | {"command": bool(chosen.command)})
+    content = report.document(
+        rows, asdict(bench) | {"command": bool(chosen.command), "events_in": None}
+    )
     if chosen.json:
         report.write(chosen.json, content)
     if chosen.history:

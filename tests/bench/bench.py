@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from tests.bench import targets
 from tests.bench.figures import Figure
@@ -36,12 +37,16 @@ class Bench:
         seconds: length of one measurement.
         quick: a short look with fewer sessions, not comparable with a full run.
         options: how the relay is started.
+        events: of the rows about analytics.
+        events_in: a folder where these are kept for the next run.
     """
 
     runs: int = 5
     seconds: float = 6.0
     quick: bool = False
     options: RelayOptions = field(default_factory=RelayOptions)
+    events: int = 5_000_000
+    events_in: Path | None = None
 
     @property
     def most_rounds(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tests.bench.bench import Bench
 from tests.bench.figures import Row
 from tests.bench.rows import (
+    analytics,
     chain,
     client,
     compaction,
@@ -50,4 +51,7 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "gateway-100": gateways.hundred,
     "upload": uploads.upload,
     "compaction": compaction.compaction,
+    "analytics": analytics.jobs,
+    "analytics-growth": analytics.growth,
+    "analytics-stream": analytics.stream,
 }

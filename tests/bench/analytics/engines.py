@@ -1,0 +1,191 @@
+"""The two engines as processes: run a job, and what it cost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psutil
+
+from tests.bench import layout
+from tests.bench.targets import ROOT, TargetError
+
+SAMPLE_S = 0.2
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one run.
+
+    Attributes:
+        s: wall seconds.
+        cpu_s: of all its processes.
+        peak_mib: resident, of all its processes together.
+        disturbed: cores that others used meanwhile.
+    """
+
+    s: float
+    cpu_s: float
+    peak_mib: float
+    disturbed: float
+
+    def as_json(self) -> dict[str, object]:
+        """As plain values."""
+        return asdict(self)
+
+
+class Duckdb:
+    """One process for each job."""
+
+    def __init__(self, lake: Path, folder: Path, memory: str) -> None:
+        self._lake, self.out, self._memory = lake, folder / "duckdb", memory
+        self.out.mkdir(parents=True, exist_ok=True)
+
+    def run(self, job: str) -> Cost:
+        """Compute a job."""
+        busy_s, began_s = layout.busy_s(), time.perf_counter()
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "tests.bench.analytics.duckdb_side"),
+                *(str(self._lake), str(self.out), self._memory, job),
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise TargetError(f"DuckDB: {done.stderr[-2_000:]}")
+        told = json.loads(done.stdout)
+        wall_s = time.perf_counter() - began_s
+        others_s = max(layout.busy_s() - busy_s - told["cpu_s"], 0.0)
+        return Cost(told["s"], told["cpu_s"], told["peak_mib"], others_s / wall_s)
+
+
+class Spark:
+    """One session; `processes` are those that work for it besides its own, of a cluster."""
+
+    def __init__(
+        self, process: subprocess.Popen[str], out: Path, processes: Sequence[int] = ()
+    ) -> None:
+        self._process, self.out, self._others = process, out, processes
+
+    def run(self, job: str) -> Cost:
+        """Compute a job."""
+        busy_s, cpu_s = layout.busy_s(), self._cpu_s()
+        with self._peak() as peak:
+            told = self._ask(f"{job} {self.out}\n")
+        seconds = float(told)
+        own_s = self._cpu_s() - cpu_s
+        others_s = max(layout.busy_s() - busy_s - own_s, 0.0)
+        return Cost(seconds, own_s, peak[0], others_s / seconds)
+
+    def wait(self) -> None:
+        """Until it is there."""
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != "ready\n":
+            raise TargetError("Spark did not start")
+
+    def _ask(self, line: str) -> str:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(line)
+        self._process.stdin.flush()
+        told = self._process.stdout.readline()
+        if not told:
+            raise TargetError("Spark ended")
+        return told
+
+    def _pids(self) -> list[int]:
+        return [self._process.pid, *self._others]
+
+    def _cpu_s(self) -> float:
+        return sum(layout.cpu_s(pid) for pid in self._pids())
+
+    @contextmanager
+    def _peak(self) -> Iterator[list[float]]:
+        """The most memory of all its processes, looked at again and again."""
+        peak = [0.0]
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(SAMPLE_S):
+                total = 0
+                for pid in self._pids():
+                    for process in layout.family(pid):
+                        with suppress(psutil.NoSuchProcess):
+                            total += process.memory_info().rss
+                peak[0] = max(peak[0], total / MIB)
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            yield peak
+        finally:
+            over.set()
+            thread.join()
+
+
+@contextmanager
+def spark(
+    master: str, lake: Path, folder: Path, memory: str, processes: Sequence[int] = ()
+) -> Iterator[Spark]:
+    """A session for some jobs."""
+    out = folder / "spark"
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.bench.analytics.spark_side"),
+                *(master, str(lake), str(folder / "cache"), memory),
+            ],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        session = Spark(process, out, processes)
+        try:
+            session.wait()
+            yield session
+        except TargetError as error:
+            log.seek(0)
+            raise TargetError(f"{error}: {log.read()[-2_000:].decode(errors='replace')}") from None
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def differing(one: Spark, other: Duckdb, table: str) -> int:
+    """How many rows of a table only one of them has."""
+    connection = duckdb.connect(config={"memory_limit": "2GB"})
+    connection.execute("SET TimeZone = 'UTC'")
+    views: dict[str, str] = {
+        "a": f"read_parquet('{one.out}/{table}/**/*.parquet', hive_partitioning = false)",
+        "b": f"read_parquet('{other.out}/{table}.parquet')",
+    }
+    columns = ", ".join(
+        str(row[0]) for row in connection.execute(f"DESCRIBE FROM {views['b']}").fetchall()
+    )
+    total = 0
+    for left, right in (("a", "b"), ("b", "a")):
+        found: Any = connection.execute(
+            f"SELECT count(*) FROM (SELECT {columns} FROM {views[left]} "
+            f"EXCEPT ALL SELECT {columns} FROM {views[right]})"
+        ).fetchone()
+        total += int(found[0])
+    return total

@@ -1,0 +1,152 @@
+"""Rows about the jobs: Spark beside DuckDB on the same files, and what a start costs.
+
+Nothing is pinned: both engines may use every core. They run one after the other, again and again,
+and a ratio is the median of the ratios of neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from relay.analytics.spark.catalogue import JOBS
+from tests.bench.analytics import events, live
+from tests.bench.analytics.engines import Cost, Duckdb, Spark, differing, spark
+from tests.bench.bench import Bench
+from tests.bench.figures import Figure, Row
+
+MUST = {"rollup": (5.0, 4.0), "sessions": (5.0, 4.0), "anomalies": (4.0, 3.0), "audit": (4.0, 3.0)}
+"""Times DuckDB's time: must, goal. As it was measured on 50 million rows."""
+
+JUDGED_ROWS = 40_000_000
+"""Of fewer, Spark's time is opening files and starting tasks."""
+
+MEMORY_MIB = 6.5 * 1024
+SPARK_MEMORY = "4g"
+DUCKDB_MEMORY = "5GB"
+MOST_RUNS = 3
+DISTURBED = 0.5
+
+FILES = 120
+WARM_UP_FILES = 10
+
+
+def jobs(bench: Bench) -> Row:
+    """Each job in a warm session beside DuckDB."""
+    runs = min(bench.runs, MOST_RUNS)
+    judged = bench.events >= JUDGED_ROWS
+    figures: list[Figure] = []
+    samples: dict[str, list[dict[str, object]]] = {}
+    others, peak = 0.0, 0.0
+    with (
+        events.made(bench.events, bench.events_in) as lake,
+        tempfile.TemporaryDirectory(prefix="rmbb-") as name,
+        spark("local[4]", lake, Path(name), SPARK_MEMORY) as ours,
+    ):
+        base = Duckdb(lake, Path(name), DUCKDB_MEMORY)
+        for job in JOBS.values():
+            tables = [table.name for table in job.tables]
+            if job.name == "graph":
+                continue  # components are found by repeating a join, which SQL says differently
+            ours.run(job.name)
+            mine, theirs = _alternate(ours, base, job.name, runs)
+            must, goal = MUST.get(job.name, (None, None)) if judged else (None, None)
+            ratio = statistics.median(a.s / b.s for a, b in zip(mine, theirs, strict=True))
+            title = f"{job.name}: of DuckDB's time"
+            figures.append(Figure(title, ratio, "times", must, goal, lower_is_better=True))
+            figures += _described(job.name, mine, theirs)
+            print(f"  {job.name}: {ratio:.2f} times DuckDB's time", file=sys.stderr, flush=True)
+            wrong = sum(differing(ours, base, table) for table in tables)
+            figures.append(
+                Figure(f"{job.name}: rows that differ", wrong, must=0, lower_is_better=True)
+            )
+            samples[f"{job.name} spark"] = [each.as_json() for each in mine]
+            samples[f"{job.name} duckdb"] = [each.as_json() for each in theirs]
+            others = max(others, *(each.disturbed for each in (*mine, *theirs)))
+            peak = max(peak, *(each.peak_mib for each in mine))
+    bound = MEMORY_MIB if judged else None
+    figures.append(Figure("Spark's memory, all jobs", peak, "MiB", bound, lower_is_better=True))
+    title = f"{bench.events:,} events of 30 days, Spark local[4] beside DuckDB"
+    return Row("analytics", title, figures, samples, _remarks(others, judged))
+
+
+def growth(bench: Bench) -> Row:
+    """The same jobs on a tenth of the events and on all of them."""
+    figures = []
+    seconds: list[dict[str, float]] = []
+    for rows in (bench.events // 10, bench.events):
+        with (
+            events.made(rows, bench.events_in) as lake,
+            tempfile.TemporaryDirectory(prefix="rmbb-") as name,
+            spark("local[4]", lake, Path(name), SPARK_MEMORY) as ours,
+        ):
+            for job in MUST:  # the first of a session pays for all
+                ours.run(job)
+            seconds.append({job: ours.run(job).cpu_s for job in MUST})
+    for job in MUST:
+        times = seconds[1][job] / seconds[0][job]
+        figures.append(
+            Figure(f"{job}: CPU time for ten times the rows", times, "times", 10.0, None, True)
+        )
+    return Row("analytics-growth", f"{bench.events // 10:,} and {bench.events:,} events", figures)
+
+
+def stream(bench: Bench) -> Row:
+    """Files that come every second, until their rows are counted in the database."""
+    files = bench.many(FILES)
+    waits_s = []
+    with tempfile.TemporaryDirectory(prefix="rmbb-") as name, live.running(Path(name)) as lake:
+        for number in range(files + WARM_UP_FILES):
+            began_s = time.monotonic()
+            moment_us = lake.put()
+            lake.counted(moment_us)
+            if number >= WARM_UP_FILES:
+                waits_s.append(time.time() - moment_us / 1e6)
+            time.sleep(max(0.0, began_s + 1.0 - time.monotonic()))
+        expected = (files + WARM_UP_FILES + 1) * live.ROWS
+        wrong = abs(lake.events() - expected)
+    waits_s.sort()
+    figures = [
+        Figure("p50", statistics.median(waits_s), "s"),
+        Figure("p99", waits_s[math.ceil(0.99 * files) - 1], "s", must=2.0, lower_is_better=True),
+        Figure("longest", waits_s[-1], "s"),
+        Figure("events lost or counted twice", wrong, must=0, lower_is_better=True),
+    ]
+    title = f"{files} files of {live.ROWS:,} events, one a second: from the newest to its minute"
+    return Row("analytics-stream", title, figures)
+
+
+def _alternate(ours: Spark, base: Duckdb, job: str, runs: int) -> tuple[list[Cost], list[Cost]]:
+    mine, theirs = [], []
+    for number in range(runs):
+        if number % 2:
+            mine.append(ours.run(job))
+            theirs.append(base.run(job))
+        else:
+            theirs.append(base.run(job))
+            mine.append(ours.run(job))
+    return mine, theirs
+
+
+def _described(job: str, mine: list[Cost], theirs: list[Cost]) -> list[Figure]:
+    return [
+        figure
+        for name, group in (("Spark", mine), ("DuckDB", theirs))
+        for figure in (
+            Figure(f"{job}: {name}", statistics.median(each.s for each in group), "s"),
+            Figure(f"{job}: {name}, CPU", statistics.median(each.cpu_s for each in group), "s"),
+        )
+    ]
+
+
+def _remarks(others: float, judged: bool) -> list[str]:
+    found = []
+    if others > DISTURBED:
+        found.append(f"others used up to {others:.1f} cores meanwhile")
+    if not judged:
+        found.append("too few events to judge by: --events 50000000")
+    return found
