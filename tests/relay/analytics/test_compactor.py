@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import errno
 import os
 import shutil
 import subprocess
@@ -157,6 +158,47 @@ def test_too_many_segments_are_dropped_from_the_oldest_on_and_counted(lake: Lake
     (gap,) = gaps.read(lake.root)
     assert (gap.worker, gap.lost, gap.why) == ("a", 9, Why.DISK)
     assert backlog.keep_within(lake, 2 * len(data["a"])) == 0
+
+
+def test_what_was_put_aside_is_dropped_without_another_gap(lake: Lake) -> None:
+    path = made.put(lake, b"what is this", header("a"))
+    backlog.put_aside(path)
+    assert backlog.keep_within(lake, 1) == 1
+    assert list(lake.segments.iterdir()) == []
+    assert gaps.read(lake.root) == []
+
+
+def test_a_segment_nobody_can_count_is_dropped_as_of_unknown_size(lake: Lake) -> None:
+    made.put(lake, b"what is this", header("a"))
+    assert backlog.keep_within(lake, 1) == 1
+    (gap,) = gaps.read(lake.root)
+    assert (gap.worker, gap.lost, gap.why) == ("a", None, Why.DISK)
+
+
+def test_what_is_dropped_makes_room_to_tell_of_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = made.put(lake, made.content(header("a"), made.events(START, range(9))), header("a"))
+    write = gaps.write
+
+    def full_while_it_is_there(root: Path, gap: gaps.Gap) -> Path:
+        if path.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(root, gap)
+
+    monkeypatch.setattr(gaps, "write", full_while_it_is_there)
+    assert backlog.keep_within(lake, 1) == 1
+    (gap,) = gaps.read(lake.root)
+    assert gap.lost == 9
+
+
+def test_an_open_segment_that_is_none_is_put_aside(lake: Lake) -> None:
+    _, descriptor = made.put_open(lake, b"what is this", header("a"))
+    os.close(descriptor)
+    assert compactor(lake).convert().closed == 1
+    assert [path.suffix for path in lake.segments.iterdir()] == [".unreadable"]
+    (gap,) = gaps.read(lake.root)
+    assert (gap.relay, gap.worker, gap.why) == ("a.example", "a", Why.TORN)
 
 
 def test_only_one_works_on_a_lake(lake: Lake) -> None:

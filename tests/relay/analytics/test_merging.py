@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from relay.analytics import event_files, merging, retention
+from relay.analytics import event_files, gaps, merging, retention
 from relay.analytics.arrow_schema import EVENTS, WRITING
 from relay.analytics.compactor import Compactor
 from relay.analytics.conversion import convert
+from relay.analytics.gaps import Gap, Why
 from relay.analytics.lake import Lake, LakeError, fingerprint
 from relay.analytics.merging import KEEP_S, QUIET_S, LaterVersionError, merge, remove_replaced
 from relay.analytics.records import Kind
@@ -217,6 +218,34 @@ def test_days_beyond_what_is_kept_go_whole(lake: Lake) -> None:
     assert retention.expire(lake, 3, now_s) == [date(2026, 2, 26)]
     assert lake.days() == [date(2026, 2, 27), date(2026, 2, 28), DAY]
     assert retention.expire(lake, 3, now_s) == []
+
+
+def test_with_the_days_goes_what_is_known_of_them(lake: Lake) -> None:
+    add(lake, "a", range(3))
+    now_s = START / 1e6
+    old_us, new_us = START - 40 * 24 * made.HOUR_US, START - 20 * 24 * made.HOUR_US
+    for to_us in (old_us, new_us):
+        gaps.write(lake.root, Gap("a.example", "a", to_us - 1, to_us, 3, Why.PRESSURE))
+    lake.bad.mkdir()
+    for path in (lake.bad / "x.parquet", lake.segments / "x.seg.unreadable"):
+        path.touch()
+        os.utime(path, (old_us / 1e6,) * 2)
+    kept = lake.segments / "y.seg.unreadable"
+    kept.touch()
+    os.utime(kept, (new_us / 1e6,) * 2)
+    retention.expire(lake, 30, now_s)
+    assert [gap.to_us for gap in gaps.read(lake.root)] == [new_us]
+    assert list(lake.segments.iterdir()) == [kept]
+    assert list(lake.bad.iterdir()) == []
+
+
+def test_the_draft_of_a_merging_that_was_killed_goes_with_the_next(lake: Lake) -> None:
+    add(lake, "a", range(3))
+    add(lake, "b", range(3, 6))
+    draft = lake.hour(*HOUR) / "_tmp-0123456789abcdef.merged"
+    draft.touch()
+    merge(lake, *HOUR)
+    assert not draft.exists()
 
 
 def test_a_removal_that_was_killed_is_ended(lake: Lake) -> None:
