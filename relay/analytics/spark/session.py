@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 
 from relay.analytics.spark import java
 
+_ON_LOOPBACK: Final = ("local", "spark://127.0.0.1:", "spark://localhost:")
+
 PARTITIONS_PER_CORE: Final = 4
 """Of a shuffle; between 2 and 8 no difference was measured, 200 for 4 cores cost a fifth."""
 
@@ -57,7 +59,7 @@ def open_session(
         # Its own INT96 knows no time zone, and others read a time of nowhere.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
-    if master.startswith("local"):
+    if master.startswith(_ON_LOOPBACK):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     builder = SparkSession.builder.master(master).appName(name)
