@@ -57,7 +57,8 @@ async def test_recorded_events_come_into_the_lake_whatever_is_killed(start_relay
     (worker,) = relay.worker_pids().values()
     os.kill(worker, signal.SIGKILL)
     killed = await eventually(lambda: gaps.read(lake.root), what="the gap of a killed worker")
-    assert [gap.why for gap in killed] == [Why.KILLED]
+    # Two, where it was just going from one segment to the next.
+    assert {gap.why for gap in killed} == {Why.KILLED}
     await eventually(lambda: worker not in relay.worker_pids().values() and relay.worker_pids())
     await _talk(relay, 10)
 
@@ -69,4 +70,4 @@ async def test_recorded_events_come_into_the_lake_whatever_is_killed(start_relay
     assert {row["uid"] for row in rows if row["kind"] == "delivered"} <= {
         row["uid"] for row in rows if row["kind"] == "accepted"
     }
-    assert len(gaps.read(lake.root)) == 1
+    assert {gap.why for gap in gaps.read(lake.root)} == {Why.KILLED}

@@ -85,9 +85,9 @@ async def test_the_audit_of_a_relays_traffic_finds_nothing_unaccounted(
     convert(lake, made.put(lake, made.content(later, [made.record(later_us, 1)]), later))
 
     found = _audit(lake, spark, gaps.read(lake.root))
-    assert [gap.why for gap in gaps.read(lake.root)] == [Why.KILLED]
+    assert {gap.why for gap in gaps.read(lake.root)} == {Why.KILLED}
     assert found["unaccounted"] == found["in_gap"] == 0
     assert found["in_flight"] == 1  # the one that was just made up
     assert found["uids"] == found["accepted"] == 63
     assert found["delivered_once"] + found["dropped"] == 62
-    assert found["gaps"] == 1
+    assert found["gaps"] == len(gaps.read(lake.root))
