@@ -23,14 +23,17 @@ class SparkCluster:
 
     Attributes:
         master: its address, `spark://127.0.0.1:port`.
-        workers: their processes.
+        workers: their processes; executors are their children.
     """
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
+    def __init__(
+        self, folder: Path, workers: int = 2, *, cores: int = 1, memory: str = "1g"
+    ) -> None:
         self.master = ""
         self.workers: list[subprocess.Popen[bytes]] = []
         self._folder = folder
         self._count = workers
+        self._each = ("--cores", str(cores), "--memory", memory)
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> SparkCluster:
@@ -40,7 +43,7 @@ class SparkCluster:
             for number in range(self._count):
                 name = f"worker{number}"
                 work = str(self._folder / name)
-                more = ("--cores", "1", "--memory", "1g", "--work-dir", work, self.master)
+                more = (*self._each, "--work-dir", work, self.master)
                 self.workers.append(
                     self._start(name, "worker.Worker", "--host", "127.0.0.1", *more)
                 )
@@ -58,6 +61,11 @@ class SparkCluster:
         trace: TracebackType | None,
     ) -> None:
         self._stop()
+
+    @property
+    def pids(self) -> list[int]:
+        """All its processes but the executors."""
+        return [process.pid for process in self._processes]
 
     def _start(self, name: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,9 @@ import duckdb
 import psutil
 
 from tests.bench import layout
+from tests.bench.analytics.events import WINDOW
 from tests.bench.targets import ROOT, TargetError
+from tests.support.relay_process import command_environment, migrated_folder
 
 SAMPLE_S = 0.2
 MIB = 1 << 20
@@ -168,6 +171,31 @@ def spark(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def command(job: str, lake: Path, folder: Path) -> float:
+    """Seconds of `rmb_analytics run`, with all that is around a job."""
+    database = folder / "data" / "relay.sqlite3"
+    database.parent.mkdir(mode=0o700, exist_ok=True)
+    shutil.copy(migrated_folder() / database.name, database)
+    settings = {
+        "analytics.dir": str(lake),
+        "analytics.master": "local[4]",
+        "redis.url": "redis://127.0.0.1:1",
+    }
+    days = ("--from", str(WINDOW.first), "--to", str(WINDOW.last))
+    began_s = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), "rmb_analytics", "run", job, *days, "--quiet"],
+        cwd=folder,
+        env=command_environment(folder, settings),
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise TargetError(f"rmb_analytics run: {done.stderr[-2_000:]}")
+    shutil.rmtree(lake / "results", ignore_errors=True)
+    return time.perf_counter() - began_s
 
 
 def differing(one: Spark, other: Duckdb, table: str) -> int:

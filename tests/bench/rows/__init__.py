@@ -53,5 +53,7 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "compaction": compaction.compaction,
     "analytics": analytics.jobs,
     "analytics-growth": analytics.growth,
+    "analytics-cold": analytics.cold,
+    "analytics-cluster": analytics.clustered,
     "analytics-stream": analytics.stream,
 }
