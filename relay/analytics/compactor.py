@@ -110,7 +110,8 @@ class Compactor:
         lake = self._lake
         try:
             if self._unmerged is None:
-                self._unmerged = {(day, hour) for day in lake.days() for hour in lake.hours(day)}
+                hours = {(day, hour) for day in lake.days() for hour in lake.hours(day)}
+                self._unmerged = {each for each in hours if len(lake.present(*each)) > 1}
             for day, hour in sorted(self._unmerged):
                 if self._stopping():
                     break
