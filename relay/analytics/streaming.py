@@ -98,16 +98,16 @@ def stream(
         AnalyticsError: it cannot go on; what it counted stays, and the next one goes on.
     """
     lake.events.mkdir(parents=True, exist_ok=True)
-    with _alone(lake):
+    with alone(lake):
         while True:
-            state = _checkpoint(lake, since, anew)
+            state = checkpoint(lake, since, anew)
             since, anew = None, False
             began(state)
             if _run(lake, engine, state, every_s, stopping, told):
                 return
 
 
-def _checkpoint(lake: Lake, since: datetime | None, anew: bool) -> StreamState:
+def checkpoint(lake: Lake, since: datetime | None, anew: bool) -> StreamState:
     """The one to go on with, or a new one."""
     now = datetime.now(UTC)
     state = sink.state()
@@ -235,7 +235,7 @@ def _batch(number: int, sums: list[Row], new: bool) -> Batch:
 
 
 @contextlib.contextmanager
-def _alone(lake: Lake) -> Iterator[None]:
+def alone(lake: Lake) -> Iterator[None]:
     """Two streams would take each other's checkpoint."""
     lake.checkpoints.mkdir(parents=True, exist_ok=True)
     with (lake.checkpoints / LOCK).open("a") as file:

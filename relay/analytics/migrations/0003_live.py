@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
                 ('since', models.DateTimeField(help_text='Minutes before are not counted at all.')),
                 ('counts_from', models.DateTimeField(help_text="The checkpoint's files are of hours from here.")),
                 ('newest', models.DateTimeField(help_text='The latest event so far.', null=True)),
-                ('events', models.BigIntegerField(default=0, help_text='Counted since `since`.')),
+                ('events', models.BigIntegerField(default=0, help_text='Counted with the checkpoint.')),
                 ('began_at', models.DateTimeField(help_text='The checkpoint.')),
                 ('updated_at', models.DateTimeField(help_text='By a batch, or because there was none.')),
             ],

@@ -58,7 +58,7 @@ class StreamState(models.Model):
     since = models.DateTimeField(help_text="Minutes before are not counted at all.")
     counts_from = models.DateTimeField(help_text="The checkpoint's files are of hours from here.")
     newest = models.DateTimeField(null=True, help_text="The latest event so far.")
-    events = models.BigIntegerField(default=0, help_text="Counted since `since`.")
+    events = models.BigIntegerField(default=0, help_text="Counted with the checkpoint.")
     began_at = models.DateTimeField(help_text="The checkpoint.")
     updated_at = models.DateTimeField(help_text="By a batch, or because there was none.")
 
