@@ -91,15 +91,23 @@ class Journal:
 
     def start(self) -> None:
         """Begins to hand over what is there, from time to time."""
-        self._writer.start()
+        self.begin()
         self._tick()
 
     async def close(self) -> None:
         """Hands over the rest; returns when it is written."""
         if self._timer is not None:
             self._timer.cancel()
+        await asyncio.to_thread(self.finish)
+
+    def begin(self) -> None:
+        """As `start`, for who has no loop: only full buffers are handed over before the end."""
+        self._writer.start()
+
+    def finish(self) -> None:
+        """As `close`, and blocks. Nothing is packed any more."""
         self._submit(self.buffer, self.at, self.now_us(), close=True)
-        await asyncio.to_thread(self._writer.close)
+        self._writer.close()
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._rhythm.flush_s, self._tick)

@@ -37,6 +37,7 @@ from relay.analytics.records import (
 )
 from relay.analytics.uids import KIND_SEEDS, message_uid, pair_seed
 from relay.federation.inbound_intake import Arrival
+from relay.queues.entries import entry_payload
 from relay.sessions.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class EventRecorder(Recorder):
         self._opened: dict[Session, tuple[int, int]] = {}  # uid, when
         self._sessions_seen = 0
         journal.on_close = self._forget
+        worker.commit.displaced = self._displaced
 
     def _forget(self) -> None:
         """The numbers of names are no longer valid, or there are too many pairs."""
@@ -279,6 +281,13 @@ class EventRecorder(Recorder):
         except DecodeError:
             return
         self._end(_source(envelope), envelope, reason)
+
+    def _displaced(self, entries: list[Any]) -> None:
+        """A full queue lost its oldest messages."""
+        for entry_id, fields in entries:
+            payload = entry_payload(fields)
+            if payload is not None:
+                self.trimmed(entry_id, payload, MessageReason.QUEUE_FULL)
 
     def limited(self, key: SessionKey, envelope: Envelope | None, reason: Reason) -> None:
         self._end(key, envelope, reason, kind=Kind.LIMIT_HIT)

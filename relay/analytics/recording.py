@@ -24,7 +24,7 @@ def journal(config: Any, worker: str, clock: Callable[[], float] = time.time) ->
     """
     wanted = config.analytics
     flush_s = wanted.flush_ms / 1000
-    relay = config.relay.domains[0]
+    relay = next(iter(config.relay.domains), "")  # commands may be run without its name
     writer = SegmentWriter(places.configured(), relay, worker, wanted.fsync, flush_s)
     rhythm = Rhythm(flush_s, wanted.segment_s, wanted.segment_bytes)
     return Journal(writer, clock, rhythm)

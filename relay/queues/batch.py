@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from relay.sessions.session import Session
 
 Handler = Callable[[Any], None]
+Displaced = Callable[[list[Any]], None]
+"""Told which entries a full queue lost for newer ones: ids and fields."""
 
 
 class Origin(Protocol):
@@ -95,6 +97,9 @@ COMMIT_TTL_S: Final = 86_400
 """How long the number of a worker's last batch outlives the worker; renewed while it lives."""
 SIZE_LOOK_S: Final = 0.1
 """How long an answer about a queue's memory is used: the overshoot is what arrives meanwhile."""
+DISPLACED_MORE: Final = 64
+"""Entries read beyond those a queue is known to lose, where somebody wants to know which: other
+workers write into it as well."""
 EXPIRE_S: Final = 60.0
 """How often a stream's EXPIRE is renewed while messages arrive."""
 GATHERED_BYTES: Final = 4096
@@ -111,13 +116,14 @@ def encode(
     policy: QueuePolicy,
     now: float,
     dropped: Callable[[Destination, int], None],
+    displaced: Displaced | None = None,
 ) -> bytes | list[bytes]:
     """Writes a batch as one MULTI, in one piece or, where its messages are large, in many.
 
     The replies in its EXEC come in this order: one id per item, then one reply per entry of
     `batch.handlers`. Which sessions are held here is decided now: a key that is not gets its wake
     published and its fullness asked in the same MULTI (delivery model, full queues). `dropped`
-    is told how many old messages a queue lost where the operator chose that.
+    is told how many old messages a queue lost where the operator chose that, `displaced` which.
     """
     parts = [resp.MULTI]
     append = parts.append
@@ -138,7 +144,7 @@ def encode(
     batch.absent = absent
     handlers: list[Handler] = []
     for destination, sources in absent.items():
-        _encode_fullness(append, handlers, destination, sources, policy, now, dropped)
+        _encode_fullness(append, handlers, destination, sources, policy, now, dropped, displaced)
     for session, removals in batch.removals:
         ids = [entry_id for entry_id, _ in removals]
         append(resp.xdel(session.destination.stream, ids))
@@ -169,6 +175,7 @@ def _encode_fullness(
     policy: QueuePolicy,
     now: float,
     dropped: Callable[[Destination, int], None],
+    displaced: Displaced | None = None,
 ) -> None:
     if not destination.look:
         destination.encode_for_absent()
@@ -181,8 +188,11 @@ def _encode_fullness(
         keep = min(policy.max_messages, destination.queued)
         if destination.queued_bytes >= policy.max_bytes:
             keep = max(1, keep * 9 // 10)
+        if displaced is not None:
+            most = destination.queued + sum(sources.values()) - keep + DISPLACED_MORE
+            append(resp.command("XRANGE", destination.stream, "-", "+", "COUNT", most))
         append(resp.command("XTRIM", destination.stream, "MAXLEN", keep))
-        handlers.append(lambda reply: dropped(destination, reply) if reply else None)
+        _handle_trim(handlers, destination, dropped, displaced)
     append(destination.look)
 
     def queued(reply: Any) -> None:
@@ -208,6 +218,25 @@ def _encode_fullness(
         handlers.append(_ignore)
         append(resp.command("EXPIRE", share, 2 * policy.retention_s))
         handlers.append(_ignore)
+
+
+def _handle_trim(
+    handlers: list[Handler],
+    destination: Destination,
+    dropped: Callable[[Destination, int], None],
+    displaced: Displaced | None,
+) -> None:
+    oldest: list[Any] = []
+
+    def trimmed(reply: Any) -> None:
+        if reply:
+            if displaced is not None:
+                displaced(oldest[:reply])
+            dropped(destination, reply)
+
+    if displaced is not None:
+        handlers.append(lambda reply: oldest.extend(reply or ()))
+    handlers.append(trimmed)
 
 
 def _encode_shares(

@@ -28,7 +28,7 @@ import hiredis
 from redispipe import resp
 from redispipe.pipe import LinkLost, RedisPipe
 from relay.queues import keys
-from relay.queues.batch import Batch, Handler, Item, Origin, QueuePolicy, encode
+from relay.queues.batch import Batch, Displaced, Handler, Item, Origin, QueuePolicy, encode
 from relay.queues.destination import Destination
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class CommitLog:
             on_down=self._down,
         )
         self.filling = Batch()
+        self.displaced: Displaced | None = None  # set by who wants to know
         self.waiting_bytes = 0  # payloads added and not yet decided
         self.storage_full_since: float | None = None  # loop time of the first refusal
         self._refusal = ""  # why Redis does not take batches for now, as it was logged
@@ -234,6 +235,7 @@ class CommitLog:
             self.policy,
             self._loop.time(),
             self._owner.dropped,
+            self.displaced,
         )
         self._unanswered = batch
         self.sent_at = self._loop.time()

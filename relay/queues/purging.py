@@ -13,6 +13,7 @@ from django.conf import settings
 from redis import Redis
 
 from proto.rmb.reasons import MessageReason
+from relay.analytics import deleted
 from relay.queues import headers, keys, scripts
 from relay.queues.batch import SHARE_FROM
 from relay.trace import deleting
@@ -68,11 +69,15 @@ def purge(client: Redis, key: str, up_to: str = "") -> int:
         redis.exceptions.RedisError: Redis does not answer.
     """
     names = (keys.stream(key), keys.share(key), keys.SESSIONS, keys.PURGED)
+    gone = deleted.look(client, key, up_to)
+    if gone is not None:
+        up_to = gone.up_to
     stays = headers.following(up_to) if up_to else ""
     followed = deleting.look(client, key, up_to)
     reply: Any = client.eval(scripts.source("purge"), len(names), *names, key, stays, SHARE_FROM)
     if reply < 0:
         raise Connected(key)
+    deleted.note(gone)
     deleting.note(client, followed, next(iter(settings.RMB.relay.domains), ""))
     return int(reply)
 

@@ -77,7 +77,9 @@ class Scene:
         loop = asyncio.get_running_loop()
         writer = SegmentWriter(Places(folder), "bench.example", "worker-0")
         self.journal = Journal(writer, time.time, Rhythm())
-        worker: Any = SimpleNamespace(loop=loop, boot_id="bench", metrics=SimpleNamespace(queued=0))
+        worker: Any = SimpleNamespace(
+            loop=loop, boot_id="bench", commit=SimpleNamespace(), metrics=SimpleNamespace(queued=0)
+        )
         self.recorder = EventRecorder(worker, self.journal)
         self.journal.start()
 

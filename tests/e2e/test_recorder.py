@@ -20,7 +20,7 @@ from tests.support.identities import TEST_DOMAIN
 from tests.support.partner import answer, in_turn, partner
 from tests.support.recorded import counted, of_message, rows, rows_of, unaccounted
 from tests.support.redis_servers import start_valkey
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess, eventually, run_command
 from tests.support.rmb_client import session, signing_session
 from tests.support.world import fresh_twins
 
@@ -196,3 +196,34 @@ async def test_a_worker_that_is_killed_leaves_what_it_had_written(start_relay) -
     opened = [row.uid for row in found if row.kind == "session_open"]
     assert len(set(opened)) == len(opened) == 4, "the uids of a worker's sessions are its own"
     assert gaps.read(lake) == [gap]
+
+
+async def test_what_a_full_queue_loses_and_an_operator_deletes(start_relay) -> None:
+    relay = start_relay(
+        settings={**RECORD, "queue.overflow": "drop_oldest", "queue.max_messages": "20"}
+    )
+    one, two, three = fresh_twins(3)
+    async with session(relay.url, one, "phone") as here:
+        for _ in range(5):
+            sent = [await here.request((two.id, None)) for _ in range(20)]
+            await here.barrier()
+        unwanted = [await here.request((three.id, "x"), uid="u" * 250 + str(n)) for n in range(3)]
+        await here.barrier()
+        async with session(relay.url, two) as there:
+            kept = {envelope.uid for envelope in await there.receive_many(20)}
+            await there.barrier()
+    done = run_command(
+        relay.folder, "rmb_queue", "purge", f"{three.id}:x", "--yes", settings=relay.settings
+    )
+    assert done.returncode == 0, done.stderr
+    assert relay.stop() == 0
+    found = rows(_lake(relay))
+    for envelope in unwanted:
+        kinds = [(row.kind, row.reason) for row in of_message(found, envelope)]
+        assert kinds == [("accepted", "none"), ("queued", "none"), ("dropped", "purged")]
+        assert of_message(found, envelope)[2].session == "phone"
+    totals = counted(found)
+    assert kept <= {envelope.uid for envelope in sent}
+    assert totals["accepted"] == 103
+    assert totals["dropped queue_full"] == 100 - totals["delivered"] == 80
+    assert unaccounted(found) == []

@@ -55,6 +55,7 @@ class Scene:
         self.session: Any = self.connect(self.here)
         self.worker: Any = SimpleNamespace(
             boot_id="boot",
+            commit=SimpleNamespace(),
             loop=SimpleNamespace(time=lambda: 10 + TOOK_S),
             metrics=SimpleNamespace(queued=0),
         )
@@ -214,6 +215,24 @@ async def test_errors_of_twins_and_of_the_relay(scene: Scene) -> None:
     found = await scene.rows()
     assert _told(found, of_twin) == ["accepted", "error", "delivered"]
     assert _told(found, of_relay) == ["error", "delivered"]
+
+
+async def test_what_ends_in_a_queue(scene: Scene) -> None:
+    old, displaced = scene.ask(scene.away), scene.ask(scene.away)
+    scene.recorder.trimmed(b"1-0", old.SerializeToString(), MessageReason.QUEUE_EXPIRED)
+    scene.recorder.trimmed(b"1-0", b"\xff", MessageReason.QUEUE_EXPIRED)
+    entries = [
+        [b"1-1", [b"other", b"", b"_", displaced.SerializeToString()]],
+        [b"1-2", [b"x", b""]],
+    ]
+    scene.worker.commit.displaced(entries)
+    found = await scene.rows()
+    assert [(row.kind, row.reason) for row in of_message(found, old)] == [
+        ("dropped", "queue_expired")
+    ]
+    (row,) = of_message(found, displaced)
+    assert (row.reason, row.source, row.destination, row.session) == ("queue_full", 1, 3, "phone")
+    assert len(found) == 2
 
 
 async def test_sessions(scene: Scene) -> None:
