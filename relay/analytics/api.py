@@ -11,12 +11,14 @@ from ninja import Field, Query, Router, Schema
 
 from relay.access.errors import Invalid, NotFound
 from relay.analytics import bills, computed, listing, summaries
-from relay.analytics.models import Run, RunState
+from relay.analytics.models import LiveMinute, Run, RunState
+from relay.analytics.models.live import MAX_WORD_CHARS
+from relay.analytics.models.results import MAX_NAME_CHARS
 from relay.rest.caller import Request
 from relay.rest.lines import CSV, lines
 from relay.rest.operation import get
 from relay.rest.paging import page
-from relay.rest.schema import Page, PageQuery
+from relay.rest.schema import Page, PageQuery, Stamp
 
 router = Router(tags=["analytics"])
 
@@ -65,6 +67,30 @@ class RunQuery(PageQuery):
     order: Literal["began", "-began"] = "-began"
 
 
+class EventMinuteQuery(PageQuery):
+    """Filters of the list."""
+
+    since: Stamp | None = None
+    until: Stamp | None = Field(None, description="Not included.")
+    kind: str | None = Field(None, max_length=MAX_WORD_CHARS)
+    relay: str | None = Field(None, max_length=MAX_NAME_CHARS)
+    order: Literal["minute", "-minute"] = "-minute"
+
+
+class EventMinuteOut(Schema):
+    """Events of one minute that have relay, kind, reason and remote in common."""
+
+    minute: datetime = Field(description="When it begins.")
+    relay: str
+    kind: str
+    reason: str = Field(description="`none` for what went well.")
+    remote: str = Field(description="Empty: none has to do with it.")
+    n: int
+    size_bytes: int = Field(description="Of their envelopes.")
+    latency_us: int = Field(description="Sum of those that have one.")
+    late: int = Field(description="Delivered more than a minute after acceptance.")
+
+
 class BudgetQuery(Schema):
     """Of which days."""
 
@@ -108,6 +134,25 @@ def list_analytics_runs(request: Request, query: Query[RunQuery]) -> Any:
     if query.state is not None:
         rows = rows.filter(state=query.state)
     return page(query, rows, {"began": "began_at"})
+
+
+@get(router, "/analytics/minutes", action="analytics.view", answer=Page[EventMinuteOut])
+def list_analytics_minutes(request: Request, query: Query[EventMinuteQuery]) -> Any:
+    """What happened in the latest hours, by minute.
+
+    As `rmb_analytics stream` counts it: rows of a minute grow while late events come. Kept for
+    three days; days that are over are in the tables of the jobs.
+    """
+    rows = LiveMinute.objects.all()
+    if query.since is not None:
+        rows = rows.filter(minute__gte=query.since)
+    if query.until is not None:
+        rows = rows.filter(minute__lt=query.until)
+    if query.kind is not None:
+        rows = rows.filter(kind=query.kind)
+    if query.relay is not None:
+        rows = rows.filter(relay=query.relay)
+    return page(query, rows, {"minute": "minute"})
 
 
 @get(router, "/analytics/budgets", action="analytics.view", answer=list[BudgetOut])

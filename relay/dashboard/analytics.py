@@ -21,6 +21,7 @@ TABS: Final = tuple(
     Entry(title, name, VIEW)
     for title, name in (
         ("Traffic", "analytics"),
+        ("Now", "analytics_now"),
         ("Federation", "analytics_federation"),
         ("Sessions", "analytics_sessions"),
         ("Anomalies", "analytics_anomalies"),
@@ -43,9 +44,11 @@ class Nothing(NamedTuple):
     commands: list[str]
 
 
-def frame(request: HttpRequest, context: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The context of a page of analytics."""
-    return {**(context or {}), "tabs": tabs(request, TABS)}
+def frame(
+    request: HttpRequest, context: Mapping[str, Any] | None = None, current: str = ""
+) -> dict[str, Any]:
+    """The context of a page of analytics; `current` is its tab, where it is not one itself."""
+    return {**(context or {}), "tabs": tabs(request, TABS, current)}
 
 
 def twin_link(request: HttpRequest, key: str, twin: int) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from relay.analytics.models import Published, Run, RunState
+from relay.analytics.models import LiveMinute, Published, Run, RunState, StreamState
 from relay.analytics.results import MODEL_OF, columns
 
 
@@ -76,6 +76,14 @@ def fill() -> None:
         ("audit", "audit", _counts("audit") | {"relay": "a.example", "uids": 5}),
     ):
         publish(table, day, [row], job=job)
+    facts = {"size_bytes": 900, "latency_us": 5000, "late": 0}
+    LiveMinute.objects.create(
+        minute=hour(3, 7), relay="a.example", kind="delivered", reason="none", n=9, **facts
+    )
+    StreamState.objects.create(
+        checkpoint="x", since=hour(3), counts_from=hour(3), newest=hour(3, 7), began_at=hour(3),
+        updated_at=timezone.now(),
+    )  # fmt: skip
     publish("usage", "2026-11", [_counts("usage") | {"twin": 7}], job="usage")
 
 

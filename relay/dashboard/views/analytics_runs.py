@@ -112,7 +112,7 @@ def run(request: HttpRequest, name: str) -> HttpResponseBase:
         empty="Later runs have replaced its results, or there were none.",
     )  # fmt: skip
     context = {"run": shown, "state": STATES[RunState(shown.state)], "took_s": _took_s(shown)}
-    context = analytics.frame(request, context)
+    context = analytics.frame(request, context, "analytics_runs")
     title = f"{shown.job}, {_days(shown)}"
     return respond(request, table, "relay_dashboard/analytics_run.html", title, context)
 

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from pyarrow import parquet
 
-from relay.analytics.models import RunState
+from relay.analytics.models import LiveMinute, RunState
 from relay.analytics.results import MODEL_OF, columns
 from tests.relay.rest.conftest import account, bearer, token_of
 from tests.support.analytics_results import a_run, hour, publish
@@ -97,6 +97,19 @@ def test_tables_and_runs(caller: Client) -> None:
     (run,) = caller.get(f"{PATH}/runs?state=failed").json()["items"]
     assert (run["job"], run["error"], run["first_day"]) == ("audit", "no Java", "2026-11-01")
     assert caller.get(f"{PATH}/runs?job=usage").json()["items"][0]["state"] == "done"
+
+
+def test_minutes(caller: Client) -> None:
+    facts = {"reason": "none", "remote": "", "size_bytes": 9, "latency_us": 7, "late": 0}
+    for minute in (hour(3, 6), hour(3, 7)):
+        for kind in ("accepted", "delivered"):
+            LiveMinute.objects.create(minute=minute, relay="a.example", kind=kind, n=5, **facts)
+    found = caller.get(f"{PATH}/minutes?since=2026-11-03T07:00:00Z&kind=delivered").json()["items"]
+    assert [(row["minute"], row["kind"], row["n"]) for row in found] == [
+        ("2026-11-03T07:00:00Z", "delivered", 5)
+    ]
+    assert len(caller.get(f"{PATH}/minutes?until=2026-11-03T07:00:00Z").json()["items"]) == 2
+    assert caller.get(f"{PATH}/minutes?relay=b.example").json()["items"] == []
 
 
 def test_usage_as_files(caller: Client) -> None:

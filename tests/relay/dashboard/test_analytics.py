@@ -11,10 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from django.test import Client
+from django.utils import timezone
 from pyarrow import parquet
 
 from relay.access.matrix import Role
-from relay.analytics.models import RunState
+from relay.analytics.models import LiveMinute, RunState, StreamState
 from tests.relay.dashboard.conftest import SignIn
 from tests.support.analytics_results import a_run, hour, publish
 from tests.support.redis_servers import RedisServer
@@ -237,6 +238,39 @@ def test_what_became_of_messages(client: Client) -> None:
         ("b.example", "gap"),
     ]
     assert len(exported(client, f"{path}?export=json&relay=b.example")) == 1
+
+
+def test_events_by_the_minute(client: Client) -> None:
+    path = f"{PAGE}now/"
+    assert "rmb_analytics stream" in shown(client, path)
+    begun, newest = hour(3, 5), hour(3, 7)
+    stream = StreamState.objects.create(
+        checkpoint="x", since=begun, counts_from=begun, newest=newest, began_at=begun,
+        updated_at=timezone.now(),
+    )  # fmt: skip
+    assert "Nothing happened in these hours" in shown(client, path)
+    facts = {"relay": "a.example", "remote": "", "size_bytes": 100}
+    for minute, kind, reason, n, latency_us in (
+        (hour(3, 6), "delivered", "none", 50, 50 * US),
+        (newest, "delivered", "none", 150, 50 * US),
+        (newest, "dropped", "queue_full", 3, 0),
+    ):
+        LiveMinute.objects.create(
+            minute=minute, kind=kind, reason=reason, n=n, latency_us=latency_us, late=0, **facts
+        )
+    text = shown(client, path)
+    assert "delivered: at most <strong>150</strong>" in text and "counting" in text
+    rows = exported(client, f"{path}?export=json")
+    assert [(row["kind"], row["reason"], row["n"], row["mean_s"]) for row in rows] == [
+        ("delivered", "", 200, 0.5),
+        ("dropped", "queue_full", 3, None),
+    ]
+    assert [row["n"] for row in exported(client, f"{path}?export=json&span=1h&kind=delivered")] == [
+        150
+    ]
+    StreamState.objects.filter(pk=stream.pk).update(updated_at=begun)
+    part = client.get(path, headers={"HX-Target": "analytics-now"}).content.decode()
+    assert "stands still" in part and "<html" not in part
 
 
 def test_runs(client: Client) -> None:
