@@ -47,6 +47,7 @@ class Summary:
             f"twins     {self.config.twins.source}, {self.prepared['twins']} known",
             *([f"chain     {', '.join(self.config.substrate.urls)}"] if self._on_chain else []),
             f"celery    {self._background()}",
+            *([f"events    {self._events()}"] if self.config.analytics.record else []),
             f"limits    {self._limits()}; {self.open_files}",
         ]
         lines += [f"note      {note}" for note in self._notes()]
@@ -99,6 +100,11 @@ class Summary:
         if self.config.celery.embedded:
             return "two workers of its own (federation; chain, default and the schedule)"
         return "none of its own: federation and the chain wait for `celery -A rmbsite worker`"
+
+    def _events(self) -> str:
+        analytics = self.config.analytics
+        folder = analytics.dir or self.config.data_dir / "analytics"
+        return f"recorded in {folder}, kept for {analytics.keep_days} days"
 
     def _notes(self) -> list[str]:
         relay = self.config.relay

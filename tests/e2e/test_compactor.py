@@ -41,6 +41,8 @@ async def test_recorded_events_come_into_the_lake_whatever_is_killed(start_relay
     relay = start_relay(settings=RECORD)
     lake = Lake(relay.folder / "data" / "analytics")
 
+    assert f"events    recorded in {lake.root}, kept for 400 days" in relay.log()
+
     def delivered() -> int:
         return sum(row["kind"] == "delivered" for row in made.rows(lake))
 
