@@ -32,6 +32,15 @@ def rows(files: Iterable[LakeFile]) -> int:
     return sum(_rows(file.path) for file in files)
 
 
+def assert_readable(path: Path) -> None:
+    """Look at one file.
+
+    Raises:
+        AnalyticsError: it is broken, or of a later version; names it.
+    """
+    _rows(path)
+
+
 @functools.lru_cache(_REMEMBERED)
 def _rows(path: Path) -> int:
     from pyarrow import ArrowException, parquet

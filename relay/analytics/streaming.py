@@ -20,13 +20,14 @@ import dataclasses
 import fcntl
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import DatabaseError, close_old_connections, connection
 
-from relay.analytics import merging, sink
+from relay.analytics import footers, merging, sink
 from relay.analytics.engine import Engine, first_line
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import FRESH_GLOB, Lake, replaced_by
@@ -162,10 +163,12 @@ def _run(
     from relay.analytics.spark import stream as spark_stream
 
     failures: list[Exception] = []
+    folder = lake.checkpoints / state.checkpoint
 
     def apply(number: int, sums: list[Row]) -> None:
         close_old_connections()
         try:
+            assert_readable(spark_stream.files_of(folder, number))
             new = sink.apply(
                 state.checkpoint, number, [row.asDict() for row in sums], datetime.now(UTC)
             )
@@ -184,7 +187,6 @@ def _run(
         days=max((ahead - first).days + 1, 1),
         from_us=spark_stream.moment_us(state.counts_from),
     )
-    folder = lake.checkpoints / state.checkpoint
     query = spark_stream.start(engine.session, source, folder, apply, every_s)
     try:
         over = _watch(query, state, stopping)
@@ -197,6 +199,15 @@ def _run(
     if failed is not None:
         raise AnalyticsError(f"the stream ended: {first_line(failed)}") from failed
     return over
+
+
+def assert_readable(files: Iterable[Path]) -> None:
+    """Spark would take a broken file again and again, and read a later one as if it knew it."""
+    for path in files:
+        try:
+            footers.assert_readable(path)
+        except AnalyticsError as error:
+            raise AnalyticsError(f"{error}. Then: rmb_analytics stream --anew") from None
 
 
 def _watch(query: StreamingQuery, state: StreamState, stopping: Callable[[], bool]) -> bool:

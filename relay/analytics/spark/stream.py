@@ -9,10 +9,12 @@ away. A batch that was not noted as done comes again with the same number and th
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
@@ -120,6 +122,29 @@ def start(
     if every_s is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{round(every_s * 1000)} milliseconds").start()
+
+
+def files_of(checkpoint: Path, number: int) -> list[Path]:
+    """The files of a batch that is under way, as Spark has noted them before it began."""
+    notes = checkpoint / "sources" / "0"
+    found = []
+    for note in range(_noted(checkpoint, number - 1) + 1, _noted(checkpoint, number) + 1):
+        path = notes / str(note)
+        if not path.exists():  # each tenth holds those before it as well
+            path = notes / f"{note}.compact"
+        for line in path.read_text().splitlines()[1:]:
+            told = json.loads(line)
+            if told["batchId"] == note:
+                found.append(Path(unquote(urlsplit(told["path"]).path)))
+    return found
+
+
+def _noted(checkpoint: Path, number: int) -> int:
+    """Up to which of the source's notes a batch goes; -1 before the first one."""
+    if number < 0:
+        return -1
+    told = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+    return int(json.loads(told[-1])["logOffset"])
 
 
 def moment_us(when: datetime) -> int:

@@ -102,6 +102,25 @@ def test_a_batch_not_noted_as_done_comes_again_as_it_was(
     assert seen[0] == [whole, whole]
 
 
+def test_the_files_of_each_batch_are_known(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tenth note of Spark's source repeats the nine before it."""
+    monkeypatch.setattr(stream, "FILES_PER_BATCH", 1)
+    feed = Feed(tmp_path / "with space")
+    feed.bring(11)
+    checkpoint = tmp_path / "checkpoint"
+    found: list[list[Path]] = []
+    _read(
+        spark,
+        feed.source(),
+        checkpoint,
+        lambda number, _: found.append(stream.files_of(checkpoint, number)),
+    )
+    assert [len(files) for files in found] == [1] * 11
+    assert {files[0] for files in found} == set(feed.lake.events.rglob("*.parquet"))
+
+
 def test_rows_before_the_beginning_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed(tmp_path)
     feed.bring(3)
