@@ -20,16 +20,16 @@ DAY_US: Final = 24 * HOUR_US
 
 
 def during(events: DataFrame, start_us: int, end_us: int, *kinds: str) -> DataFrame:
-    """The rows of some kinds from `start_us` on and before `end_us`.
+    """The rows of some kinds, or of any, from `start_us` on and before `end_us`.
 
     Rows without a time or a kind, which no recorder writes, are in no job. Folders of other days
     are not opened.
     """
-    time = F.col("event_time")
+    time, kind = F.col("event_time"), F.col("kind")
     first, last = (datetime.fromtimestamp(us // SECOND_US, UTC) for us in (start_us, end_us - 1))
     return events.where(
         F.col("date").between(f"{first:%Y-%m-%d}", f"{last:%Y-%m-%d}")
-        & F.col("kind").isin(*kinds)
+        & (kind.isin(*kinds) if kinds else kind.isNotNull())
         & (time >= F.timestamp_micros(F.lit(start_us)))
         & (time < F.timestamp_micros(F.lit(end_us)))
     )

@@ -76,11 +76,17 @@ _CODES: Final = 1 << _CODE_BITS
 def transform(events: DataFrame, window: Window, gaps: DataFrame) -> DataFrame:
     """One row for each day of the window and relay, and one for each day and no relay."""
     start_us, end_us = window.start_us - measures.DAY_US, window.end_us + measures.DAY_US
-    everything = measures.during(events, start_us, end_us, *schema.KINDS)
-    # Who wrote rows on which day, and until when: small, and asked for three things below.
-    seen = everything.groupBy(
-        measures.day_number().alias("day"), measures.name("relay").alias("relay")
-    ).agg(F.max(measures.time_us()).alias("newest"))
+    everything = measures.during(events, start_us, end_us)
+    # Who wrote rows on which day, and until when: small, and asked for three things below. The
+    # conditions, which always hold, keep the optimiser from taking the maximum out where it is not
+    # wanted, or a condition in: the plans would differ, and each read all events.
+    seen = (
+        everything.groupBy(
+            measures.day_number().alias("day"), measures.name("relay").alias("relay")
+        )
+        .agg(F.max(measures.time_us()).alias("newest"))
+        .where(F.col("newest").isNotNull() & F.col("day").isNotNull())
+    )
     codes = _codes(seen)
     groups = _outcomes(_messages(everything, seen, codes, window.start_us), window)
     newest = _newest(seen)
@@ -130,8 +136,8 @@ def _codes(seen: DataFrame) -> DataFrame:
     number = F.row_number().over(Over.orderBy("relay"))
     too_many = F.raise_error(F.lit(f"more than {_CODES - 1} relays in the events")).cast("int")
     return (
-        seen.groupBy("relay")
-        .agg(F.max("newest"))
+        seen.select("relay")
+        .distinct()
         .select("relay", F.when(number < _CODES, number).otherwise(too_many).alias("code"))
     )
 
@@ -155,9 +161,7 @@ def _messages(everything: DataFrame, seen: DataFrame, codes: DataFrame, start_us
     kind, us = F.col("kind"), measures.time_us()
     accepted, delivered = kind == schema.ACCEPTED, kind == schema.DELIVERED
     dropped, handed = kind == schema.DROPPED, kind == schema.FEDERATED_OUT
-    partners = seen.select(
-        F.col("day").alias("day_seen"), F.col("relay").alias("partner"), F.col("newest").alias("_")
-    )
+    partners = seen.select(F.col("day").alias("day_seen"), F.col("relay").alias("partner"))
     rows = (
         everything.where(
             kind.isin(schema.ACCEPTED, schema.DELIVERED, schema.DROPPED)

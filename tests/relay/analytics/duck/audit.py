@@ -8,10 +8,8 @@ QUERY: Final = """
 WITH seen AS (
     SELECT *, us // 86400000000 AS day, ifnull(relay, '') AS writer
     FROM events
-    WHERE us >= $start - 86400000000 AND us < $end + 86400000000 AND kind IN (
-        'accepted', 'delivered', 'queued', 'dropped', 'federated_out', 'federated_in',
-        'session_open', 'session_close', 'limit_hit', 'error'
-    )
+    WHERE us >= $start - 86400000000 AND us < $end + 86400000000
+        AND kind IS NOT NULL
 ),
 handed AS (
     SELECT uid, us FROM seen
