@@ -18,6 +18,7 @@ import ssl
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from redispipe.address import RedisAddress, RedisAddressError
@@ -174,6 +175,11 @@ def build_parser(entry: str) -> _Parser:
         metavar="BLOCKS",
         help="blocks of the chain replayed at most (default 600)",
     )
+    add(
+        "--record",
+        action="store_true",
+        help="record what happens to each message, for the analytics",
+    )
     add("-d", "--debug", action="count", default=0, help="more log lines")
     return parser
 
@@ -226,6 +232,8 @@ def parse_options(arguments: Sequence[str], entry: str) -> Options:
             "admin_listen",
             "" if found.admin_listen == "none" else found.admin_listen,
         )
+    if found.record:
+        put("analytics.record", "record", "1")
     if found.debug:
         put("log.level", "debug", "debug")
     if found.limit is not None:
@@ -259,6 +267,8 @@ def settle(options: Options, environ: Mapping[str, str]) -> Settled:
                 overrides[key] = value
         config = site.load(overrides, environ)
         overrides["data.dir"] = str(config.data_dir)
+        if config.analytics.dir:
+            overrides["analytics.dir"] = str(Path(config.analytics.dir).expanduser().absolute())
     except site.ConfigError as error:
         raise UsageError(_name_option(str(error), options)) from None
     _check(options, config, resolved.origins)

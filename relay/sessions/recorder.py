@@ -141,7 +141,7 @@ class Recorder:
 
 
 class Recorders(Recorder):
-    """Tells two recorders what it is told."""
+    """Tells two recorders what it is told; what a recorder tells itself it does not pass on."""
 
     def __init__(self, one: Recorder, other: Recorder) -> None:
         self.follows = one.follows or other.follows

@@ -118,14 +118,21 @@ def test_precedence_of_defaults_file_environment_and_command_line(tmp_path: Path
 def test_children_read_the_same_configuration(tmp_path: Path) -> None:
     secret = tmp_path / "url"
     secret.write_text("redis://from-file:1\n")
-    environ = {"RMB_REDIS__URL_FILE": str(secret), "RMB_RELAY__DRAIN_S": "1"}
-    start = settled([*PLAIN, "-r", "redis://chosen:2", "-m", "second", "-d"], environ)
+    environ = {
+        "RMB_REDIS__URL_FILE": str(secret),
+        "RMB_RELAY__DRAIN_S": "1",
+        "RMB_ANALYTICS__DIR": "events",
+    }
+    options = ("-r", "redis://chosen:2", "-m", "second", "-d", "--record")
+    start = settled([*PLAIN, *options], environ)
     cli.export(start.environment, environ)
     again = settled(PLAIN[2:], environ).config
     assert again.redis.url == "redis://chosen:2"
     assert again.relay == start.config.relay
     assert again.log == start.config.log
     assert again.data.dir == str(tmp_path / "data"), "children may run in another folder"
+    assert again.analytics.record
+    assert again.analytics.dir == str(Path("events").absolute())
 
 
 @pytest.mark.parametrize(
