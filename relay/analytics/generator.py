@@ -279,8 +279,13 @@ class _History:
         times = np.full(SAMPLE, options.start_us)
         sample = traffic.messages(rng, self._population, self._rates, times, senders)
         per_message = len(sample.rows) / SAMPLE + 2 * SESSIONS_PER_MESSAGE
+        hidden = self._hidden
+        others = 2 * sum(len(storm.times_us) for storm in hidden.storms)
+        others += 2 * sum(restart.sessions for restart in hidden.restarts)
+        others += round(per_message) * sum(burst.messages for burst in hidden.bursts)
+        messages = max(options.rows - others, options.rows / 2) / per_message
         weights = np.array([_busyness(options.start_us, hour) for hour in range(options.hours)])
-        sums = np.cumsum(weights / weights.sum() * options.rows / per_message).round()
+        sums = np.cumsum(weights / weights.sum() * messages).round()
         return [int(count) for count in np.diff(sums, prepend=0)]
 
     def _rng(self, hour: int) -> np.random.Generator:

@@ -49,7 +49,7 @@ def _ask(folder: Path, question: str) -> list[tuple[Any, ...]]:
 
 def test_it_is_as_large_as_wanted_and_each_row_lies_in_its_hour(made: tuple[Path, Truth]) -> None:
     folder, truth = made
-    assert sum(truth.rows.values()) == pytest.approx(OPTIONS.rows, rel=0.2)
+    assert sum(truth.rows.values()) == pytest.approx(OPTIONS.rows, rel=0.05)
     assert dict(_ask(folder, "SELECT kind, count(*) FROM events GROUP BY kind")) == {
         kind: count for kind, count in truth.rows.items() if count
     }
