@@ -32,7 +32,7 @@ whose events changed are computed again.
 exit code: 0 done, 1 failed, 2 usage
 """
 
-LIBRARIES: Final = ("duckdb", "numpy", "pandas", "pyarrow", "pyspark", "pytz", "reportlab")
+LIBRARIES: Final = ("duckdb", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "pytz", "reportlab")
 
 
 class Command(RelayCommand):
