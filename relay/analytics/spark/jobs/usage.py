@@ -31,7 +31,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -111,8 +111,9 @@ def _sessions(events: DataFrame, months: list[Month]) -> DataFrame:
             F.min(F.when(closed, measures.time_us() - F.col("latency_us"))).alias("began"),
         )
     )
-    session = SparkSession.active()
-    month = F.broadcast(session.createDataFrame(months, "period string, first long, after long"))
+    month = F.broadcast(
+        events.sparkSession.createDataFrame(months, "period string, first long, after long")
+    )
     closed_within = F.col("closed").between(F.col("first"), F.col("after") - 1)
     open_at_end = F.col("opened").between(
         F.col("first") - _OPENED_BEFORE_US, F.col("after") - 1
