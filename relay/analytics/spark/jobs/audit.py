@@ -16,7 +16,7 @@ relay that is first by name).
     late              messages whose first latency, the smallest of their delivered rows, is over
                       60 s
     dropped           messages with a dropped row
-    expired           messages with a dropped row for which their time was up (EXPIRED)
+    expired           messages with a dropped row of the reason `expired` or `queue_expired`
     conflicting       messages with both delivered and dropped rows
     handed_over       messages that are neither delivered nor dropped, and were taken by a partner
                       that does not record here

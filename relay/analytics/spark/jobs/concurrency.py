@@ -11,10 +11,11 @@ sum stayed as it was.
     peak    most sessions that were open at once
 
 A connection is one uid at one relay; of several opening or closing rows the earliest counts. One
-that has not closed LONGEST after it opened counts as ended then: its closing row is taken to be
+that has not closed 31 days after it opened counts as ended then: its closing row is taken to be
 lost, as when a process is killed, and a sum that never forgets would be wrong for ever. Where a
 clock was set back meanwhile, a closing counts as of the time of the opening.
-A day is read with LONGEST before it, so what is open when the window begins is known, and the
+
+A day is read with 31 days before it, so what is open when the window begins is known, and the
 figures of a day do not depend on how many are computed at once. Closings without an opening in it
 do not count, nor do rows without a uid.
 """

@@ -10,14 +10,14 @@ and reason, null before any).
     session      its name, "" when it has none
     uid          its number
     opened_us    when it began: the opening row's time
-    closed_us    when it ended: the closing row's time; null: it had not by the end of the day
-                 FOLLOWED after the period
+    closed_us    when it ended: the closing row's time; null: it had not by the end of the
+                 seventh day after the period
     duration_us  how long it was as the relay measured it (the closing row's `latency_us`, for
                  clocks may be set meanwhile), otherwise from `opened_us` to `closed_us`; never
                  below 0; null where `closed_us` is
     reason       why it ended; null where `closed_us` is
 
-A day is read with FOLLOWED after it and a day before it, in case a clock was set back across
+A day is read with seven days after it and one before it, in case a clock was set back across
 midnight. So the rows of a day may still change in the days after it, and then no more. Closing rows
 without an opening one make no row, nor do rows without a uid.
 """

@@ -1,7 +1,7 @@
 """Storms: a session that was opened again and again.
 
 The openings of one twin's session name are put in the order of (time, uid). More than 600 s
-between two begins a new group, and a group of LEAST openings or more is a storm. Whichever relays
+between two begins a new group, and a group of five openings or more is a storm. Whichever relays
 they reached makes no difference: a client in trouble tries all it knows.
 
     period    day of `first_us`
