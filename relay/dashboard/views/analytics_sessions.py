@@ -51,25 +51,26 @@ def sessions(request: HttpRequest) -> HttpResponseBase:
         filters=[Filter("twin", "Twin", hint="a twin id")],
         empty="No session was opened five times in a row with pauses below ten minutes.",
     )  # fmt: skip
-    context = {"days": days, "curves": _curves(days), "label": "Most sessions at once, by hour"}
+    context = {"days": days, "label": "Most sessions at once, by hour", **_curves(days)}
     return respond(
         request, table, "relay_dashboard/analytics_sessions.html", TITLE,
         analytics.frame(request, context),
     )  # fmt: skip
 
 
-def _curves(days: spans.Days) -> curves.Drawing | None:
+def _curves(days: spans.Days) -> dict[str, Any]:
     begin = datetime.combine(days.first, time(), UTC)
     hours = days.wanted * 24
     rows = listing.rows("concurrency", days.first, days.last)
     found = summaries.concurrency(rows, begin, hours)
     if not found:
-        return None
+        return {}
     lines = [(each.relay or "not told", each.values) for each in found]
     step = timedelta(hours=hours) / (MOMENTS - 1)
     shape = "%b %d" if days.wanted > MOMENTS else "%b %d %H:%M"
     moments = [f"{begin + step * number:{shape}}" for number in range(MOMENTS)]
-    return curves.draw(lines, moments, Kind.NUMBER)
+    drawing = curves.draw(lines, moments, Kind.NUMBER)
+    return {"curves": drawing, "more": len(lines) - len(drawing.curves)}
 
 
 def _storm(request: HttpRequest, storm: Storm) -> Row:
