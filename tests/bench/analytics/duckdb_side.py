@@ -51,7 +51,8 @@ messages AS (
     GROUP BY uid
 ),
 dated AS (
-    SELECT *, ifnull(accepted_us, any_us) AS at, ifnull(accepted_us, any_us) // 86400000000 AS day,
+    SELECT *, ifnull(accepted_us, any_us) AS moment,
+        ifnull(accepted_us, any_us) // 86400000000 AS day,
         nd = 0 AND nx = 0 AND nh = 0 AS nothing
     FROM messages
 )
@@ -68,13 +69,13 @@ SELECT
     count(*) FILTER (ne > 0) AS expired,
     count(*) FILTER (nd > 0 AND nx > 0) AS conflicting,
     count(*) FILTER (nd = 0 AND nx = 0 AND nh > 0) AS handed_over,
-    count(*) FILTER (nothing AND newest - at < 3600000000) AS in_flight,
+    count(*) FILTER (nothing AND newest - moment < 3600000000) AS in_flight,
     0::BIGINT AS in_gap,
-    count(*) FILTER (nothing AND newest - at >= 3600000000) AS unaccounted,
+    count(*) FILTER (nothing AND newest - moment >= 3600000000) AS unaccounted,
     0::BIGINT AS gaps,
     0::BIGINT AS gap_events
 FROM dated JOIN newest ON newest.day = dated.day
-WHERE at >= $start AND at < $end
+WHERE moment >= $start AND moment < $end
 GROUP BY dated.day, relay
 """
 """One group by uid, as quick as it gets where no recorder lost anything."""
