@@ -113,6 +113,23 @@ def test_protocol_cores_are_pure() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_what_executors_get_needs_nothing_else() -> None:
+    """`relay.analytics.spark` goes to clusters as a zip, without Django and without the project."""
+    package = "relay.analytics.spark"
+    wrong = [
+        f"{_name(path)} imports {imported}"
+        for path in (ROOT / package.replace(".", "/")).rglob("*.py")
+        for imported in _imports(path)
+        if imported.split(".")[0] == "django"
+        or (
+            imported.split(".")[0] in PACKAGES
+            and not f"{imported}.".startswith(f"{package}.")
+            and imported != "relay.analytics"  # of `from relay.analytics import spark`
+        )
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_the_relay_does_not_need_the_test_tree() -> None:
     wrong = [
         f"{_name(path)} imports {imported}"

@@ -165,18 +165,19 @@ def _write(frame: DataFrame, table: Table, noted: Run, lake: Lake) -> None:
 
 def _told(error: BaseException) -> str | None:
     """What an operator can do something about, in a line; None for what is a mistake of ours."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     if isinstance(error, AnalyticsError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, OSError):
         return f"{error.filename or 'files'}: {error.strerror or error}"
-    if isinstance(error, PySparkException | Py4JError):
-        return first_line(error)
-    return None
+    if isinstance(error, ImportError):
+        return None  # Spark itself may be what is missing
+
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return first_line(error) if isinstance(error, PySparkException | Py4JError) else None
 
 
 def _outcome(job: Job, noted: Run | None, found: Sequence[Period]) -> Outcome:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from django.test import Client
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from relay.analytics import ledger, runner
+from relay.analytics import ledger, progress, runner
 from relay.analytics.engine import Engine
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
@@ -155,8 +157,6 @@ def configured(
     lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> Lake:
     """The commands' lake, and their Spark."""
-    import dataclasses
-
     chosen = dataclasses.replace(settings.RMB.analytics, dir=str(lake.root))
     settings.RMB = dataclasses.replace(settings.RMB, analytics=chosen)
     monkeypatch.setattr(Engine, "_open", lambda self: spark)
@@ -207,3 +207,46 @@ def test_what_is_wrong_is_said_in_a_line(configured: Lake, tmp_path: Path) -> No
     with pytest.raises(CommandError, match=r"there are no events in .*generate"):
         command("run", "top")
     assert command("status").startswith("there are no events yet")
+
+
+def test_what_is_done_every_day_computes_the_days_before(
+    configured: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of these there are no events; it may come before the relay's own work."""
+    kind: list[int] = []
+    monkeypatch.setattr("os.nice", kind.append)
+    outcomes = json.loads(command("schedule", "--now", "--quiet", "--json"))
+    assert {outcome["job"]: outcome["empty"] for outcome in outcomes}["audit"] == 3
+    assert sum(outcome["computed"] for outcome in outcomes) == 0
+    assert kind and kind[0] > 0
+    assert json.loads(command("schedule", "--json"))["last"] is None
+
+
+def test_without_spark_it_says_what_to_install(
+    configured: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(self: Engine) -> SparkSession:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+
+    monkeypatch.setattr(Engine, "_open", missing)
+    with pytest.raises(CommandError, match="pyspark is not installed: make setup-analytics"):
+        command("run", "top", "--from", str(DAYS.first), "--quiet")
+    assert Run.objects.get().state == RunState.FAILED
+
+
+class Terminal(io.StringIO):
+    """A stream that shows a bar."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_told_by_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
+    terminal = Terminal()
+    with Progress(terminal).step(spark, "a step"):
+        spark.range(0, 3_000_000, numPartitions=8).selectExpr("sum(id % 7)").collect()
+        assert progress.fraction(spark, "a step") > 0
+    shown = terminal.getvalue()
+    assert re.search(r"\ra step   \[#*-*\] +\d+%   0:0\d ", shown)
+    assert re.search(r"\r\x1b\[Ka step   done in \d+:\d\d\n$", shown)

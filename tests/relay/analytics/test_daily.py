@@ -1,0 +1,150 @@
+"""What runs by itself every day."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import threading
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.analytics import daily, days, tasks
+from relay.analytics.daily import Tried
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.lake import Lake
+from relay.ops import background
+from tests.support.waiting import wait_until
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+TODAY = "2026-11-21"
+
+
+@pytest.fixture
+def lake(tmp_path: Path, settings: Any) -> Lake:
+    """A lake with a day, and the time of the jobs at two."""
+    (tmp_path / "events" / "date=2026-11-20").mkdir(parents=True)
+    chosen = dataclasses.replace(settings.RMB.analytics, dir=str(tmp_path), daily_at="02:00")
+    settings.RMB = dataclasses.replace(settings.RMB, analytics=chosen)
+    return Lake(tmp_path)
+
+
+def does(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """What is run in place of the jobs."""
+    monkeypatch.setattr(daily, "COMMAND", ("-c", program))
+
+
+def begin(now: datetime = NOON) -> Tried | None:
+    return daily.begin(now, threading.Event())
+
+
+def test_it_is_due_once_a_day(lake: Lake) -> None:
+    two = NOON.replace(hour=2)
+    assert daily.next_at(NOON, Tried()) == two
+    assert daily.next_at(NOON, Tried("2026-11-20", 1, done=True)) == two
+    assert daily.next_at(NOON, Tried(TODAY, 1, done=True)) == two + timedelta(days=1)
+
+
+def test_a_failure_is_tried_again_twice(lake: Lake) -> None:
+    at = NOON.isoformat()
+    assert daily.next_at(NOON, Tried(TODAY, 2, at)) == NOON + timedelta(hours=1)
+    assert daily.next_at(NOON, Tried(TODAY, 3, at)) == NOON.replace(hour=2) + timedelta(days=1)
+
+
+def test_never(lake: Lake, settings: Any) -> None:
+    chosen = dataclasses.replace(settings.RMB.analytics, daily_at="")
+    settings.RMB = dataclasses.replace(settings.RMB, analytics=chosen)
+    assert daily.next_at(NOON, Tried()) is None
+    assert begin() is None
+
+
+def test_it_looks_at_the_days_before(lake: Lake) -> None:
+    for _, window in daily.wanted(NOON):
+        assert (window.first, window.last) == (date(2026, 11, 18), date(2026, 11, 20))
+    assert "audit" in {job.name for job, _ in daily.wanted(NOON)}
+
+
+def test_it_is_done_once(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    does(monkeypatch, f"open({str(tmp_path / 'done')!r}, 'a').write('x')")
+    assert begin(NOON.replace(hour=1)) is None
+    tried = begin()
+    assert tried == Tried(TODAY, 1, NOON.isoformat(), done=True) == daily.last_tried(lake)
+    assert begin() is None
+    assert (tmp_path / "done").read_text() == "x"
+    assert begin(NOON + timedelta(days=1)) is not None
+
+
+def test_why_it_failed_is_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    does(monkeypatch, "import sys; sys.exit('noise\\nCommandError: no Java')")
+    tried = begin()
+    assert tried is not None and not tried.done
+    assert daily.last_tried(lake).error == "CommandError: no Java"
+    assert begin(NOON + timedelta(minutes=59)) is None
+    again = begin(NOON + timedelta(hours=1))
+    assert again is not None and again.tries == 2
+
+
+def test_without_events_nothing_is_begun(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    does(monkeypatch, "raise SystemExit('begun')")
+    (lake.events / "date=2026-11-20").rmdir()
+    assert begin() is None
+
+
+def test_a_stop_ends_it_and_nobody_else_begins(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    does(monkeypatch, f"import time; open({str(started)!r}, 'w'); time.sleep(600)")
+    stopping, found = threading.Event(), []
+    worker = threading.Thread(target=lambda: found.append(daily.begin(NOON, stopping)))
+    worker.start()
+    wait_until(started.exists, 30)
+    assert begin(NOON + timedelta(hours=2)) is None  # due, were it not being done
+    stopping.set()
+    worker.join(30)
+    assert [tried.error for tried in found] == ["the relay was stopped"]
+
+
+def test_the_task_says_how_it_went(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    background.stopping.clear()
+    does(monkeypatch, "raise SystemExit('CommandError: no Java')")
+    before = datetime.now(UTC).replace(hour=0, minute=0) - timedelta(days=1)
+    monkeypatch.setattr(daily, "next_at", lambda now, tried: before)
+    with caplog.at_level(logging.INFO, "relay.analytics.tasks"):
+        tasks.compute_daily()
+        does(monkeypatch, "pass")
+        tasks.compute_daily()
+    assert [record.getMessage() for record in caplog.records] == [
+        "the jobs of analytics failed, try 1: CommandError: no Java",
+        "the jobs of analytics are done",
+    ]
+
+
+def test_days_on_the_command_line() -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    days.add_arguments(parser)
+    today = datetime.now(UTC).date()
+    for text, first in (("2026-11-05", date(2026, 11, 5)), ("2026-02", date(2026, 2, 1))):
+        assert parser.parse_args(["--from", text]).first == first
+    assert parser.parse_args(["--to", "2026-02"]).last == date(2026, 2, 28)
+    assert today - parser.parse_args(["--from", "7d"]).first <= timedelta(days=7)
+    for wrong in ("2026-13", "x", "٣d", "9999999999d", ""):
+        with pytest.raises(argparse.ArgumentError, match="no day"):
+            parser.parse_args(["--from", wrong])
+
+
+def test_the_window_ends_yesterday_unless_said_otherwise() -> None:
+    first, last = date(2026, 3, 1), date(2026, 3, 4)
+    window = days.window(first, last)
+    assert (window.first, window.last) == (first, last)
+    window = days.window(first, None)
+    assert window.first == first and window.last < datetime.now(UTC).date() + timedelta(days=1)
+    window = days.window(None, last)
+    assert (window.first, window.last) == (last, last)
+    with pytest.raises(AnalyticsError, match="is before"):
+        days.window(last, first)
