@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from django.conf import settings
 
 from relay.analytics import packaging
-from relay.analytics.errors import AnalyticsError
+from relay.analytics.errors import NoEngine
 from relay.analytics.gaps import Gap
 from relay.analytics.lake import Lake, LakeFile
 
@@ -59,7 +59,7 @@ class Engine:
         """The session, opened now if it is not.
 
         Raises:
-            AnalyticsError: Spark does not start; says why.
+            NoEngine: Spark does not start; says why.
         """
         if self._session is None:
             self._session = self._open()
@@ -109,9 +109,9 @@ class Engine:
                     settings=_SETTINGS | {key.strip(): its.strip() for key, its in more.items()},
                 )
         except JavaError as error:
-            raise AnalyticsError(str(error)) from None
+            raise NoEngine(str(error)) from None
         except (Py4JError, PySparkException) as error:
-            raise AnalyticsError(
+            raise NoEngine(
                 f"Spark does not start at {self.master}: {first_line(error)} (more in {log})"
             ) from error
         session.sparkContext.addPyFile(str(packaging.package(self._lake.cache)))

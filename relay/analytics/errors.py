@@ -2,6 +2,7 @@
 
 AnalyticsError         one line that says what is wrong and what to do
     MissingPackages    Spark, Arrow or DuckDB are not installed
+    NoEngine           Spark does not start
 """
 
 from __future__ import annotations
@@ -9,6 +10,10 @@ from __future__ import annotations
 
 class AnalyticsError(Exception):
     """Its text is for an operator; a command ends with it and exit code 1."""
+
+
+class NoEngine(AnalyticsError):
+    """Spark does not start: no job can be run."""
 
 
 class MissingPackages(AnalyticsError):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.core.management.base import OutputWrapper
 
 from relay.analytics import days, places
-from relay.analytics.errors import AnalyticsError
+from relay.analytics.errors import AnalyticsError, NoEngine
 from relay.analytics.lake import Lake
 from relay.analytics.spark.catalogue import JOBS, Job
 from relay.analytics.spark.window import Window
@@ -63,7 +63,7 @@ def compute(
     """Runs jobs one after the other, and says what they did.
 
     Raises:
-        AnalyticsError: one failed; those before it are done.
+        AnalyticsError: some failed; the others are done, unless Spark does not start.
     """
     from relay.analytics import runner
     from relay.analytics.engine import Engine
@@ -72,24 +72,31 @@ def compute(
     lake = Lake(places.configured().root)
     engine = Engine(lake, options["master"])
     progress = Progress(quiet=options["quiet"])
-    outcomes = []
+    again = options.get("again", False)
+    outcomes, failures = [], []
     try:
         for job, window in wanted:
-            outcome = runner.run(
-                job, window, lake, engine, progress, again=options.get("again", False)
-            )
+            try:
+                outcome = runner.run(job, window, lake, engine, progress, again=again)
+            except NoEngine:
+                raise
+            except AnalyticsError as error:
+                failures.append(str(error))
+                continue
             outcomes.append(outcome)
             if not options["json"]:
                 out.write(_told(outcome))
     finally:
         engine.close()
+    if options["json"]:
+        out.write(json.dumps([dataclasses.asdict(each) for each in outcomes], indent=2))
+    if failures:
+        raise AnalyticsError("\n".join(failures))
     if not lake.days():
         raise AnalyticsError(
             f"there are no events in {lake.events}: analytics.record writes what the relay does, "
             "`rmb_analytics generate` some to try"
         )
-    if options["json"]:
-        out.write(json.dumps([dataclasses.asdict(each) for each in outcomes], indent=2))
 
 
 def _told(outcome: Any) -> str:

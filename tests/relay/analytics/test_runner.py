@@ -222,6 +222,23 @@ def test_what_is_done_every_day_computes_the_days_before(
     assert json.loads(command("schedule", "--json"))["last"] is None
 
 
+def test_one_job_that_fails_does_not_hold_up_the_others(
+    configured: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def run_job(job: Any, *arguments: Any, **options: Any) -> runner.Outcome:
+        if job.name == "top":
+            raise AnalyticsError("top: its disk is full")
+        done.append(job.name)
+        return runner.Outcome(job.name, "", 0, 0, 1, 0, 0)
+
+    monkeypatch.setattr(runner, "run", run_job)
+    with pytest.raises(CommandError, match=r"^top: its disk is full$"):
+        command("run", "all", "--quiet")
+    assert done == [name for name in JOBS if name != "top"]
+
+
 def test_without_spark_it_says_what_to_install(
     configured: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
