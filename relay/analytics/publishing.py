@@ -21,10 +21,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from django.db import models, transaction
+from django.db import transaction
 from django.utils import timezone
 
-from relay.analytics import footers
+from relay.analytics import footers, results
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 from relay.analytics.ledger import Period
@@ -143,13 +143,7 @@ def _announce(run: Run, period: Period, folders: dict[Table, Path | None], lake:
 
 
 def _replace_rows(table: Table, period: str, folder: Path | None) -> None:
-    from relay.analytics.results import MODEL_OF
-
-    model: type[models.Model] = MODEL_OF[table.name]
-    rows: models.Manager[Any] = model._default_manager
-    rows.filter(period=period).delete()
-    for some in _rows(folder) if folder else ():
-        rows.bulk_create([model(**row) for row in some])
+    results.replace(table.name, period, _rows(folder) if folder else ())
 
 
 def _rows(folder: Path) -> Iterator[list[dict[str, Any]]]:

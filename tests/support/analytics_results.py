@@ -39,7 +39,9 @@ def publish(
     folder: str = "",
 ) -> None:
     """A period of a table with its rows."""
-    made = [MODEL_OF[table](period=period, **row) for row in rows] if table in MODEL_OF else []
+    made = (
+        [MODEL_OF[table](**{"period": period, **row}) for row in rows] if table in MODEL_OF else []
+    )
     if made:
         MODEL_OF[table]._default_manager.bulk_create(made)
     Published.objects.create(

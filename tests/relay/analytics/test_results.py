@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from django.db.models import BigIntegerField, CharField, DateTimeField
 from pyspark.sql import types
 
 from relay.analytics import results
+from relay.analytics.models import FederationSlo
 from relay.analytics.spark import catalogue
+from tests.support.analytics_results import hour, publish
 
 KINDS: Final = {
     types.LongType: BigIntegerField,
@@ -33,3 +35,20 @@ def test_fields_are_the_columns_of_the_job(table: catalogue.Table) -> None:
     for column in schema:
         field = results.MODEL_OF[table.name]._meta.get_field(column.name)
         assert isinstance(field, KINDS[type(column.dataType)]), column
+
+
+@pytest.mark.django_db
+def test_rows_of_a_period_take_the_place_of_those_before() -> None:
+    def budget(number: int, p95_us: int | None) -> dict[str, Any]:
+        facts = {"attempts": number, "ok": 1, "permille": 1, "p95_us": p95_us}
+        return {"period": "2026-11-03", "hour": hour(3, number), "remote": "b.example", **facts}
+
+    publish("federation_slo", "2026-11-02", [{**budget(9, 1), "period": "2026-11-02"}])
+    for batches in ([[budget(1, 5)], [budget(2, None), budget(3, 2**62)]], [[budget(4, 7)]]):
+        results.replace("federation_slo", "2026-11-03", batches)
+        found = FederationSlo.objects.filter(period="2026-11-03").order_by("pk")
+        made = [row for rows in batches for row in rows]
+        assert list(found.values(*results.columns("federation_slo"))) == made
+    assert FederationSlo.objects.count() == 2
+    results.replace("federation_slo", "2026-11-03", [])
+    assert FederationSlo.objects.get().period == "2026-11-02"
