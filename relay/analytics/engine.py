@@ -28,7 +28,7 @@ _SETTINGS: Final = {
 
 
 LOG: Final = "spark.log"
-"""In the cache: what Java writes to its standard error, which would tear the progress apart."""
+"""In the cache: what Java writes, which would tear the progress apart."""
 
 MAX_LOG_BYTES: Final = 1024 * 1024
 
@@ -100,7 +100,7 @@ class Engine:
         self._lake.cache.mkdir(parents=True, exist_ok=True)
         log = self._lake.cache / LOG
         try:
-            with _standard_error_into(log):
+            with _output_into(log):
                 session = open_session(
                     self.master,
                     self._lake.cache,
@@ -126,16 +126,22 @@ def first_line(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _standard_error_into(log: Path) -> Iterator[None]:
-    """A process started inside writes its errors there for as long as it lives."""
+def _output_into(log: Path) -> Iterator[None]:
+    """A process started inside writes there for as long as it lives.
+
+    What Java has to say on its standard output would be in the middle of our JSON.
+    """
     if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
         log.unlink()
+    sys.stdout.flush()
     sys.stderr.flush()
-    ours = os.dup(2)
+    ours = {number: os.dup(number) for number in (1, 2)}
     try:
         with log.open("ab") as file:
-            os.dup2(file.fileno(), 2)
+            for number in ours:
+                os.dup2(file.fileno(), number)
         yield
     finally:
-        os.dup2(ours, 2)
-        os.close(ours)
+        for number, kept in ours.items():
+            os.dup2(kept, number)
+            os.close(kept)
