@@ -14,6 +14,7 @@ import pytest
 from proto.rmb import types_pb2 as pb
 from proto.rmb.stamp import deadline
 from relay.analytics import gaps
+from relay.trace.orders import Kind
 from tests.support.federated import PUBLIC_ONLY, FederatedRelay, World
 from tests.support.federation_client import federation, signed
 from tests.support.identities import TEST_DOMAIN
@@ -22,6 +23,7 @@ from tests.support.recorded import counted, of_message, rows, rows_of, unaccount
 from tests.support.redis_servers import start_valkey
 from tests.support.relay_process import RelayProcess, eventually, run_command
 from tests.support.rmb_client import session, signing_session
+from tests.support.tracing import publish, stages, traced, until
 from tests.support.world import fresh_twins
 
 RECORD = {"analytics.record": "1", "analytics.flush_ms": "50"}
@@ -37,6 +39,8 @@ async def test_a_relays_traffic_leaves_the_right_rows(start_relay) -> None:
     relay = start_relay(settings={**RECORD, "limits.count": "60", "limits.size": "100000000"})
     one, two, three = fresh_twins(3)
     began_us = time.time_ns() // 1000
+    order = publish(relay.redis, Kind.TWIN, str(three.id))  # both are told, then
+    await traced(relay)
     async with session(relay.url, one, "left") as here:
         async with session(relay.url, two) as there:
             asked = [await here.request(there.key, bytes(1000)) for _ in range(20)]
@@ -55,10 +59,12 @@ async def test_a_relays_traffic_leaves_the_right_rows(start_relay) -> None:
         async with session(relay.url, three, "phone") as absent:
             await absent.receive()
             await here.receive()
+            followed = await until(relay.redis, order, "notified")
         flood = [await here.request((two.id, "x")) for _ in range(60)]
         while (await here.receive()).uid != flood[-1].uid:
             pass  # the notice of another one that was refused
     assert relay.stop() == 0
+    assert {"accepted", "queued", "delivered", "expired"} <= set(stages(followed))
     found = rows(_lake(relay))
     assert all(began_us <= row.at_us <= time.time_ns() // 1000 for row in found)
     assert {row.relay for row in found} == {TEST_DOMAIN}
