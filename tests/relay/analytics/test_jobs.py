@@ -108,8 +108,8 @@ def test_periods_do_not_change_with_the_window_they_are_computed_in(
 
 def test_of_nothing_comes_nothing(spark: SparkSession) -> None:
     nothing = spark.createDataFrame([], schema.READ)
-    for name in ("traffic_matrix", "top_twins", "usage"):
-        assert table(name).load().transform(nothing, rows.WINDOW).count() == 0, name
+    made = table("top_twins").load().transform(nothing, rows.WINDOW)  # divides by their sum
+    assert made.count() == 0
 
 
 def test_each_reason_of_a_message_has_its_column() -> None:
