@@ -18,7 +18,7 @@ from django.test import Client
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from relay.analytics import ledger, progress, runner
+from relay.analytics import footers, ledger, progress, runner
 from relay.analytics.engine import Engine
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
@@ -144,6 +144,10 @@ def test_periods_are_computed_together_when_next_to_each_other(
     assert apart == [["27"], ["29"], ["31"], ["02"], ["04"]]
     monkeypatch.setattr(runner, "MOST_ROWS", 1)
     assert [len(chunk) for chunk in runner.chunks(found[:3])] == [1, 1, 1]
+    once = footers.rows({file for period in found for file in period.files})
+    assert once < sum(footers.rows(period.files) for period in found), "margins overlap"
+    monkeypatch.setattr(runner, "MOST_ROWS", once)
+    assert len(list(runner.chunks(found))) == 1
 
 
 def command(*arguments: str) -> str:
