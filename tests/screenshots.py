@@ -106,6 +106,8 @@ SHOTS = (
     Shot("sessions-phone", "/console/sessions/", 400, 860, ready=rates_shown),
     Shot("queues-dark", "/console/queues/", 1400, 740, "dark", live),
     Shot("alarms", "/console/alarms/", 1400, 760, ready=runbook_open),
+    Shot("analytics", "/console/analytics/", 1400, 860, ready=live),
+    Shot("analytics-phone", "/console/analytics/sessions/", 400, 860, "dark", live),
     Shot("alarms-phone", "/console/alarms/", 400, 860, "dark", live),
 )
 
@@ -116,7 +118,12 @@ async def take(folder: Path, images: Path) -> None:
     async with imagined_grid(folder) as scene, running_browser() as browser:
         # It fires after half a minute as it is delivered.
         scene.command("rmb_alarms", "set", "partner_down", "--hold", "5")
-        await asyncio.sleep(TALK_S)
+        talked = asyncio.create_task(asyncio.sleep(TALK_S))
+        # A week is computed as an operator would, of a history that is made up.
+        scene.command("rmb_analytics", "generate", "--days", "7", "--rows", "300k")
+        for job in ("matrix", "sessions"):
+            await asyncio.to_thread(scene.command, "rmb_analytics", "run", job, "--from", "7d")
+        await talked
         part = folder / "part.json"
         part.write_text(await followed(scene))
 
