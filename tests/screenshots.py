@@ -118,12 +118,7 @@ async def take(folder: Path, images: Path) -> None:
     async with imagined_grid(folder) as scene, running_browser() as browser:
         # It fires after half a minute as it is delivered.
         scene.command("rmb_alarms", "set", "partner_down", "--hold", "5")
-        talked = asyncio.create_task(asyncio.sleep(TALK_S))
-        # A week is computed as an operator would, of a history that is made up.
-        scene.command("rmb_analytics", "generate", "--days", "7", "--rows", "300k")
-        for job in ("matrix", "sessions"):
-            await asyncio.to_thread(scene.command, "rmb_analytics", "run", job, "--from", "7d")
-        await talked
+        await asyncio.gather(asyncio.sleep(TALK_S), asyncio.to_thread(scene.analyse, 7))
         part = folder / "part.json"
         part.write_text(await followed(scene))
 

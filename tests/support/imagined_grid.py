@@ -50,6 +50,7 @@ ADDRESSES = {
 }
 NAMED_LOOPBACK = Path(__file__).with_name("named_loopback")
 START_TIMEOUT_S = 90.0
+COMMAND_TIMEOUT_S = 300.0
 SLOW_ANSWER_S = 0.12
 TURN_S = 0.1
 WEEK_S = 7 * 86_400
@@ -139,13 +140,20 @@ class Stage:
         """Run a command of the relay; what it wrote."""
         return _command(self.folder, self.settings, *arguments)
 
+    def analyse(self, days: int) -> None:
+        """Make up a history of so many days, and compute of it what is shown."""
+        span = ("--days", str(days), "--rows", "300k")
+        _command(self.folder, self.settings, "rmb_analytics", "generate", *span)
+        for job in ("matrix", "sessions"):
+            _command(self.folder, self.settings, "rmb_analytics", "run", job, "--from", f"{days}d")
+
     def sisters_command(self, *arguments: str) -> str:
         """Run one of the other relay of this kind."""
         return _command(self.sister, self.sisters_settings, *arguments)
 
 
 def _command(folder: Path, settings: dict[str, str], *arguments: str) -> str:
-    done = run_command(folder, *arguments, settings=settings)
+    done = run_command(folder, *arguments, settings=settings, timeout_s=COMMAND_TIMEOUT_S)
     assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
     return done.stdout
 

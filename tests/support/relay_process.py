@@ -60,7 +60,10 @@ def command_environment(folder: Path, settings: Mapping[str, str]) -> dict[str, 
 
 
 def run_command(
-    folder: Path, *arguments: str, settings: Mapping[str, str] | None = None
+    folder: Path,
+    *arguments: str,
+    settings: Mapping[str, str] | None = None,
+    timeout_s: float = START_TIMEOUT_S,
 ) -> subprocess.CompletedProcess[str]:
     """Run one management command to its end; the caller judges the exit code."""
     return subprocess.run(
@@ -69,7 +72,7 @@ def run_command(
         env=command_environment(folder, settings or {}),
         capture_output=True,
         text=True,
-        timeout=START_TIMEOUT_S,
+        timeout=timeout_s,
     )
 
 
