@@ -36,7 +36,10 @@ LISTS = [
     if method == "get" and operation["operationId"].startswith("list_") and "{" not in path
 ]
 # What a list needs to know.
-QUERIES = {"/api/v1/queues/headers": "?key=1"}
+QUERIES = {
+    "/api/v1/queues/headers": "?key=1",
+    "/api/v1/analytics/budgets": "?since=2026-11-01&until=2026-11-30",
+}
 
 
 # Pages of the console, with an order or a filter that finds nothing early.
