@@ -72,6 +72,8 @@ def _kill_and_go_on(folder: Path, url: str, counted: Counted) -> None:
         "analytics.driver_memory": "512m",
         "analytics.master": "local[2]",
         "analytics.cores": "1",
+        # Its Java runs twice, and not for long.
+        "analytics.spark": "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
         "database.url": url,
         "redis.url": "redis://127.0.0.1:1",
     }
