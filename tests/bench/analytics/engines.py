@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import psutil
 
 from tests.bench import layout
@@ -200,6 +199,8 @@ def command(job: str, lake: Path, folder: Path) -> float:
 
 def differing(one: Spark, other: Duckdb, table: str) -> int:
     """How many rows of a table only one of them has."""
+    import duckdb  # it complains at the end of each process that has it, also of other rows
+
     connection = duckdb.connect(config={"memory_limit": "2GB"})
     connection.execute("SET TimeZone = 'UTC'")
     views: dict[str, str] = {
