@@ -9,15 +9,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
 
-from relay.analytics.segments import sync_folder
-
-FOLDER: Final = "gaps"
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._]+")
+from relay.analytics.places import DRAFT, Places
+from relay.analytics.segments import file_name, sync_folder
 
 
 class Why(StrEnum):
@@ -54,11 +50,10 @@ def write(lake: Path, gap: Gap) -> Path:
     Args:
         lake: the folder of the analytics.
     """
-    folder = lake / FOLDER
+    folder = Places(lake).gaps
     folder.mkdir(parents=True, exist_ok=True)
-    relay, worker = (_UNSAFE.sub("_", text) for text in (gap.relay, gap.worker))
-    path = folder / f"{relay}-{worker}-{gap.from_us}-{gap.why}.json"
-    beside = folder / f"_tmp-{path.name}"
+    path = folder / f"{file_name(gap.relay, gap.worker, gap.from_us, gap.why)}.json"
+    beside = folder / f"{DRAFT}{path.name}"
     with beside.open("w") as file:
         json.dump(dataclasses.asdict(gap), file)
         file.flush()
@@ -75,8 +70,8 @@ def read(lake: Path) -> list[Gap]:
         ValueError: a file is not a gap; says which.
     """
     found = []
-    for path in sorted((lake / FOLDER).glob("*.json")):
-        if path.name.startswith("_"):
+    for path in sorted(Places(lake).gaps.glob("*.json")):
+        if path.name.startswith(DRAFT):
             continue
         try:
             fields = json.loads(path.read_text())

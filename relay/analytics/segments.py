@@ -97,8 +97,13 @@ class Header:
     @property
     def name(self) -> str:
         """What the file is called, without the end."""
-        relay, worker = (_UNSAFE.sub("_", text) for text in (self.relay, self.worker))
-        return f"{relay}-{worker}-{self.started_us}"
+        return file_name(self.relay, self.worker, self.started_us)
+
+
+def file_name(relay: str, worker: str, *more: object) -> str:
+    """A name for what a process left, whatever characters are in the relay's and its own."""
+    safe = (_UNSAFE.sub("_", text) for text in (relay, worker))
+    return "-".join((*safe, *map(str, more)))
 
 
 def block(kind: Type, content: bytes | memoryview, until_us: int) -> list[bytes | memoryview]:

@@ -174,3 +174,9 @@ def test_a_gap_written_twice_is_one(tmp_path: Path) -> None:
     (tmp_path / "gaps" / "x.json").write_text('{"relay": "a"}')
     with pytest.raises(ValueError, match=r"x\.json: is no gap"):
         gaps.read(tmp_path)
+
+
+def test_a_gap_counts_whatever_the_relay_is_called(tmp_path: Path) -> None:
+    gap = gaps.Gap("[::1]:8080", "worker-0", 1, 2, None, gaps.Why.KILLED)
+    gaps.write(tmp_path, gap)
+    assert gaps.read(tmp_path) == [gap]
