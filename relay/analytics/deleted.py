@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from django.conf import settings
 from google.protobuf.message import DecodeError
@@ -19,7 +19,7 @@ from proto.rmb.reasons import MessageReason
 from proto.rmb.types_pb2 import Envelope
 from relay.analytics.records import NO_LATENCY, REASON_CODE, Kind
 from relay.analytics.uids import message_uid
-from relay.queues import headers, keys, scripts
+from relay.queues import headers
 
 _PURGED: Final = REASON_CODE[MessageReason.PURGED]
 
@@ -49,24 +49,14 @@ def look(client: Redis, key: str, up_to: str = "") -> Gone | None:
     """
     if not settings.RMB.analytics.record:
         return None
-    last, rows = "", []
-    while True:
-        reply: Any = client.eval(
-            scripts.source("heads"),
-            1,
-            keys.stream(key),
-            f"({last}" if last else "-",
-            up_to or "+",
-            headers.PAGE_MESSAGES,
-            headers.PAGE_BYTES,
-            headers.HEADER_BYTES,
-        )
-        for entry, size_bytes, _, head, wrong in zip(*[iter(reply)] * 5, strict=True):
+    last = ""
+    rows: list[tuple[int, int, int, str, int]] = []
+    while page := headers.heads(client, key, after=last, up_to=up_to or "+"):
+        for entry, size_bytes, _, head, wrong in page:
             last = entry.decode()
             if not wrong:
                 rows += _row(head, int(size_bytes))
-        if not reply:
-            return Gone(last or up_to, rows)
+    return Gone(last or up_to, rows)
 
 
 def note(gone: Gone | None) -> None:

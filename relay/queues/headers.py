@@ -109,11 +109,23 @@ def read(
         redis.exceptions.RedisError: Redis does not answer.
     """
     moment = time.time() if now is None else now
+    return [_header(each, moment) for each in heads(client, key, after, up_to, count)]
+
+
+def heads(
+    client: Redis, key: str, after: str = "", up_to: str = "+", count: int = PAGE_MESSAGES
+) -> list[list[Any]]:
+    """As `read`, as the script tells it.
+
+    Returns:
+        Id, bytes of the envelope, bytes of its payload, the envelope without it, and what is wrong
+        with the entry.
+    """
     start = f"({after}" if after else "-"
     reply: Any = client.eval(
         scripts.source("heads"), 1, keys.stream(key), start, up_to, count, PAGE_BYTES, HEADER_BYTES
     )
-    return [_header(reply[at : at + 5], moment) for at in range(0, len(reply), 5)]
+    return [reply[at : at + 5] for at in range(0, len(reply), 5)]
 
 
 def read_all(
