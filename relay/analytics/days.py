@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
-from relay.analytics.spark.window import Window
+from relay.analytics.spark.window import Window, next_month
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,8 +62,8 @@ def _day(text: str, *, last: bool) -> date:
             return _today() - timedelta(days=int(text[:-1]))
         if len(text) == len("2026-11"):
             begin = date.fromisoformat(f"{text}-01")
-            after = (begin + timedelta(days=31)).replace(day=1)
-            return after - timedelta(days=1) if last else begin
+            end = next_month(begin) - timedelta(days=1)
+            return end if last else begin
         return date.fromisoformat(text)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"no day: {text}; 2026-11-01, 2026-11, 7d") from None

@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from relay.analytics import arrow_schema
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.spark import schema
+from relay.analytics.spark.window import Window
 from relay.analytics.synthetic import connections, incidents, traffic
 from relay.analytics.synthetic.incidents import HOUR_US
 from relay.analytics.synthetic.population import Population
@@ -108,8 +109,7 @@ class Options:
     @property
     def start_us(self) -> int:
         """Its begin, microseconds since 1970."""
-        begin = datetime(self.first.year, self.first.month, self.first.day, tzinfo=UTC)
-        return int(begin.timestamp()) * 1_000_000
+        return Window(self.first, self.first).start_us
 
     def names(self) -> list[str]:
         """Domains of the relays."""

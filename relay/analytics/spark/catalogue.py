@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from types import ModuleType
 from typing import Final, Literal
 
-from relay.analytics.spark.window import Window
+from relay.analytics.spark.window import Window, next_month
 
 _JOBS: Final = "relay.analytics.spark.jobs."
 
@@ -79,8 +79,7 @@ class Job:
         """The window widened to whole periods."""
         if self.grain == "day":
             return window
-        after = (window.last.replace(day=1) + timedelta(days=31)).replace(day=1)
-        return Window(window.first.replace(day=1), after - timedelta(days=1))
+        return Window(window.first.replace(day=1), next_month(window.last) - timedelta(days=1))
 
     def span(self, window: Window) -> tuple[datetime, datetime]:
         """The time whose events it reads for a window: from, and to (not included)."""

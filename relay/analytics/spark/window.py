@@ -41,5 +41,10 @@ class Window:
         return sorted({f"{day:%Y-%m}" for day in self.days()})
 
 
+def next_month(day: date) -> date:
+    """The first day of the month after a day's."""
+    return (day.replace(day=1) + timedelta(days=31)).replace(day=1)
+
+
 def _us(day: date) -> int:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1_000_000

@@ -28,7 +28,7 @@ that differ) has no length; session rows without a uid belong to no session.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import date, timedelta
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -36,7 +36,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from relay.analytics.spark import measures, schema
-from relay.analytics.spark.window import Window
+from relay.analytics.spark.window import Window, next_month
 
 TABLE: Final = "usage"
 
@@ -138,10 +138,7 @@ def _month(months: list[Month]) -> Column:
 def _months(window: Window) -> list[Month]:
     found = []
     for name in window.months():
-        first = datetime.fromisoformat(f"{name}-01").replace(tzinfo=UTC)
-        after = (first + timedelta(days=31)).replace(day=1)
-        start_us, end_us = (
-            int(moment.timestamp()) * measures.SECOND_US for moment in (first, after)
-        )
-        found.append(Month(name, start_us, end_us))
+        first = date.fromisoformat(f"{name}-01")
+        whole = Window(first, next_month(first) - timedelta(days=1))
+        found.append(Month(name, whole.start_us, whole.end_us))
     return found
