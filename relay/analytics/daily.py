@@ -23,7 +23,6 @@ from typing import Final
 
 from django.conf import settings
 
-from relay.analytics import places
 from relay.analytics.lake import Lake
 from relay.analytics.spark.catalogue import JOBS, Job
 from relay.analytics.spark.window import Window
@@ -88,7 +87,7 @@ def begin(now: datetime, stopping: threading.Event) -> Tried | None:
     Returns:
         How it went; None when it was not done.
     """
-    lake = Lake(places.configured().root)
+    lake = Lake.configured()
     if importlib.util.find_spec("pyspark") is None or not lake.days():
         return None
     due = next_at(now, last_tried(lake))

@@ -6,7 +6,7 @@ from datetime import date
 from typing import Any, Final, NamedTuple
 
 from relay.access.errors import Away
-from relay.analytics import ledger, places, queries
+from relay.analytics import ledger, queries
 from relay.analytics.errors import AnalyticsError, MissingPackages
 from relay.analytics.lake import Lake
 
@@ -78,7 +78,7 @@ def read(day: date) -> Graph:
     Raises:
         Away: the packages of analytics are not here, or a file cannot be read.
     """
-    lake = Lake(places.configured().root)
+    lake = Lake.configured()
     files = ledger.result_files(lake, TABLE, day.isoformat(), day.isoformat())
     if not files:
         return Graph([], [], 0, 0)

@@ -18,8 +18,9 @@ import re
 from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
+from relay.analytics import places
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.places import DRAFT, Places
 
@@ -89,6 +90,11 @@ def fingerprint(files: Iterable[LakeFile]) -> str:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lake(Places):
     """The folders of the analytics, and the files of events in them."""
+
+    @classmethod
+    def configured(cls) -> Self:
+        """That of this installation."""
+        return cls(places.configured().root)
 
     @property
     def bad(self) -> Path:

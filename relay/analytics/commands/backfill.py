@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from django.core.management.base import OutputWrapper
 
-from relay.analytics import days, places
+from relay.analytics import days
 from relay.analytics.commands import run
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
@@ -37,7 +37,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     unknown = sorted(set(names) - set(JOBS))
     if unknown:
         raise AnalyticsError(f"{unknown[0]} is no job: {', '.join(JOBS)}")
-    there = days.recorded(Lake(places.configured().root))
+    there = days.recorded(Lake.configured())
     first, last = (there.first, there.last) if there else (None, None)
     window = days.window(options["first"] or first, options["last"] or last)
     run.compute(out, options, [(JOBS[name], window) for name in names])

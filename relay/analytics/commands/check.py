@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.core.management.base import OutputWrapper
 
-from relay.analytics import backlog, gaps, places
+from relay.analytics import backlog, gaps
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 
@@ -37,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     from relay.analytics import checking
 
-    lake = Lake(places.configured().root)
+    lake = Lake.configured()
     files = rows = 0
     wrong: list[dict[str, str]] = []
     left = 0

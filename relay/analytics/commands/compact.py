@@ -10,7 +10,6 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.management.base import OutputWrapper
 
-from relay.analytics import places
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 
@@ -32,7 +31,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     from relay.analytics.compactor import Compactor, alone
 
     config = settings.RMB.analytics
-    lake = Lake(places.configured().root)
+    lake = Lake.configured()
     with alone(lake):
         compactor = Compactor(
             lake,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.core.management.base import OutputWrapper
 
-from relay.analytics import days, places
+from relay.analytics import days
 from relay.analytics.errors import AnalyticsError, NoEngine
 from relay.analytics.lake import Lake
 from relay.analytics.spark.catalogue import JOBS, Job
@@ -69,7 +69,7 @@ def compute(
     from relay.analytics.engine import Engine
     from relay.analytics.progress import Progress
 
-    lake = Lake(places.configured().root)
+    lake = Lake.configured()
     engine = Engine(lake, options["master"])
     progress = Progress(quiet=options["quiet"])
     again = options.get("again", False)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.management.base import OutputWrapper
 
-from relay.analytics import daily, places
+from relay.analytics import daily
 from relay.analytics.commands import run
 from relay.analytics.lake import Lake
 
@@ -40,7 +40,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
         os.nice(NICENESS)
         run.compute(out, options, daily.wanted(now))
         return
-    tried = daily.last_tried(Lake(places.configured().root))
+    tried = daily.last_tried(Lake.configured())
     due = daily.next_at(now, tried)
     first, last = (getattr(daily.wanted(now)[0][1], end) for end in ("first", "last"))
     if options["json"]:

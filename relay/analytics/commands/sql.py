@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from django.core.management.base import OutputWrapper
 
-from relay.analytics import places
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 from relay.ops import csv_text
@@ -58,7 +57,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     from relay.analytics import queries
 
     question = sys.stdin.read() if options["question"] == "-" else options["question"]
-    lake = Lake(places.configured().root)
+    lake = Lake.configured()
     views = queries.everything(lake)
     if not views:
         raise AnalyticsError(f"there are neither events nor results in {lake.root}")

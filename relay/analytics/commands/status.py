@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from django.core.management.base import OutputWrapper
 
-from relay.analytics import days, places
+from relay.analytics import days
 from relay.analytics.lake import Lake
 from relay.analytics.models import Run
+from relay.analytics.spark.window import next_month
 
 SUMMARY: Final = "what is computed, what is missing or outdated, the latest runs"
 
@@ -51,7 +52,7 @@ def _standings() -> dict[str, Any]:
     from relay.analytics.ledger import Standing
     from relay.analytics.spark.catalogue import JOBS
 
-    lake = Lake(places.configured().root)
+    lake = Lake.configured()
     whole, window = lake.whole_span(), days.recorded(lake)
     if whole is None or window is None:
         return {"events": None, "jobs": []}
@@ -140,6 +141,5 @@ def _spans(names: list[str]) -> str:
 
 def _next(name: str) -> str:
     if len(name) == len("2026-11"):
-        month = datetime.fromisoformat(f"{name}-01") + timedelta(days=31)
-        return f"{month:%Y-%m}"
+        return f"{next_month(date.fromisoformat(f'{name}-01')):%Y-%m}"
     return f"{datetime.fromisoformat(name) + timedelta(days=1):%Y-%m-%d}"

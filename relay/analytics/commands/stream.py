@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.base import OutputWrapper
 
-from relay.analytics import places
 from relay.analytics.lake import Lake
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     from relay.analytics import streaming
     from relay.analytics.engine import Engine
 
-    lake = Lake(places.configured().root)
+    lake = Lake.configured()
     engine = Engine(lake, options["master"])
     ended = threading.Event()
 
