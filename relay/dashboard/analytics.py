@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from django.conf import settings
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
 from proto.identity.bounds import MAX_TWIN
 from relay.dashboard.pages import may, render
-from relay.dashboard.tables import Filter
+from relay.dashboard.tables import Ask, Filter
 from relay.dashboard.tabs import Entry, tabs
 
 VIEW: Final = "analytics.view"
@@ -34,6 +35,7 @@ TABS: Final = tuple(
 )
 
 RELAY: Final = Filter("relay", "Relay", hint="a domain")
+TWIN: Final = Filter("twin", "Twin", hint="a twin id")
 
 
 class Nothing(NamedTuple):
@@ -49,6 +51,12 @@ def frame(
 ) -> dict[str, Any]:
     """The context of a page of analytics; `current` is its tab, where it is not one itself."""
     return {**(context or {}), "tabs": tabs(request, TABS, current)}
+
+
+def of_twin(rows: QuerySet[Any], ask: Ask) -> QuerySet[Any]:
+    """Those of the twin that a table with the filter TWIN is asked for; all, if of none."""
+    twin = ask.number("twin")
+    return rows if twin is None else rows.filter(twin=twin)
 
 
 def twin_link(request: HttpRequest, key: str, twin: int) -> dict[str, str]:

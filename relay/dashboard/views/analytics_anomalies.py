@@ -30,7 +30,7 @@ COLUMNS: Final = (
            hint="how many times the usual deviation it is away; 6 is the least"),
 )  # fmt: skip
 FILTERS: Final = (
-    Filter("twin", "Twin", hint="a twin id"),
+    analytics.TWIN,
     Filter("kind", "What", (("burst", "burst"), ("silence", "silence"))),
 )
 ORDERS: Final = {"hour": "hour", "twin": "twin", "x": "x", "med": "med"}
@@ -48,10 +48,7 @@ def anomalies(request: HttpRequest) -> HttpResponseBase:
         return analytics.nothing(request, TITLE, "anomalies")
 
     def fetch(ask: Ask) -> Page[Row]:
-        rows: Any = listing.rows("anomalies", days.first, days.last)
-        twin = ask.number("twin")
-        if twin is not None:
-            rows = rows.filter(twin=twin)
+        rows = analytics.of_twin(listing.rows("anomalies", days.first, days.last), ask)
         rows = _of_kind(rows, ask.filters["kind"])
         found = ask.page(rows, ORDERS)
         return Page([_row(request, each) for each in found.items], found.next)

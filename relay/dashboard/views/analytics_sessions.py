@@ -14,7 +14,7 @@ from relay.analytics.summaries import US_PER_S
 from relay.dashboard import analytics, curves, spans
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import page
-from relay.dashboard.tables import Ask, Cell, Column, Filter, Row, Table, respond
+from relay.dashboard.tables import Ask, Cell, Column, Row, Table, respond
 from relay.ops.paging import Page
 
 TITLE: Final = "Sessions over time"
@@ -39,16 +39,13 @@ def sessions(request: HttpRequest) -> HttpResponseBase:
         return analytics.nothing(request, TITLE, "sessions")
 
     def fetch(ask: Ask) -> Page[Row]:
-        rows: Any = listing.rows("storms", days.first, days.last)
-        twin = ask.number("twin")
-        if twin is not None:
-            rows = rows.filter(twin=twin)
+        rows = analytics.of_twin(listing.rows("storms", days.first, days.last), ask)
         found = ask.page(rows, ORDERS)
         return Page([_storm(request, each) for each in found.items], found.next)
 
     table = Table(
         request, "storms", STORMS, fetch, order="-opens", title="Storms of reconnects",
-        filters=[Filter("twin", "Twin", hint="a twin id")],
+        filters=[analytics.TWIN],
         empty="No session was opened five times in a row with pauses below ten minutes.",
     )  # fmt: skip
     context = {"days": days, "label": "Most sessions at once, by hour", **_curves(days)}

@@ -15,7 +15,7 @@ from relay.dashboard import analytics, spans
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import page
 from relay.dashboard.report import FORMS as REPORTS
-from relay.dashboard.tables import Action, Ask, Column, Filter, Row, Table, respond
+from relay.dashboard.tables import Action, Ask, Column, Row, Table, respond
 from relay.ops.paging import Page
 
 TITLE: Final = "Usage"
@@ -43,17 +43,14 @@ def usage(request: HttpRequest) -> HttpResponseBase:
         return analytics.nothing(request, TITLE, "usage")
 
     def fetch(ask: Ask) -> Page[Row]:
-        rows = listing.of_month("usage", month.month)
-        twin = ask.number("twin")
-        if twin is not None:
-            rows = rows.filter(twin=twin)
+        rows = analytics.of_twin(listing.of_month("usage", month.month), ask)
         found = ask.page(rows, ORDERS)
         return Page([_row(request, each) for each in found.items], found.next)
 
     files = [(label, _address(month.month, form)) for form, label in bills.FORMS.items()]
     table = Table(
         request, "usage", COLUMNS, fetch, order="-accepted_bytes", exports=files,
-        filters=[Filter("twin", "Twin", hint="a twin id")],
+        filters=[analytics.TWIN],
         empty="No twin sent anything or was connected in this month.",
     )  # fmt: skip
     context = {
