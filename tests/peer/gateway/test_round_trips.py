@@ -35,7 +35,8 @@ async def test_a_request_is_served_and_its_answer_comes_back(start_gateway: Star
     assert request["cmd"] == "calc.add"
     assert request["ret"] == "msgbus.system.reply"
     assert request["tag"] is None
-    assert request["exp"] == 60
+    # What is left of 60 s when the request is handed over: whole seconds.
+    assert 50 <= request["exp"] <= 60
     assert set(request) == REQUEST_FIELDS
     assert set(answer) == ANSWER_FIELDS
     # Nothing is left in hand once the relay said that it has it, or the answer came.
@@ -134,7 +135,7 @@ async def test_an_expiration_of_0_is_taken_as_300(start_gateway: StartGateway) -
     async with Service(here.redis, "self.echo") as service:
         answer = await Program(here.redis).call("self.echo", here.twin, b"x", exp=0)
     assert answer["err"] is None
-    assert service.taken[0]["exp"] in (299, 300)
+    assert 290 <= service.taken[0]["exp"] <= 300
 
 
 async def test_long_expirations_are_clamped(start_gateway: StartGateway) -> None:
@@ -142,7 +143,7 @@ async def test_long_expirations_are_clamped(start_gateway: StartGateway) -> None
     await here.connected()
     async with Service(here.redis, "self.echo") as service:
         await Program(here.redis).call("self.echo", here.twin, b"x", exp=10_000)
-    assert service.taken[0]["exp"] == 1800
+    assert 1790 <= service.taken[0]["exp"] <= 1800
 
 
 async def test_a_request_that_is_expired_already_is_answered(start_gateway: StartGateway) -> None:
