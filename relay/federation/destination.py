@@ -14,13 +14,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proto.federation import batch
 from proto.federation.delivery import Outcome, counts, judge, time_out_s
 from proto.federation.errors import BatchError
 from proto.rmb.reasons import MessageReason
-from relay.federation.http_client import Reply, Unanswered
+from relay.federation.http_client import Reply, Unanswered, request_opening
 from relay.federation.lane import Entry, Lane, Stage
 from relay.federation.partners import Partner
 
@@ -49,6 +50,7 @@ _REASONS: Final = {
     Outcome.FAILED: MessageReason.REMOTE_5XX,
 }
 """What is recorded of one message."""
+_DELIVERY: Final = batch.DELIVERY_HEADER.encode()
 FORGET_OFFER: Final = frozenset((404, 405, 415, 501))
 
 
@@ -70,6 +72,7 @@ class Destination:
     def __init__(self, sender: Sender, partner: Partner) -> None:
         self.partner = partner
         self._sender = sender
+        self._opening = request_opening(partner.domain, "/", sender.headers)
         self.progress_at = 0.0
         self._ready: deque[Lane] = deque()
         self._posts = 0
@@ -121,8 +124,10 @@ class Destination:
                 return
             self._posts += 1
             first = parts[0].entries[0]
-            single = not partner.batch or first.size_bytes > MAX_BATCHED_BYTES
-            self._sender.spawn(self._post(parts, single))
+            if partner.batch and first.size_bytes <= MAX_BATCHED_BYTES:
+                self._sender.spawn(self._post(parts, False))
+            elif not self._post_at_once(parts):
+                self._sender.spawn(self._post(parts, True))
 
     def _collect(self, messages: int) -> list[Part]:
         """Takes the first messages of the lanes that are ready, as many as fit."""
@@ -175,52 +180,44 @@ class Destination:
 
         lane.shard.load(lane, loaded)
 
+    def _post_at_once(self, parts: list[Part]) -> bool:
+        """Sends a request of the single form, if a connection is kept; whether it did."""
+        sender = self._sender
+        entry = parts[0].entries[0]
+        payload, started = entry.payload, sender.clock()
+        assert payload is not None
+        return sender.http.post_at_once(
+            self.partner.domain,
+            b"%b%b: %b\r\n" % (self._opening, _DELIVERY, self._name(parts[0]).encode()),
+            payload,
+            time_out_s(sender.options.timeout_s, entry.deadline, started),
+            partial(self._replied, parts, True, started),
+        )
+
     async def _post(self, parts: list[Part], single: bool) -> None:
         """Sends one request and sees to its outcome."""
         sender = self._sender
         started = sender.clock()
-        usual_s = sender.options.timeout_s
         deadline = min(entry.deadline for part in parts for entry in part.entries)
+        timeout_s = time_out_s(sender.options.timeout_s, deadline, started)
+        reply: Reply | Unanswered | None = None
         try:
-            reply = await self._request(
-                parts[0].lane.shard.number if single else None,
-                parts,
-                time_out_s(usual_s, deadline, started),
-            )
+            reply = await self._request(parts, single, timeout_s)
         except Unanswered as error:
-            if error.sent:
-                _doubt(parts)
-            elapsed_s = sender.clock() - started
-            cut_short = error.timed_out and deadline - started < usual_s
-            if not cut_short or counts(elapsed_s, usual_s):
-                self._relay_failed(parts, started, str(error), reason=MessageReason.REMOTE_TIMEOUT)
-            elif sender.trace.on:
-                self._trace(parts, started, str(error))
+            reply = error
         except Exception:
-            # Not the relay's fault, but what follows is the same: not again at once, or for ever.
             log.exception("request to relay %s", self.partner.domain)
-            self._relay_failed(parts, started, "internal error")
-        else:
-            if single:
-                self._single_answered(parts[0], started, reply)
-            else:
-                self._batch_answered(parts, started, reply)
-        finally:
-            self._posts -= 1
-            for lane, _ in parts:
-                lane.sending = []
-                lane.stage = Stage.IDLE
-                lane.shard.advance(lane)
-            self._schedule()
+        except BaseException:
+            self._over(parts)
+            raise
+        self._replied(parts, single, started, reply)
 
-    async def _request(self, shard: int | None, parts: list[Part], timeout_s: float) -> Reply:
+    async def _request(self, parts: list[Part], single: bool, timeout_s: float) -> Reply:
         sender, domain = self._sender, self.partner.domain
-        if shard is not None:
+        if single:
             entry = parts[0].entries[0]
             assert entry.payload is not None
-            delivery_id = f"{shard}-{entry.id.decode()}"
-            name = batch.delivery_header(sender.relay_id, delivery_id, entry.doubtful)
-            headers = {**sender.headers, batch.DELIVERY_HEADER: name}
+            headers = {**sender.headers, batch.DELIVERY_HEADER: self._name(parts[0])}
             return await sender.http.post(domain, "/", headers, entry.payload, timeout_s)
         records = []
         for lane, entries in parts:
@@ -233,7 +230,58 @@ class Destination:
             domain, batch.PATH, sender.headers, body, timeout_s, 2 * len(records)
         )
 
+    def _name(self, part: Part) -> str:
+        """What a delivery of the single form is called."""
+        entry = part.entries[0]
+        delivery_id = (part.lane.shard.prefix + entry.id).decode()
+        return batch.delivery_header(self._sender.relay_id, delivery_id, entry.doubtful)
+
+    def _replied(
+        self,
+        parts: list[Part],
+        single: bool,
+        started: float,
+        reply: Reply | Unanswered | None,
+    ) -> None:
+        """Sees to the outcome of one request; None: it could not be made."""
+        try:
+            if isinstance(reply, Reply):
+                if single:
+                    self._single_answered(parts[0], started, reply)
+                else:
+                    self._batch_answered(parts, started, reply)
+            elif reply is not None:
+                self._unanswered(parts, started, reply)
+            else:
+                # Not the relay's fault, but what follows is the same: not again at once, or for
+                # ever.
+                self._relay_failed(parts, started, "internal error")
+        finally:
+            self._over(parts)
+
+    def _over(self, parts: list[Part]) -> None:
+        """A request is not under way any more."""
+        self._posts -= 1
+        for lane, _ in parts:
+            lane.sending = []
+            lane.stage = Stage.IDLE
+            lane.shard.advance(lane)
+        self._schedule()
+
     # --- outcomes -----------------------------------------------------------------------------
+
+    def _unanswered(self, parts: list[Part], started: float, error: Unanswered) -> None:
+        sender = self._sender
+        usual_s = sender.options.timeout_s
+        deadline = min(entry.deadline for part in parts for entry in part.entries)
+        if error.sent:
+            _doubt(parts)
+        elapsed_s = sender.clock() - started
+        cut_short = error.timed_out and deadline - started < usual_s
+        if not cut_short or counts(elapsed_s, usual_s):
+            self._relay_failed(parts, started, str(error), reason=MessageReason.REMOTE_TIMEOUT)
+        elif sender.trace.on:
+            self._trace(parts, started, str(error))
 
     def _single_answered(self, part: Part, started: float, reply: Reply) -> None:
         sender, partner = self._sender, self.partner

@@ -15,12 +15,12 @@ import logging
 import os
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from proto.federation.batch import OFFER, OFFER_HEADER
 from proto.federation.domains import DomainError, Place, parse
-from relay.federation.http_connection import Answer, BadAnswer, HttpConnection
+from relay.federation.http_connection import Answer, HttpConnection
 from relay.federation.resolver import PublicResolver
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,9 @@ class Unanswered(Exception):
         self.timed_out = timed_out
 
 
+Replied = Callable[[Reply | Unanswered], None]
+
+
 class _Pool:
     """The unused connections to one relay, the last used first."""
 
@@ -102,6 +105,7 @@ class HttpClient:
         if scheme == "https":
             self._tls = ssl.create_default_context(cafile=ca_file or None)
         self._pools: dict[str, _Pool] = {}
+        self._busy: set[HttpConnection] = set()  # with a request under way
 
     async def post(
         self,
@@ -127,33 +131,78 @@ class HttpClient:
         """
         connection: HttpConnection | None = None
         try:
-            pool = self._pools.get(domain) or self._new_pool(domain)
-            connection = _take(pool, self._loop.time() - KEEP_ALIVE_S)
+            connection = self._kept(domain)
             if connection is None:
                 began = self._loop.time()
                 async with asyncio.timeout(timeout_s):
-                    connection = await self._connect(pool.place)
+                    connection = await self._connect(self._pool(domain).place)
                 timeout_s -= self._loop.time() - began
-            head = _head(domain, path, headers, len(body))
-            answer = await connection.request(head, body, answer_bytes, timeout_s)
+            opening = request_opening(domain, path, headers)
+            answered: asyncio.Future[Reply | Unanswered] = self._loop.create_future()
+            self._request(
+                *(domain, connection, opening, body, timeout_s, answer_bytes),
+                lambda reply: None if answered.done() else answered.set_result(reply),
+            )
+            reply = await answered
         except TimeoutError as error:
-            if connection is None:
-                raise Unanswered("no connection in time", sent=False, timed_out=True) from error
-            raise Unanswered("no answer in time", sent=True, timed_out=True) from error
-        except (DomainError, OSError, BadAnswer) as error:
-            sent = connection is not None
-            text = "no answer" if sent else "no connection"
-            raise Unanswered(f"{text}: {_reason(error)}", sent=sent) from error
+            raise Unanswered("no connection in time", sent=False, timed_out=True) from error
+        except (DomainError, OSError) as error:
+            raise Unanswered(f"no connection: {_reason(error)}", sent=False) from error
         except BaseException:
             if connection is not None:
-                connection.close()
+                self._end(connection)
             raise
-        if connection.reusable:
-            connection.idle_since = self._loop.time()
-            pool.idle.append(connection)
-        else:
-            connection.close()
-        return _reply(answer)
+        if isinstance(reply, Unanswered):
+            raise reply
+        return reply
+
+    def post_at_once(
+        self, domain: str, opening: bytes, body: bytes, timeout_s: float, replied: Replied
+    ) -> bool:
+        """Sends one request on a kept connection; no body of the answer is needed.
+
+        No task or future is made: they would take longer than all the rest of a small request.
+
+        Args:
+            domain: of the relay.
+            opening: see `request_opening`.
+            body: of the request.
+            timeout_s: for the answer.
+            replied: called once, not before this has returned; never after `close`.
+
+        Returns:
+            Whether there was a connection; if not, nothing happens.
+        """
+        connection = self._kept(domain)
+        if connection is None:
+            return False
+        self._request(domain, connection, opening, body, timeout_s, 0, replied)
+        return True
+
+    def _request(
+        self,
+        domain: str,
+        connection: HttpConnection,
+        opening: bytes,
+        body: bytes,
+        timeout_s: float,
+        answer_bytes: int,
+        replied: Replied,
+    ) -> None:
+        def came(outcome: Answer | Exception) -> None:
+            if connection not in self._busy:
+                return  # it was ended meanwhile
+            self._busy.discard(connection)
+            if connection.reusable:
+                connection.idle_since = self._loop.time()
+                self._pool(domain).idle.append(connection)
+            else:
+                connection.close()
+            replied(_reply(outcome) if isinstance(outcome, Answer) else _unanswered(outcome))
+
+        self._busy.add(connection)
+        head = b"%bContent-Length: %d\r\n\r\n" % (opening, len(body))
+        connection.request(head, body, answer_bytes, timeout_s, came)
 
     def tidy(self) -> None:
         """Closes what was not used lately; to be called now and then."""
@@ -166,6 +215,8 @@ class HttpClient:
 
     async def close(self) -> None:
         """Closes all connections."""
+        for connection in list(self._busy):
+            self._end(connection)
         for pool in self._pools.values():
             for connection in pool.idle:
                 connection.close()
@@ -173,11 +224,30 @@ class HttpClient:
         await self._resolver.close()
         await asyncio.sleep(0)  # the transports end in the next turn of the loop
 
-    def _new_pool(self, domain: str) -> _Pool:
-        place = parse(domain)
-        self._resolver.check(place.host)
-        pool = self._pools[domain] = _Pool(place)
+    def _end(self, connection: HttpConnection) -> None:
+        self._busy.discard(connection)
+        connection.close()
+
+    def _pool(self, domain: str) -> _Pool:
+        pool = self._pools.get(domain)
+        if pool is None:
+            place = parse(domain)
+            self._resolver.check(place.host)
+            pool = self._pools[domain] = _Pool(place)
         return pool
+
+    def _kept(self, domain: str) -> HttpConnection | None:
+        """The connection to a relay that was used last, if that was lately."""
+        pool = self._pools.get(domain)
+        if pool is None:
+            return None
+        idle, oldest = pool.idle, self._loop.time() - KEEP_ALIVE_S
+        while idle:
+            connection = idle.pop()
+            if connection.open and connection.idle_since >= oldest:
+                return connection
+            connection.close()
+        return None
 
     async def _connect(self, place: Place) -> HttpConnection:
         """A connection to the first address of a name that takes one."""
@@ -200,22 +270,16 @@ class HttpClient:
         raise failure
 
 
-def _take(pool: _Pool, oldest: float) -> HttpConnection | None:
-    """The connection used last, if that was lately."""
-    idle = pool.idle
-    while idle:
-        connection = idle.pop()
-        if connection.open and connection.idle_since >= oldest:
-            return connection
-        connection.close()
-    return None
+def request_opening(domain: str, path: str, headers: Mapping[str, str]) -> bytes:
+    """The first lines of requests: all of the head but the length.
 
-
-def _head(domain: str, path: str, headers: Mapping[str, str], length: int) -> bytes:
+    Args:
+        domain: of the relay.
+        path: of the requests.
+        headers: names and values of our own making.
+    """
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return (
-        f"POST {path} HTTP/1.1\r\nHost: {domain}\r\n{lines}Content-Length: {length}\r\n\r\n"
-    ).encode()
+    return f"POST {path} HTTP/1.1\r\nHost: {domain}\r\n{lines}".encode()
 
 
 def _reply(answer: Answer) -> Reply:
@@ -226,6 +290,12 @@ def _reply(answer: Answer) -> Reply:
         _OFFER in headers.get(_OFFER_HEADER, b""),
         answer.body,
     )
+
+
+def _unanswered(error: Exception) -> Unanswered:
+    if isinstance(error, TimeoutError):
+        return Unanswered("no answer in time", sent=True, timed_out=True)
+    return Unanswered(f"no answer: {_reason(error)}", sent=True)
 
 
 def _retry_after(value: bytes | None) -> float | None:

@@ -1,12 +1,13 @@
 """One HTTP/1.1 connection to another relay: a request out, an answer in, bounded in every part.
 
 The parser is the one the relay's own listener uses (llhttp, by httptools). A connection serves one
-request at a time; whoever has it waits for `answer`, and gives it back to its pool or closes it.
+request at a time; whoever has it is told the answer, and gives it back to its pool or closes it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import httptools
@@ -38,6 +39,10 @@ class BadAnswer(Exception):
     """What came back is not HTTP, or more than it may be."""
 
 
+Came = Callable[["Answer | Exception"], None]
+"""Gets the answer; `BadAnswer`, `ConnectionError` or `TimeoutError` instead."""
+
+
 class HttpConnection(asyncio.Protocol):
     """A connection that requests are made on.
 
@@ -51,22 +56,20 @@ class HttpConnection(asyncio.Protocol):
         self.idle_since = 0.0
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._parser: httptools.HttpResponseParser | None = None
-        self._waiter: asyncio.Future[Answer] | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._came: Came | None = None  # of the request under way
         self._timer: asyncio.TimerHandle | None = None
         self._wanted = 0
         self._head_bytes = 0  # received before the head was over
         self._header_bytes = 0  # of names and values
         self._in_body = False
-        self._reusable = False
+        self._reusable = True  # no request was made yet
         self._patience: asyncio.TimerHandle | None = None
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
         self._body_bytes = 0
 
-    def request(
-        self, head: bytes, body: bytes, wanted: int, timeout_s: float
-    ) -> asyncio.Future[Answer]:
+    def request(self, head: bytes, body: bytes, wanted: int, timeout_s: float, came: Came) -> None:
         """Writes a request.
 
         Args:
@@ -75,25 +78,21 @@ class HttpConnection(asyncio.Protocol):
             wanted: bytes of the answer's body that are needed; 0 for none, and then the answer
                 counts when its head is there.
             timeout_s: for the answer.
-
-        Returns:
-            The answer to come; `BadAnswer`, `ConnectionError` or `TimeoutError` instead.
+            came: called once in a later turn of the loop, unless the connection is closed before.
         """
-        assert self._transport is not None and self._waiter is None
+        assert self._transport is not None and self._came is None and self._reusable
         self._wanted = wanted
         self._in_body = self._reusable = False
         self._head_bytes = self._header_bytes = self._body_bytes = 0
         self._headers = {}
         self._body = []
-        self._parser = httptools.HttpResponseParser(self)
-        self._waiter = self._loop.create_future()
+        self._came = came
         # Of its own, as the general `asyncio.timeout` costs as much as writing the request.
         self._timer = self._loop.call_later(timeout_s, self._time_out)
         if len(body) < MAX_HEAD_BYTES:
             self._transport.write(head + body)
         else:
             self._transport.writelines((head, body))
-        return self._waiter
 
     @property
     def reusable(self) -> bool:
@@ -101,8 +100,9 @@ class HttpConnection(asyncio.Protocol):
         return self.open and self._reusable
 
     def close(self) -> None:
-        """Ends it at once."""
+        """Ends it at once; nobody is told of an answer any more."""
         self.open = False
+        self._came = None
         if self._timer is not None:
             self._timer.cancel()
         if self._patience is not None:
@@ -117,14 +117,13 @@ class HttpConnection(asyncio.Protocol):
         self.open = True
 
     def data_received(self, data: bytes) -> None:
-        parser = self._parser
-        if parser is None or self._reusable:
+        if self._reusable:
             self.close()  # nobody asked
             return
         if not self._in_body:
             self._head_bytes += len(data)
         try:
-            parser.feed_data(data)
+            self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(BadAnswer(str(error) or "not HTTP"))
             return
@@ -141,6 +140,10 @@ class HttpConnection(asyncio.Protocol):
         self._fail(ConnectionError("the connection ended"))
 
     # --- httptools ----------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._reusable:
+            raise BadAnswer("more than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_bytes += len(name) + len(value)
@@ -165,14 +168,12 @@ class HttpConnection(asyncio.Protocol):
         if self._status < 200:  # "continue" and its like: the answer follows
             self._headers = {}
             return
-        assert self._parser is not None
         self._in_body = False
         self._reusable = self._parser.should_keep_alive()
         self._answer()
 
     @property
     def _status(self) -> int:
-        assert self._parser is not None
         status: int = self._parser.get_status_code()
         return status
 
@@ -196,17 +197,17 @@ class HttpConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
+        if self._came is not None:
             body = b"".join(self._body)[: self._wanted + 1]
-            waiter.set_result(Answer(self._status, self._headers, body))
+            self._tell(Answer(self._status, self._headers, body))
 
     def _fail(self, error: Exception) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            early = self._early
-            if early is not None:
-                waiter.set_result(early)
-            else:
-                waiter.set_exception(error)
+        if self._came is not None:
+            self._tell(self._early or error)
         self.close()
+
+    def _tell(self, outcome: Answer | Exception) -> None:
+        came, self._came = self._came, None
+        if came is not None:
+            # Not at once: it may begin the next request, and the parser is not done with this one.
+            self._loop.call_soon(came, outcome)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SINGLE_PATH: Final = "/"
+_SINGLE_PATH: Final = SINGLE_PATH.encode()
 GROUPS: Final = 2
 """Requests of the single form are decided together, in so many groups at a time: while the
 signatures of one are checked the other is committed, and what comes meanwhile is the next one."""
@@ -53,7 +54,7 @@ HttpAnswer = tuple[int, Headers, bytes]
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _BYTES: Final = (b"content-type", b"application/octet-stream")
 _OFFER: Final = (batch.OFFER_HEADER.lower().encode(), batch.OFFER.encode())
-_BROKEN: Final[HttpAnswer] = (500, [_TEXT], b"Internal Server Error")
+_BROKEN: Final[HttpAnswer] = (500, (_TEXT,), b"Internal Server Error")
 _RELAY: Final = batch.RELAY_HEADER.lower().encode()
 _DELIVERY: Final = batch.DELIVERY_HEADER.lower().encode()
 
@@ -88,6 +89,7 @@ class Inbound:
             rate = federation.requests_per_ip_per_s
             self._addresses = TokenBuckets(rate, rate)
         self._answers: Counter[tuple[int, Reason | None]] = Counter()
+        self._taken: HttpAnswer = (TAKEN.status, self._headers(TAKEN), b"")
         self._gathered: list[tuple[Post, Arrival]] = []  # the next group
         self._groups = 0  # that are being decided
         self._tasks: set[asyncio.Task[None]] = set()
@@ -163,7 +165,7 @@ class Inbound:
     def take_post(self, post: Post) -> bool:
         """Answers one request that is here as a whole; False where `serve` has to."""
         body = post.body
-        single = post.path == SINGLE_PATH.encode()
+        single = post.path == _SINGLE_PATH
         if len(body) > (self._max_message_bytes if single else batch.MAX_BODY_BYTES):
             return False
         _, delivery, partner = self._read_head(post.headers, post.address)
@@ -295,13 +297,16 @@ class Inbound:
                 self._count(answer, arrival)
             statuses.append(answer.status)
         self._answers[TAKEN.status, None] += statuses.count(TAKEN.status)
-        return 200, [_BYTES, _OFFER], batch.encode_answer(statuses)
+        return 200, (_BYTES, _OFFER), batch.encode_answer(statuses)
 
     # --- answers ------------------------------------------------------------------------------
 
     def _single_answer(self, arrival: Arrival) -> HttpAnswer:
         answer = arrival.answer
         assert answer is not None
+        if answer is TAKEN:
+            self._answers[TAKEN.status, None] += 1
+            return self._taken
         self._count(answer, arrival)
         if answer is REPEATED:
             answer = TAKEN
@@ -316,11 +321,11 @@ class Inbound:
         await send_early_answer(receive, send, *self._refused(answer))
 
     def _headers(self, answer: Answer) -> Headers:
-        headers = [_TEXT] if answer.text else []
+        headers: Headers = (_TEXT,) if answer.text else ()
         if self._offers_batch:
-            headers.append(_OFFER)
+            headers += (_OFFER,)
         if answer.retry_after_s:
-            headers.append((b"retry-after", b"%d" % answer.retry_after_s))
+            headers += ((b"retry-after", b"%d" % answer.retry_after_s),)
         return headers
 
     def _count(self, answer: Answer, arrival: Arrival | None) -> None:

@@ -25,7 +25,7 @@ LINGER_BYTES: Final = 4 << 20
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
+Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class Post(Protocol):
@@ -108,8 +108,8 @@ def _refusal(reason: InboundReason) -> BodyError:
 
 async def send_answer(send: Send, status: int, headers: Headers, body: bytes) -> None:
     """Answers a request whose body was read."""
-    headers = [*headers, (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    lines = [*headers, (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": lines})
     await send({"type": "http.response.body", "body": body})
 
 
@@ -117,8 +117,8 @@ async def send_early_answer(
     receive: Receive, send: Send, status: int, headers: Headers, body: bytes
 ) -> None:
     """Answers a request whose body is still coming, then closes the connection."""
-    headers = [*headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    lines = [*headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": lines})
     await send({"type": "http.response.body", "body": body, "more_body": True})
     thrown_away = 0
     try:

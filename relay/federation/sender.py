@@ -48,6 +48,7 @@ from proto.federation import batch
 from redispipe import resp
 from redispipe.address import RedisAddress
 from redispipe.pipe import LinkLost, RedisPipe
+from relay.federation import counters
 from relay.federation.counters import Tally
 from relay.federation.destination import Destination
 from relay.federation.http_client import HttpClient
@@ -217,20 +218,20 @@ class Sender:
 
     async def close(self) -> None:
         """Ends everything; all shards have ended before."""
-        if self.pipe.usable:
-            self._flush()
-            self.trace.flush()
-            with contextlib.suppress(LinkLost):
-                await self.pipe.call("PING")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.reader.close()
         await self.http.close()
+        if self.events is not None:
+            await self.events.close()  # what it wrote last is counted below
+        if self.pipe.usable:
+            self._flush()
+            self.trace.flush()
+            with contextlib.suppress(LinkLost):
+                await self.pipe.call("PING")
         await self.twins.close()
         await self.pipe.close()
-        if self.events is not None:
-            await self.events.close()
 
     async def drain(self, number: int) -> bool:
         """Drains one shard for a while; whether there is more for a successor."""
@@ -300,9 +301,15 @@ class Sender:
                 shard.look_again()
 
     def _flush(self) -> None:
-        """Writes the figures."""
+        """Writes the figures; without a connection they are kept until there is one."""
+        if not self.pipe.usable:
+            return
         self.partners.flush()
-        for field, count in self.tally.take().items():
+        counts = self.tally.take()
+        if self.events is not None:
+            for series, count in self.events.take().items():
+                counts[counters.field(counters.EVENTS, series)] = count
+        for field, count in counts.items():
             self.pipe.submit(
                 resp.command("HINCRBY", keys.FEDERATION_COUNTERS, field, count), _ignore
             )

@@ -133,27 +133,25 @@ class Settler:
             self._settle(done[first : first + MAX_SETTLED])
 
     def _settle(self, done: list[tuple[int, Entry]]) -> None:
-        groups: dict[tuple[int, str, str], list[Entry]] = {}
+        groups: dict[tuple[int, str], list[resp.Argument]] = {}
         tried: list[str] = []
         for shard, entry in done:
-            group = (shard, entry.account, entry.origin)
-            found = groups.get(group)
-            if found is None:
-                groups[group] = [entry]
-            else:
-                found.append(entry)
+            group = groups.get((shard, entry.account))
+            if group is None:
+                group = groups[shard, entry.account] = []
+            source = outbox.source_of(entry.origin)
+            group += (entry.id, source, outbox.pack(1, entry.size_bytes))
             if entry.tried:
                 tried.append(keys.tries(shard, entry.id.decode()))
         index: dict[str, int] = {}
         counts: Counter[int] = Counter()
         arguments: list[resp.Argument] = []
-        for (shard, account, origin), entries in groups.items():
+        for (shard, account), entries in groups.items():
             stream = index.setdefault(keys.outbox(shard), len(index) + 1)
             held = index.setdefault(keys.held(account), len(index) + 1)
-            counts[shard] += len(entries)
-            arguments += (stream, held, outbox.source_of(origin), len(entries))
-            for entry in entries:
-                arguments += (entry.id, outbox.pack(1, entry.size_bytes))
+            count = len(entries) // 3
+            counts[shard] += count
+            arguments += (stream, held, count, *entries)
         self._settling += 1
         self._send(_Script(scripts.call("settle", list(index), *arguments), counts, True))
         if tried:

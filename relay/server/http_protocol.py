@@ -23,7 +23,7 @@ from relay.server.client_address import plain_client
 from relay.server.frame_protocol import FrameProtocol
 from relay.server.handshake import HandshakeError, Headers, http_answer, read_handshake
 from relay.server.limits import ServerLimits
-from relay.server.small_post import FORWARDED, SmallPost, TakePost
+from relay.server.small_post import FORWARDED, AnswerHeads, SmallPost, TakePost
 from relay.server.socket import EXTENSION
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
     limits: ServerLimits
     take_post: TakePost | None = None
     post_paths: frozenset[bytes] = frozenset()
+    answer_heads: AnswerHeads
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -49,6 +50,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self._websocket = False
         self._refusal: tuple[int, str, str] | None = None
         self._post: list[bytes] | None = None  # parts of a body that may be here as a whole
+        self._forwarded = False  # by a proxy
         self._unwanted = False  # the body that still comes: its request was answered
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -57,12 +59,15 @@ class RelayHttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.limits.handshakes.remove(self)
+        self.limits.idle.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None or self.parser is None:
             return  # answered; what still comes is of no interest
-        self._unset_keepalive_if_required()
+        self.limits.idle.remove(self)
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -82,7 +87,9 @@ class RelayHttpProtocol(HttpToolsProtocol):
     # --- parser callbacks ------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = self._forwarded = False
         if self._head_complete:  # a further request of this connection
             self._head_complete = False
             self.limits.handshakes.add(self, self._handshake_timed_out, self.loop)
@@ -90,7 +97,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self._header_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        super().on_url(url)
+        self.url += url
         if len(self.url) > self.limits.max_request_line_bytes:
             self._refuse(414, "request line too long", "request_line_too_large")
 
@@ -98,19 +105,26 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > self.limits.max_head_bytes:
             self._refuse(431, "request header too large", "head_too_large")
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect":
+            self.expect_100_continue = value.lower() == b"100-continue" or self.expect_100_continue
+        elif name.startswith(FORWARDED):
+            self._forwarded = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._head_complete = True
         self.limits.handshakes.remove(self)
-        self._websocket = self.parser.should_upgrade() and self._get_upgrade() == b"websocket"
+        upgrade = self.parser.should_upgrade()
+        self._websocket = upgrade and self._get_upgrade() == b"websocket"
         if self._websocket:
+            self._begin_scope()
             self.scope["method"] = self.parser.get_method().decode("ascii")
             self.scope["http_version"] = self.parser.get_http_version()
-        elif self._may_be_small_post():
+        elif not upgrade and self._may_be_small_post():
             self._post = []
         else:
-            super().on_headers_complete()
+            self._begin_request()
 
     def on_body(self, body: bytes) -> None:
         if self._post is not None:
@@ -135,6 +149,18 @@ class RelayHttpProtocol(HttpToolsProtocol):
             self._unwanted = True
             self.limits.handshakes.add(self, self.transport.abort, self.loop)
 
+    def _begin_request(self) -> None:
+        """Hands a request whose head is complete to uvicorn."""
+        self._begin_scope()
+        super().on_headers_complete()
+
+    def _begin_scope(self) -> None:
+        """Makes what ASGI wants to know of a request; small ones need none of it."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers  # the list is in the scope
+
     # --- small requests --------------------------------------------------------------------------
 
     def _may_be_small_post(self) -> bool:
@@ -143,11 +169,10 @@ class RelayHttpProtocol(HttpToolsProtocol):
             and self.parser.get_method() == b"POST"
             and self.parser.get_http_version() == "1.1"
             and self.parser.should_keep_alive()
-            and not self.parser.should_upgrade()
             and not self.expect_100_continue
             and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
-            and not any(name.startswith(FORWARDED) for name, _ in self.headers)
+            and not self._forwarded
         )
 
     def _offer_post(self, parts: list[bytes]) -> None:
@@ -162,10 +187,19 @@ class RelayHttpProtocol(HttpToolsProtocol):
             self._no_small_post(parts)
             super().on_message_complete()
 
+    def post_answered(self) -> None:
+        """The answer to a small request is written."""
+        if self.pipeline or self.transport.is_closing():
+            self.on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        # A timer of its own, as uvicorn has it, would cost more than the rest of this.
+        self.limits.idle.add(self, self.timeout_keep_alive_handler, self.loop)
+
     def _no_small_post(self, parts: list[bytes]) -> None:
         """Has uvicorn handle a request from its head on, of which these parts are here."""
         self._post = None
-        super().on_headers_complete()
+        self._begin_request()
         for part in parts:
             super().on_body(part)
 
@@ -246,5 +280,6 @@ def http_protocol(
         "limits": limits,
         "take_post": None if take_post is None else staticmethod(take_post),
         "post_paths": frozenset(post_paths),
+        "answer_heads": AnswerHeads(),
     }
     return type("BoundHttpProtocol", (RelayHttpProtocol,), bound)

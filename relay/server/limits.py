@@ -17,6 +17,9 @@ MAX_REQUEST_LINE_BYTES: Final = 8 * 1024
 """Path and query string; the token is the query string and has some 300 bytes."""
 MAX_HEAD_BYTES: Final = 16 * 1024
 """Request line and all headers."""
+KEEP_ALIVE_S: Final = 75
+"""Between two requests of one connection. Relays keep theirs for 15 s (ours) or 90 s (the
+reference), and what they send while it is being closed here costs them another try."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """For the peer's close frame, and for the kernel to drain."""
 
@@ -32,6 +35,7 @@ class ServerLimits:
         partial_bytes: of incomplete messages of all connections together.
         max_request_line_bytes: of path and query string; beyond it 414.
         max_head_bytes: of request line and headers; beyond it 431.
+        keep_alive_s: between two requests of one connection.
         refused: count by reason of what was refused before a websocket began.
     """
 
@@ -40,11 +44,14 @@ class ServerLimits:
     partial_bytes: int = PARTIAL_BYTES
     max_request_line_bytes: int = MAX_REQUEST_LINE_BYTES
     max_head_bytes: int = MAX_HEAD_BYTES
+    keep_alive_s: float = KEEP_ALIVE_S
     close_timeout_s: float = CLOSE_TIMEOUT_S
     refused: Counter[str] = field(default_factory=Counter)
     partial: PartialBudget = field(init=False)
     handshakes: Deadlines = field(init=False)
+    idle: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:
         self.partial = PartialBudget(self.partial_bytes)
         self.handshakes = Deadlines(self.handshake_timeout_s)
+        self.idle = Deadlines(self.keep_alive_s)

@@ -17,8 +17,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 if TYPE_CHECKING:
     from relay.server.http_protocol import RelayHttpProtocol
 
-Headers = Sequence[tuple[bytes, bytes]]
+Headers = tuple[tuple[bytes, bytes], ...]
 
+MAX_HEADS: Final = 256
 FORWARDED: Final = b"x-forwarded-"
 """What a proxy says is judged elsewhere (`client_address`)."""
 
@@ -49,7 +50,12 @@ class SmallPost:
     )
 
     def __init__(
-        self, protocol: RelayHttpProtocol, path: bytes, headers: Headers, address: str, body: bytes
+        self,
+        protocol: RelayHttpProtocol,
+        path: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        address: str,
+        body: bytes,
     ) -> None:
         self.path = path
         self.headers = headers
@@ -67,16 +73,43 @@ class SmallPost:
             return
         self.response_complete = True
         protocol = self._protocol
-        parts = [STATUS_LINE[status]]
-        for name, value in (*protocol.server_state.default_headers, *headers):
-            parts += (name, b": ", value, b"\r\n")
-        if not self.keep_alive:
-            parts.append(b"connection: close\r\n")
-        parts += (b"content-length: %d\r\n\r\n" % len(body), body)
-        protocol.transport.write(b"".join(parts))
-        if not self.keep_alive:
+        default = protocol.server_state.default_headers
+        head = protocol.answer_heads.get(default, status, tuple(headers), len(body))
+        if self.keep_alive:
+            protocol.transport.write(b"%b\r\n%b" % (head, body))
+        else:
+            protocol.transport.write(b"%bconnection: close\r\n\r\n%b" % (head, body))
             protocol.transport.close()
-        protocol.on_response_complete()
+        protocol.post_answered()
+
+
+class AnswerHeads:
+    """Status lines and headers of answers. For a second, as the date is the same, there are few."""
+
+    def __init__(self) -> None:
+        self._default: Sequence[tuple[bytes, bytes]] | None = None
+        self._heads: dict[tuple[int, Headers, int], bytes] = {}
+
+    def get(
+        self, default: Sequence[tuple[bytes, bytes]], status: int, headers: Headers, length: int
+    ) -> bytes:
+        """One head without the empty line.
+
+        Args:
+            default: headers of all answers; another object when they change.
+            status: of the answer.
+            headers: further ones of this answer.
+            length: of its body.
+        """
+        if default is not self._default or len(self._heads) >= MAX_HEADS:
+            self._default = default
+            self._heads.clear()
+        head = self._heads.get((status, headers, length))
+        if head is None:
+            lines = (b"%b: %b\r\n" % header for header in (*default, *headers))
+            head = b"%b%bcontent-length: %d\r\n" % (STATUS_LINE[status], b"".join(lines), length)
+            self._heads[status, headers, length] = head
+        return head
 
 
 TakePost = Callable[[SmallPost], bool]

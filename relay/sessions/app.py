@@ -14,6 +14,7 @@ from typing import Any, Final
 from channels.routing import URLRouter
 from redis.exceptions import RedisError
 
+from relay.analytics import lag
 from relay.federation import figures, inbound
 from relay.federation.inbound_body import Post
 from relay.ops.exposition import CONTENT_TYPE, render
@@ -129,6 +130,9 @@ class RelayApp:
             if self._config.twins.source == "tfchain":
                 state = await chain_state.read_async(self._runtime.redis)
                 shared.append(chain_state.figures(state))
+            if self._config.analytics.record:
+                lakes = await self._runtime.redis.hgetall(keys.LAKES)
+                shared.append(lag.figures(lag.parse(lakes)))
         except RedisError:
             return 503, TEXT, b"redis does not answer"
         return 200, CONTENT_TYPE, render(workers, *shared).encode()

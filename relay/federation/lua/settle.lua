@@ -3,32 +3,34 @@
 -- an entry is never gone and still counted. Settling again changes nothing: an entry that is gone
 -- was taken off before.
 -- KEYS: streams of shards and hashes of accounts.
--- ARGV: for each shard, account and source twin: index of the stream in KEYS, index of the hash,
--- source twin, n, then n times the id of an entry and its packed count.
+-- ARGV: for each shard and account: index of the stream in KEYS, index of the hash, n, then n times
+-- the id of an entry, its source twin and its packed count.
 -- Replies how many entries were there. The first write is an XDEL, which is never refused: a script
 -- may go on writing then, also when Redis is out of memory.
-local at, removed, totals = 1, 0, {}
-local function take_off(held, field, packed)
-  if redis.call('HINCRBY', held, field, string.format('%.0f', -packed)) <= 0 then
-    redis.call('HDEL', held, field)
-  end
+local call, at, removed, taken = redis.call, 1, 0, {}
+local function add(counts, field, packed)
+  local before = counts[field]
+  counts[field] = before and before + packed or packed
 end
 while ARGV[at] do
   local stream, held = KEYS[tonumber(ARGV[at])], KEYS[tonumber(ARGV[at + 1])]
-  local source, count = ARGV[at + 2], tonumber(ARGV[at + 3])
-  local packed = 0
-  at = at + 4
+  local counts, count = taken[held] or {}, tonumber(ARGV[at + 2])
+  at = at + 3
   for _ = 1, count do
-    if redis.call('XDEL', stream, ARGV[at]) == 1 then
-      packed = packed + ARGV[at + 1]
+    if call('XDEL', stream, ARGV[at]) == 1 then
+      add(counts, ARGV[at + 1], ARGV[at + 2])
+      add(counts, 'total', ARGV[at + 2])
+      taken[held] = counts
       removed = removed + 1
     end
-    at = at + 2
-  end
-  if packed > 0 then
-    take_off(held, source, packed)
-    totals[held] = (totals[held] or 0) + packed
+    at = at + 3
   end
 end
-for held, packed in pairs(totals) do take_off(held, 'total', packed) end
+for held, counts in pairs(taken) do
+  for field, packed in pairs(counts) do
+    -- One count is still the text it came as; writing a number out takes longer than the rest.
+    if type(packed) == 'number' then packed = string.format('%.0f', packed) end
+    if call('HINCRBY', held, field, '-' .. packed) <= 0 then call('HDEL', held, field) end
+  end
+end
 return removed

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from relay.federation.http_client import HttpClient, Reply, Unanswered
+from relay.federation.http_client import HttpClient, Reply, Unanswered, request_opening
 from relay.federation.resolver import PublicResolver
 from tests.support.certificates import make_certificate
 from tests.support.envelopes import request
-from tests.support.partner import answer
+from tests.support.partner import answer, hang_up, silence
 from tests.support.partner_server import partner
 from tests.support.redis_servers import free_port
 
@@ -172,3 +172,61 @@ async def test_certificates_are_verified(tmp_path: Path) -> None:
         async with client("https", str(certificate)) as http:
             assert (await post(http, other.domain)).status == 202
             assert (await post(http, f"localhost:{other.port}")).status == 202
+
+
+def opening(domain: str) -> bytes:
+    return request_opening(domain, "/", {"RMB-Relay": "here.example"})
+
+
+async def test_a_post_at_once_needs_a_kept_connection() -> None:
+    replies: asyncio.Queue[Reply | Unanswered] = asyncio.Queue()
+    async with partner() as other, client() as http:
+        start = opening(other.domain)
+        assert not http.post_at_once(other.domain, start, BODY, 0.8, replies.put_nowait)
+        await post(http, other.domain)
+        for _ in range(3):
+            assert http.post_at_once(other.domain, start, BODY, 0.8, replies.put_nowait)
+            assert not http.post_at_once(other.domain, start, BODY, 0.8, replies.put_nowait)
+            assert replies.empty()
+            assert await replies.get() == Reply(202, None, False, b"")
+        assert {each.connection for each in other.requests} == {1}
+        for each in other.requests:
+            assert each.body == BODY and each.method == "POST"
+            assert set(each.headers) == {"host", "rmb-relay", "content-length"}
+
+
+async def test_a_post_at_once_without_an_answer() -> None:
+    replies: asyncio.Queue[Reply | Unanswered] = asyncio.Queue()
+    async with partner() as other, client() as http:
+        await post(http, other.domain)
+        other.answer = silence
+        assert http.post_at_once(other.domain, opening(other.domain), BODY, 0.1, replies.put_nowait)
+        late = await replies.get()
+        assert isinstance(late, Unanswered) and late.sent and late.timed_out
+        other.answer = answer(202)
+        await post(http, other.domain)
+        other.answer = hang_up
+        assert http.post_at_once(other.domain, opening(other.domain), BODY, 0.8, replies.put_nowait)
+        ended = await replies.get()
+        assert isinstance(ended, Unanswered) and ended.sent and not ended.timed_out
+
+
+async def test_nothing_comes_after_the_close() -> None:
+    replies: list[Reply | Unanswered] = []
+    async with partner() as other:
+        async with client() as http:
+            await post(http, other.domain)
+            assert http.post_at_once(other.domain, opening(other.domain), BODY, 0.8, replies.append)
+        async with client() as http:  # by then whatever was to come has come
+            await post(http, other.domain)
+        assert not replies
+
+
+async def test_an_answer_nobody_asked_for_ends_the_connection() -> None:
+    """Half of it must not become the head of the answer to the next request."""
+    replies: list[Reply | Unanswered] = []
+    accepted = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
+    for more in (accepted, b"HTTP/1.1 202 Acc"):
+        async with raw_server(accepted + more, close=False) as domain, client() as http:
+            assert (await post(http, domain)).status == 202
+            assert not http.post_at_once(domain, opening(domain), BODY, 0.8, replies.append)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from relay.server.limits import ServerLimits
 from relay.server.small_post import SmallPost
 from tests.relay.server.running import running
 
@@ -111,6 +112,52 @@ def test_pipelined_requests_are_answered_in_order(run: Run) -> None:
             assert b"202" in await reader.readuntil(b"<body>")
             assert b"200 OK" in await reader.readuntil(BY_ASGI)
             assert taker.taken.empty()
+
+    run(main())
+
+
+def test_an_idle_connection_is_closed_one_that_waits_for_its_answer_is_not(run: Run) -> None:
+    async def main() -> None:
+        taker = Taker(at_once=False)
+        async with running(limits=ServerLimits(keep_alive_s=0.05), take_post=taker) as server:
+            waiting, asker = await server.open()
+            asker.write(WHOLE)
+            taker.answer(await taker.taken.get())
+            await waiting.readuntil(b"<body>")
+            asker.write(WHOLE)
+            unanswered = await taker.taken.get()
+            idle, writer = await server.open()
+            writer.write(WHOLE)
+            taker.answer(await taker.taken.get())
+            assert (await idle.read()).endswith(b"<body>")
+            taker.answer(unanswered)
+            assert (await waiting.read()).endswith(b"<body>")
+            assert not len(server.limits.idle)
+
+    run(main())
+
+
+def test_answers_differ_in_what_they_say(run: Run) -> None:
+    async def main() -> None:
+        taker = Taker(at_once=False)
+        async with running(take_post=taker) as server:
+            reader, writer = await server.open()
+            for status, headers, body in (
+                (202, (), b""),
+                (202, ((b"x-own", b"1"),), b""),
+                (503, ((b"x-own", b"1"),), b"later"),
+                (503, ((b"x-own", b"2"),), b"never"),
+                (202, (), b""),
+            ):
+                writer.write(WHOLE)
+                (await taker.taken.get()).answer(status, headers, body)
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 %d " % status)
+                lines = b"".join(b"\r\n%b: %b" % header for header in headers)
+                assert head.endswith(
+                    b"uvicorn%b\r\ncontent-length: %d\r\n\r\n" % (lines, len(body))
+                )
+                assert await reader.readexactly(len(body)) == body
 
     run(main())
 
