@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
@@ -51,6 +51,11 @@ class Reconciled(NamedTuple):
 
     records: dict[int, TwinRecord]
     stale: bool
+
+
+class _Row(NamedTuple):
+    record: TwinRecord
+    stale_since: int | None
 
 
 def keep_changed(changes: Iterable[tuple[ChainTwin, int]]) -> int:
@@ -100,7 +105,7 @@ def reconcile(ids: Sequence[int], found: Mapping[int, ChainTwin], height: int) -
         height: of the block it was read at.
     """
     rows = _rows(ids)
-    news = [twin for twin in found.values() if not _same(rows.get(twin.id), twin)]
+    news = [twin for twin in found.values() if not _same(rows.get(twin.id), twin, height)]
     gone = [twin for twin in rows if twin not in found]
     if news:
         keep_read(news, height)
@@ -110,12 +115,12 @@ def reconcile(ids: Sequence[int], found: Mapping[int, ChainTwin], height: int) -
     if news or gone:
         rows = _rows(ids)
     stale = any(row.stale_since is not None for row in rows.values())
-    return Reconciled({twin: row.record() for twin, row in rows.items()}, stale)
+    return Reconciled({twin: row.record for twin, row in rows.items()}, stale)
 
 
 def records(ids: Sequence[int]) -> dict[int, TwinRecord]:
     """What the mirror has of some twins; it may be old."""
-    return {twin: row.record() for twin, row in _rows(ids).items()}
+    return {twin: row.record for twin, row in _rows(ids).items()}
 
 
 def highest_id() -> int:
@@ -134,8 +139,17 @@ def _mirrored() -> QuerySet[Twin]:
     return Twin.objects.filter(source=Twin.Source.CHAIN)
 
 
-def _rows(ids: Iterable[int]) -> dict[int, Twin]:
-    return {row.id: row for chunk in _chunks(ids) for row in _mirrored().filter(id__in=chunk)}
+def _rows(ids: Iterable[int]) -> dict[int, _Row]:
+    # Plain values: an object of the model for each would be half of what a look-up costs.
+    fields = ("id", "account", "encryption_key", "relays", "height", "stale_since")
+    return {
+        twin: _Row(TwinRecord(twin, bytes(account), _kept(key), split_relays(names), height), stale)
+        for chunk in _chunks(ids)
+        for twin, account, key, names, height, stale in _mirrored()
+        .filter(id__in=chunk)
+        .order_by()
+        .values_list(*fields)
+    }
 
 
 def _chunks(ids: Iterable[int]) -> list[list[int]]:
@@ -143,14 +157,14 @@ def _chunks(ids: Iterable[int]) -> list[list[int]]:
     return [every[first : first + CHUNK] for first in range(0, len(every), CHUNK)]
 
 
-def _same(row: Twin | None, twin: ChainTwin) -> bool:
-    return (
-        row is not None
-        and row.stale_since is None
-        and bytes(row.account) == twin.account
-        and (bytes(row.encryption_key) if row.encryption_key else None) == _key(twin)
-        and row.relays == _relays_text(twin)
-    )
+def _same(row: _Row | None, twin: ChainTwin, height: int) -> bool:
+    if row is None or row.stale_since is not None:
+        return False
+    return row.record[:-1] == record_of(twin, height)[:-1]  # all but the version
+
+
+def _kept(key: bytes | None) -> bytes | None:
+    return bytes(key) if key else None  # PostgreSQL gives a view of its bytes
 
 
 def _key(twin: ChainTwin) -> bytes | None:
@@ -179,7 +193,8 @@ def _write(twins: Iterable[tuple[ChainTwin, int]], wins: str) -> None:
             height = excluded.height, stale_since = NULL
         WHERE {wins.format(table=table)}
     """
-    with connection.cursor() as cursor:
+    # One transaction: on SQLite a commit for each twin would take the most of a look-up's time.
+    with transaction.atomic(), connection.cursor() as cursor:
         cursor.executemany(
             statement,
             [
