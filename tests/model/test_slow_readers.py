@@ -20,6 +20,7 @@ pytestmark = ABANDONED
 A, B = (1, None), (2, None)
 BOUNDS = SessionBounds(64, 40_000, back_pressure_s=60, idle_timeout_s=0)
 SIZE_BYTES = 1_000
+SWEEP = [b"COUNT", b"1"]
 
 
 @pytest.fixture
@@ -79,7 +80,8 @@ def test_the_stream_of_a_full_session_is_not_read_by_the_check(world: World) -> 
     handle = world.redis.handle
 
     def counted(connection: object, argv: list[bytes]) -> None:
-        if argv[0].upper() == b"XRANGE" and argv[1] == b"stream:2":
+        # The sweep for old entries looks at the first one of each stream, at a time of its own.
+        if argv[0].upper() == b"XRANGE" and argv[1] == b"stream:2" and argv[-2:] != SWEEP:
             commands[argv[0]] += 1
         handle(connection, argv)  # type: ignore[arg-type]
 
