@@ -37,6 +37,7 @@ help: ## Show this list
 setup: $(DEV) ## Make the virtual environment with everything for development
 
 setup-analytics: $(ANALYTICS) java ## Add what `manage.py rmb_analytics` needs: Spark, Arrow, DuckDB, Java
+	@$(BIN)/python -m relay.analytics.spark.classes || true
 
 run: $(RELAY) ## Run a relay that needs no service; DATA=folder, ARGS="more options"
 	@exec $(BIN)/python manage.py runrelay --embedded --data $(DATA) $(ARGS)

@@ -300,6 +300,42 @@ RULES: Final[tuple[Rule, ...]] = (
         subject="worker",
     ),
     Rule(
+        "events_lost", "Recorded events are lost", WARNING, "events", 1, 0, 0, 300,
+        "So many events for analytics were lost within the last 10 minutes. `pressure`: more "
+        "happened than the disk of `analytics.dir` takes, and eight buffers were full. `disk`: it "
+        "refused until a process ended, files that waited went beyond "
+        "`analytics.segments_max_bytes`, or `rmb_analytics check --repair` put one aside. No "
+        "message is held up; the delivery audit counts apart what falls into such a time.",
+        (
+            "Which process, and when: `relay_analytics_lost_total` in `/metrics`, and the newest "
+            "of `gaps/` in the folder of events.",
+            "`disk`: `df -h` on that folder, and the relay's log: `events cannot be written`.",
+            "`pressure`: `iostat -x 5`. `analytics.fsync` of `segment` asks less of a disk than "
+            "`flush`; `analytics.dir` may be on another one.",
+            "Files that waited for too long: `events_waiting`.",
+        ),
+        subject="reason",
+    ),
+    Rule(
+        "events_waiting", "Recorded events do not come into the lake", WARNING, "s", 300, 60, 30,
+        60,
+        "The oldest closed file of events on this machine waits for so long; a compactor that "
+        "works takes one within a second. Or no compactor was seen there for so long. Jobs do not "
+        "see these events yet. Nothing is lost before `analytics.segments_max_bytes` wait.",
+        (
+            "`manage.py rmb_doctor` on that machine says what is missing; without Arrow files only "
+            "wait: `make setup-analytics`, and restart.",
+            "The log of the relay, lines of `relay.analytics.compactor`: a full disk, a folder "
+            "that it may not write to.",
+            "Workers that run without `runrelay` have no compactor of their own, nor has a relay "
+            "that does not record any more: `manage.py rmb_analytics compact`, each minute by "
+            "cron.",
+            "It works, and does not keep up: `relay_analytics_waiting_bytes` in `/metrics` grows. "
+            "It needs one core for a million events a second, and a disk that is not busy.",
+        ),
+        subject="machine",
+    ),
+    Rule(
         "certificate_expiry", "The TLS certificate runs out", WARNING, "days", 21, 22, 0, 0,
         "The certificate in `relay.tls_cert` has so many days left.",
         (

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import logging
 import os
 import time
@@ -24,6 +23,7 @@ from relay.analytics import backlog, merging, retention
 from relay.analytics.conversion import convert
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
+from relay.analytics.segments import lock
 
 LOCK: Final = "compactor.lock"
 
@@ -154,12 +154,10 @@ def alone(lake: Lake) -> Iterator[None]:
     lake.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = os.open(lake.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(file):
             raise AnotherCompactorError(
                 f"{lake.root}: another compactor is at work; a relay that records has its own"
-            ) from None
+            )
         yield
     finally:
         os.close(file)

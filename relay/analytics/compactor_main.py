@@ -17,11 +17,15 @@ from typing import Final
 
 from django.conf import settings
 
-from relay.analytics import backlog, places
+from relay.analytics import backlog, lag, places
+from relay.analytics.places import Places
+from relay.ops.redis_client import client
 from relay.server.lifeline import tell_ready, watch_parent
 
 BOUND_EVERY_S: Final = 5.0
 ORPHAN_GRACE_S: Final = 15.0
+TOLD_WITHIN_S: Final = 2.0
+"""How long an end waits for Redis."""
 
 logger = logging.getLogger("relay.analytics.compactor")
 
@@ -37,6 +41,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop.set).start())
     watch_parent(options.lifeline_fd, grace_s=ORPHAN_GRACE_S)
     logging.config.dictConfig(settings.LOGGING)
+    folders = places.configured()
+    telling = threading.Thread(
+        target=lag.tell, args=(client(), folders, stop), name="lag", daemon=True
+    )
+    telling.start()
+    _work(folders, stop, options.ready_fd)
+    telling.join(TOLD_WITHIN_S)
+    return 0
+
+
+def _work(folders: Places, stop: threading.Event, ready_fd: int) -> None:
     config = settings.RMB.analytics
     try:
         from relay.analytics.compactor_loop import compact  # imports Arrow
@@ -46,13 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             error.name,
             config.segments_max_bytes,
         )
-        tell_ready(options.ready_fd)
+        tell_ready(ready_fd)
         while not stop.wait(BOUND_EVERY_S):
-            backlog.keep_within(places.configured(), config.segments_max_bytes)
-        return 0
-    tell_ready(options.ready_fd)
-    compact(places.configured().root, config, stop)
-    return 0
+            backlog.keep_within(folders, config.segments_max_bytes)
+        return
+    tell_ready(ready_fd)
+    compact(folders.root, config, stop)
 
 
 if __name__ == "__main__":

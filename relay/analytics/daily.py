@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -24,6 +24,7 @@ from typing import Final
 from django.conf import settings
 
 from relay.analytics.lake import Lake
+from relay.analytics.segments import lock
 from relay.analytics.spark.catalogue import JOBS, Job
 from relay.analytics.spark.window import Window
 
@@ -32,6 +33,10 @@ DAYS: Final = 3
 
 TRIES: Final = 3
 AGAIN_AFTER: Final = timedelta(hours=1)
+
+BUSY_AFTER: Final = timedelta(minutes=5)
+"""When jobs are looked at again that another process was computing. That is no failure and counts
+as no try, however often it comes; the next day begins anew."""
 
 COMMAND: Final = ("-m", "django", "rmb_analytics", "schedule", "--now", "--quiet")
 POLL_S: Final = 1.0
@@ -48,6 +53,7 @@ class Tried:
         at: when the latest began.
         done: whether it went well.
         error: what went wrong.
+        busy: whether nothing did, but that another process is computing one of the jobs.
     """
 
     day: str = ""
@@ -55,6 +61,7 @@ class Tried:
     at: str = ""
     done: bool = False
     error: str = ""
+    busy: bool = False
 
 
 def wanted(now: datetime) -> list[tuple[Job, Window]]:
@@ -72,6 +79,8 @@ def next_at(now: datetime, tried: Tried) -> datetime | None:
     )
     if tried.day != now.date().isoformat():
         return due
+    if tried.busy:
+        return datetime.fromisoformat(tried.at) + BUSY_AFTER
     if tried.done or tried.tries >= TRIES:
         return due + timedelta(days=1)
     return datetime.fromisoformat(tried.at) + AGAIN_AFTER
@@ -101,11 +110,13 @@ def begin(now: datetime, stopping: threading.Event) -> Tried | None:
         if due is None or due > now:
             return None
         day = now.date().isoformat()
-        tries = before.tries + 1 if before.day == day else 1
-        trying = Tried(day, tries, now.isoformat(timespec="seconds"), error="it did not end")
+        failed = before.tries if before.day == day else 0
+        trying = Tried(day, failed + 1, now.isoformat(timespec="seconds"), error="it did not end")
         _note(lake, trying)
-        error = _run(stopping)
+        code, error = _run(stopping)
         tried = dataclasses.replace(trying, done=not error, error=error)
+        if code == os.EX_TEMPFAIL:
+            tried = dataclasses.replace(tried, tries=failed, busy=True)
         _note(lake, tried)
         return tried
 
@@ -118,8 +129,8 @@ def last_tried(lake: Lake) -> Tried:
         return Tried()
 
 
-def _run(stopping: threading.Event) -> str:
-    """Runs the command; what it says when it fails, in a line."""
+def _run(stopping: threading.Event) -> tuple[int, str]:
+    """Runs the command; its exit code, and what it says when it fails, in a line."""
     child = subprocess.Popen(
         [sys.executable, *COMMAND],
         stdin=subprocess.DEVNULL,
@@ -140,23 +151,19 @@ def _run(stopping: threading.Event) -> str:
                 except subprocess.TimeoutExpired:
                     child.kill()
                     child.communicate()
-                return "the relay was stopped"
+                return child.returncode, "the relay was stopped"
             continue
         if child.returncode == 0:
-            return ""
-        return (said.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+            return 0, ""
+        told = said.strip().splitlines() or [f"exit code {child.returncode}"]
+        return child.returncode, told[-1]
 
 
 @contextlib.contextmanager
 def _alone(lake: Lake) -> Iterator[bool]:
     lake.cache.mkdir(parents=True, exist_ok=True)
     with (lake.cache / "daily.lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield lock(file.fileno())
 
 
 def _note(lake: Lake, tried: Tried) -> None:

@@ -42,6 +42,7 @@ class DrainerEvents:
             journal: of this process; started and closed with this.
         """
         self._journal = journal
+        self._told: dict[str, float] = {}
 
     def start(self) -> None:
         """Begins."""
@@ -50,6 +51,16 @@ class DrainerEvents:
     async def close(self) -> None:
         """Returns when all is written."""
         await self._journal.close()
+
+    def take(self) -> dict[str, int]:
+        """What was written and lost since the last call, by series.
+
+        A process that drains has no heartbeat: it adds this to what all of them did together.
+        """
+        before, self._told = self._told, self._journal.figures()
+        grown = {name: int(total - before.get(name, 0.0)) for name, total in self._told.items()}
+        # A counter that is there from the beginning shows its first step, too.
+        return {name: count for name, count in grown.items() if count or name not in before}
 
     def tried(
         self,

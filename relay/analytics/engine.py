@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from relay.analytics import packaging
 from relay.analytics.errors import NoEngine
 from relay.analytics.gaps import Gap
 from relay.analytics.lake import Lake, LakeFile
+from relay.analytics.scratch import Scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +33,9 @@ LOG: Final = "spark.log"
 """In the cache: what Java writes, which would tear the progress apart."""
 
 MAX_LOG_BYTES: Final = 1024 * 1024
+
+ENDING_S: Final = 5.0
+"""So long may Java take to be gone after it stopped answering."""
 
 
 class Engine:
@@ -53,6 +58,7 @@ class Engine:
         self._lake = lake
         self._session = session
         self._ours = session is None
+        self._scratch: Scratch | None = None
 
     @property
     def session(self) -> SparkSession:
@@ -66,10 +72,23 @@ class Engine:
         return self._session
 
     def close(self) -> None:
-        """Stop Spark, unless somebody else started it."""
+        """Stop Spark, unless somebody else started it. The next use opens another session."""
         if self._session is not None and self._ours:
-            self._session.stop()
+            _stop(self._session)
             self._session = None
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
+
+    def ended(self) -> str:
+        """How its Java ended by itself, or was killed, in a line; empty while it runs."""
+        if self._session is None or not self._ours:
+            return ""
+        code = _exit_code()
+        if code is None:
+            return ""
+        how = f"was killed (signal {-code})" if code < 0 else f"ended (exit code {code})"
+        return f"the Java of Spark {how}; is there enough memory? {self._lake.cache / LOG} has more"
 
     def events(self, files: Iterable[LakeFile]) -> DataFrame:
         """The rows of these files, as `relay.analytics.spark.schema.READ`."""
@@ -97,7 +116,8 @@ class Engine:
 
         chosen = settings.RMB.analytics
         more = dict(each.split("=", 1) for each in chosen.spark)
-        self._lake.cache.mkdir(parents=True, exist_ok=True)
+        self._scratch = Scratch(self._lake.cache / "spark")
+        ours = _SETTINGS | {"spark.local.dir": str(self._scratch.path)}
         log = self._lake.cache / LOG
         try:
             with _output_into(log):
@@ -106,7 +126,7 @@ class Engine:
                     self._lake.cache,
                     cores=chosen.cores or None,
                     driver_memory=chosen.driver_memory,
-                    settings=_SETTINGS | {key.strip(): its.strip() for key, its in more.items()},
+                    settings=ours | {key.strip(): its.strip() for key, its in more.items()},
                 )
         except JavaError as error:
             raise NoEngine(str(error)) from None
@@ -116,6 +136,42 @@ class Engine:
             ) from error
         session.sparkContext.addPyFile(str(packaging.package(self._lake.cache)))
         return session
+
+
+def _exit_code() -> int | None:
+    """Of the Java this process started, that no longer answers; None: it does, or was not ours."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    if process.poll() is None and not _answers():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(ENDING_S)
+    return int(process.returncode) if process.returncode is not None else None
+
+
+def _answers() -> bool:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    try:
+        return SparkContext._jvm is not None and SparkContext._jvm.System.nanoTime() is not None
+    except (OSError, Py4JError):
+        return False
+
+
+def _stop(session: SparkSession) -> None:
+    """Stops it also when its Java is gone, which PySpark does not expect."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    try:
+        session.stop()
+    except (OSError, Py4JError):
+        session.sparkContext.stop()  # what is left of it, without Java
+        # Another session of this process would ask the Java that is gone.
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 def first_line(error: Exception) -> str:

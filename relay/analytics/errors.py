@@ -3,6 +3,7 @@
 AnalyticsError         one line that says what is wrong and what to do
     MissingPackages    Spark, Arrow or DuckDB are not installed
     NoEngine           Spark does not start
+    Busy               somebody else is doing it: later it works
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ class AnalyticsError(Exception):
 
 class NoEngine(AnalyticsError):
     """Spark does not start: no job can be run."""
+
+
+class Busy(AnalyticsError):
+    """Another process is doing it; nothing is wrong."""
 
 
 class MissingPackages(AnalyticsError):

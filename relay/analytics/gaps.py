@@ -6,6 +6,7 @@ reader sees all of it; it is named after what it is about, so the same gap writt
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -63,6 +64,35 @@ def write(lake: Path, gap: Gap) -> Path:
     return path
 
 
+def lost_since(lake: Path, why: Why, since: float) -> int:
+    """How many events gaps tell of that were written lately; at least one for each gap.
+
+    Args:
+        lake: the folder of the analytics.
+        why: what happened.
+        since: unix time.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    lost = 0
+    with contextlib.suppress(FileNotFoundError), os.scandir(Places(lake).gaps) as entries:
+        for entry in entries:
+            if not entry.name.endswith(f"-{why}.json") or entry.name.startswith(DRAFT):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                if entry.stat().st_mtime >= since:
+                    lost += _lost(Path(entry.path)) or 1
+    return lost
+
+
+def _lost(path: Path) -> int | None:
+    try:
+        return _read(path).lost
+    except ValueError:
+        return None  # whoever needs all of it says so
+
+
 def read(lake: Path) -> list[Gap]:
     """All gaps, in the order of time.
 
@@ -73,9 +103,13 @@ def read(lake: Path) -> list[Gap]:
     for path in sorted(Places(lake).gaps.glob("*.json")):
         if path.name.startswith(DRAFT):
             continue
-        try:
-            fields = json.loads(path.read_text())
-            found.append(Gap(**{**fields, "why": Why(fields["why"])}))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}: is no gap ({error})") from error
+        found.append(_read(path))
     return sorted(found, key=lambda gap: (gap.from_us, gap.relay, gap.worker))
+
+
+def _read(path: Path) -> Gap:
+    try:
+        fields = json.loads(path.read_text())
+        return Gap(**{**fields, "why": Why(fields["why"])})
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: is no gap ({error})") from error

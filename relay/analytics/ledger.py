@@ -18,27 +18,33 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from django.utils import timezone
 
 from relay.analytics import footers, gaps
-from relay.analytics.errors import AnalyticsError
+from relay.analytics.errors import AnalyticsError, Busy
 from relay.analytics.gaps import Gap
 from relay.analytics.lake import Lake, LakeFile, fingerprint
 from relay.analytics.models import Published, Run, RunState
+from relay.analytics.segments import lock
 from relay.analytics.spark.catalogue import Job
 from relay.analytics.spark.window import Window
 
 HOUR: Final = timedelta(hours=1)
+
+CLAIM_S: Final = 2.0
+"""So long a job's lock is waited for: `note_killed` of another process holds it for a moment."""
+
+POLL_S: Final = 0.05
 
 
 class Standing(StrEnum):
@@ -165,24 +171,32 @@ def claimed(job: Job, lake: Lake) -> Iterator[None]:
     """Nobody else computes this job meanwhile; what a killed process left is noted as failed.
 
     Raises:
-        AnalyticsError: somebody does.
+        Busy: somebody does.
+        OSError: the cache cannot be written.
     """
     lake.cache.mkdir(parents=True, exist_ok=True)
-    with (lake.cache / f"{job.name}.lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with _lock(job.name, lake).open("a+") as file:
+        if not _locked(file, CLAIM_S):
             file.seek(0)
-            raise AnalyticsError(
-                f"{job.name} is being computed by process {file.read().strip() or '?'}"
-            ) from None
+            process = file.read().strip() or "?"
+            raise Busy(f"{job.name} is being computed by process {process}")
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        Run.objects.filter(job=job.name, state=RunState.RUNNING).update(
-            state=RunState.FAILED, ended_at=timezone.now(), error="the process was killed"
-        )
+        _end_killed(job.name)
         yield
+
+
+def note_killed(lake: Lake) -> None:
+    """Note runs whose process is gone as failed: they count as running otherwise until the next.
+
+    Only where they were begun, as the locks are there.
+    """
+    running = Run.objects.filter(state=RunState.RUNNING).order_by().values_list("job", flat=True)
+    for job in running.distinct():
+        with contextlib.suppress(FileNotFoundError), _lock(job, lake).open("r+") as file:
+            if _locked(file, 0):
+                _end_killed(job)
 
 
 def begin(job: Job, window: Window, master: str) -> Run:
@@ -202,6 +216,25 @@ def end(run: Run, state: RunState, error: str = "") -> None:
     """Note how it ended."""
     run.state, run.error, run.ended_at = state, error, timezone.now()
     run.save(update_fields=["state", "error", "ended_at", "periods", "result_rows"])
+
+
+def _lock(job: str, lake: Lake) -> Path:
+    return lake.cache / f"{job}.lock"
+
+
+def _locked(file: IO[str], wait_s: float) -> bool:
+    """Whether we have the lock, which lasts until the file is closed or the process ends."""
+    until = time.monotonic() + wait_s
+    while not (ours := lock(file.fileno())) and time.monotonic() < until:
+        time.sleep(POLL_S)
+    return ours
+
+
+def _end_killed(job: str) -> None:
+    """Only with the lock."""
+    Run.objects.filter(job=job, state=RunState.RUNNING).update(
+        state=RunState.FAILED, ended_at=timezone.now(), error="the process was killed"
+    )
 
 
 def _windows(job: Job, window: Window) -> list[Window]:

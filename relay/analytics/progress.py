@@ -54,8 +54,13 @@ class Progress:
     def _watch(
         self, session: SparkSession, title: str, began: float, done: threading.Event
     ) -> None:
+        from py4j.protocol import Py4JError
+
         while not done.wait(EVERY_S):
-            part = fraction(session, title)
+            try:
+                part = fraction(session, title)
+            except (OSError, Py4JError):
+                return  # Java is gone, which the step itself tells
             bar = ("#" * int(part * WIDTH)).ljust(WIDTH, "-")
             self._stream.write(f"\r{title}   [{bar}] {part:>4.0%}   {_clock(began)} ")
             self._stream.flush()

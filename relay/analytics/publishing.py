@@ -78,7 +78,9 @@ def sweep(job: Job, lake: Lake) -> None:
         shown = {row.period: row for row in Published.objects.filter(table=table.name)}
         for found in _folders(lake.results / table.name):
             if found.name.startswith(DRAFT):
-                shutil.rmtree(found)
+                # A Java whose driver was killed may still be at it for a second or two; what it
+                # leaves, the next run finds.
+                shutil.rmtree(found, ignore_errors=True)
                 continue
             row = shown.get(found.name)
             if row is not None and row.published_at > old:

@@ -131,11 +131,16 @@ class EventRecorder(Recorder):
         uids: list[int] = []
         sizes: list[int] = []
         tails: list[bytes] = []
+        last: tuple[Any, Any, Any] = (None, None, None)
+        tail, seed = b"", 0
         for (destination, payload, origin, envelope), kind in zip(items, kinds, strict=True):
-            try:
-                tail, seed = pairs[kind][origin][destination]
-            except KeyError:
-                tail, seed = self._look_up(origin, destination, kind, envelope)
+            # One read of a socket mostly brings several messages for one receiver.
+            if destination is not last[0] or origin is not last[1] or kind != last[2]:
+                last = (destination, origin, kind)
+                try:
+                    tail, seed = pairs[kind][origin][destination]
+                except KeyError:
+                    tail, seed = self._look_up(origin, destination, kind, envelope)
             uids.append(digest(envelope.uid, seed))
             sizes.append(len(payload))
             tails.append(tail)

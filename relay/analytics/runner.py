@@ -11,9 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import os
+import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
+
+from django.db import DatabaseError
 
 from relay.analytics import footers, ledger, publishing
 from relay.analytics.engine import Engine, first_line
@@ -31,6 +36,11 @@ if TYPE_CHECKING:
 MOST_ROWS: Final = 60_000_000
 """Events read in one go, unless one period alone has more. 50 million were measured to stay within
 6.5 GB on one machine."""
+
+_REFUSALS: Final = tuple(
+    os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+)
+"""How a disk says no to those who write, and to nobody else."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,6 +88,20 @@ def run(
     Raises:
         AnalyticsError: it did not work; what was published before that stays.
     """
+    try:
+        return _run(job, window, lake, engine, progress, again=again)
+    except DatabaseError:
+        raise  # before anything was begun: the command says how tables are made
+    except (Exception, KeyboardInterrupt) as error:
+        told = _told(error, lake, engine)
+        if told is None or isinstance(error, AnalyticsError):
+            raise
+        raise AnalyticsError(f"{job.name}: {told}") from error
+
+
+def _run(
+    job: Job, window: Window, lake: Lake, engine: Engine, progress: Progress, *, again: bool
+) -> Outcome:
     with ledger.claimed(job, lake):
         publishing.sweep(job, lake)
         found = ledger.periods(job, window, lake, again=again)
@@ -90,8 +114,11 @@ def run(
                 _compute(job, chunk, noted, lake, engine, progress)
                 publishing.publish(job, noted, chunk, lake)
         except BaseException as error:
-            told = _told(error)
-            ledger.end(noted, RunState.FAILED, told or type(error).__name__)
+            told = _told(error, lake, engine)
+            with contextlib.suppress(DatabaseError):  # on the same full disk; `note_killed` does it
+                ledger.end(noted, RunState.FAILED, told or type(error).__name__)
+            if engine.ended():
+                engine.close()  # the next job gets another Java
             if told is None or isinstance(error, AnalyticsError):
                 raise
             raise AnalyticsError(f"{job.name}: {told}") from error
@@ -163,12 +190,16 @@ def _write(frame: DataFrame, table: Table, noted: Run, lake: Lake) -> None:
     divided.write.partitionBy(by).parquet(str(publishing.draft(lake, table, noted)))
 
 
-def _told(error: BaseException) -> str | None:
+def _told(error: BaseException, lake: Lake, engine: Engine) -> str | None:
     """What an operator can do something about, in a line; None for what is a mistake of ours."""
     if isinstance(error, AnalyticsError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
+    if ended := engine.ended():
+        return ended  # whatever else it led to
+    if isinstance(error, DatabaseError):
+        return f"database: {first_line(error)}"
     if isinstance(error, OSError):
         return f"{error.filename or 'files'}: {error.strerror or error}"
     if isinstance(error, ImportError):
@@ -177,7 +208,20 @@ def _told(error: BaseException) -> str | None:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    return first_line(error) if isinstance(error, PySparkException | Py4JError) else None
+    if not isinstance(error, PySparkException | Py4JError):
+        return None
+    return _refused(str(error), lake, engine) or first_line(error)
+
+
+def _refused(text: str, lake: Lake, engine: Engine) -> str | None:
+    """What a disk refused, which Spark says at the end of a long story."""
+    why = next((each for each in _REFUSALS if each in text), None)
+    if why is None:
+        return None
+    if results := re.search(r"writing rows to file:(\S+?)/_", text):
+        return f"{results[1]}: {why}"
+    where = lake.cache / "spark" if engine.master.startswith("local") else "the disk of a worker"
+    return f"{where}: {why}"
 
 
 def _outcome(job: Job, noted: Run | None, found: Sequence[Period]) -> Outcome:

@@ -256,7 +256,7 @@ class Recovered:
 
 
 def lock(file: int) -> bool:
-    """Takes the lock of an open segment, if nobody has it; it lasts as long as the file is open."""
+    """Takes the lock of an open file, if nobody has it; it lasts as long as the file is open."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

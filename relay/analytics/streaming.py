@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +31,7 @@ from relay.analytics.engine import Engine, first_line
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import FRESH_GLOB, Lake, replaced_by
 from relay.analytics.models import StreamState
+from relay.analytics.segments import lock
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -250,8 +250,6 @@ def alone(lake: Lake) -> Iterator[None]:
     """Two streams would take each other's checkpoint."""
     lake.checkpoints.mkdir(parents=True, exist_ok=True)
     with (lake.checkpoints / LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AnalyticsError(f"a stream runs already on {lake.events}") from None
+        if not lock(file.fileno()):
+            raise AnalyticsError(f"a stream runs already on {lake.events}")
         yield

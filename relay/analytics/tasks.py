@@ -6,9 +6,11 @@ import logging
 from datetime import UTC, datetime
 
 from celery import shared_task
+from django.db import DatabaseError
 
-from relay.analytics import daily
+from relay.analytics import daily, ledger
 from relay.analytics.errors import AnalyticsError
+from relay.analytics.lake import Lake
 from relay.ops import background
 
 logger = logging.getLogger(__name__)
@@ -18,13 +20,18 @@ logger = logging.getLogger(__name__)
 def compute_daily() -> None:
     """Has the jobs of the day run when it is time."""
     try:
+        ledger.note_killed(Lake.configured())
         tried = daily.begin(datetime.now(UTC), background.stopping)
-    except (OSError, AnalyticsError) as error:
+    except (OSError, AnalyticsError, DatabaseError) as error:
         logger.error("the jobs of analytics are not run: %s", error)
         return
     if tried is None:
         return
     if tried.done:
         logger.info("the jobs of analytics are done")
+    elif tried.busy:
+        logger.info(
+            "jobs of analytics wait %d minutes: %s", daily.BUSY_AFTER.seconds // 60, tried.error
+        )
     else:
         logger.error("the jobs of analytics failed, try %d: %s", tried.tries, tried.error)

@@ -1,7 +1,8 @@
 """What drainers count: once a second each adds what it has to the hash `federation:counters`.
 
 A field is `<name>|<label>`: the relay for deliveries and failures, the reason for what was given
-up, the upper bound for the histogram of latencies, which holds each message in one bucket only.
+up, the upper bound for the histogram of latencies, which holds each message in one bucket only, the
+series for what was recorded for analytics.
 `relay.federation.figures` makes metrics of them.
 """
 
@@ -19,6 +20,8 @@ ERROR: Final = "error"
 """Tries a relay did not answer with success."""
 DROPPED: Final = "dropped"
 """Messages that were given up, by the reason (`proto.rmb.reasons`)."""
+EVENTS: Final = "events"
+"""What was recorded for analytics, and lost; the label is the series of the metrics."""
 LATENCY: Final = "latency"
 """Messages by the time from the outbox to the answer of the relay that took them."""
 LATENCY_SUM_MS: Final = "sum_ms"

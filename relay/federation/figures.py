@@ -88,6 +88,7 @@ def _figures(
             figures[series(metric, relay=relay)] = count
     for reason, count in counts.get(counters.DROPPED, {}).items():
         figures[series("federation_message_dropped_total", reason=reason)] = count
+    figures |= counts.get(counters.EVENTS, {})
     figures |= _latency(counts.get(counters.LATENCY, {}))
     for shard, head in enumerate(live.read_heads(heads)):
         age_s = moment - head.oldest_at if head.length else 0.0

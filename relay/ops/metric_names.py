@@ -54,10 +54,18 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_trace_events_total", "counter", "Events noted for traces."),
     Metric("relay_trace_skipped_total", "counter", "Messages not followed: the rate was reached."),
     Metric("relay_trace_lost_total", "counter", "Events of traces that could not be kept."),
-    # Events for analytics, of each worker that records.
+    # Events for analytics, of each worker that records; from Redis, those of all drainers.
     Metric("relay_analytics_events_total", "counter", "Events written to segments.", ("kind",)),
     Metric("relay_analytics_lost_total", "counter", "Events that were lost.", ("reason",)),
     Metric("relay_analytics_write_failures_total", "counter", "Times the disk refused events."),
+    # From Redis, where the compactor of each machine says what it leaves.
+    Metric(
+        "relay_analytics_waiting_seconds",
+        "gauge",
+        "Age of the oldest file of events not in the lake, or how long no compactor told.",
+        ("host",),
+    ),
+    Metric("relay_analytics_waiting_bytes", "gauge", "Bytes of all such files.", ("host",)),
     # Federation, of each worker.
     Metric("federation_inbound_accepted_total", "counter", "Messages of other relays taken."),
     Metric("federation_inbound_repeated_total", "counter", "Repeats of them, not taken again."),

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 from redis.exceptions import RedisError
 
 from relay.alarms import figures as alarm_figures
+from relay.analytics import lag
 from relay.dashboard.live import sockets
 from relay.federation import figures
 from relay.ops import exposition, health
@@ -48,6 +49,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
         shared = [figures.read(client()), purging.figures(client().get(keys.PURGED))]
         if settings.RMB.twins.source == "tfchain":
             shared.append(chain_state.figures(chain_state.read(client())))
+        if settings.RMB.analytics.record:
+            shared.append(lag.figures(lag.read(client())))
         shared += [_alarms(), sockets.figures()]
         text = exposition.render(list_workers(client()), *shared)
     except RedisError as error:

@@ -32,7 +32,7 @@ from relay.server.client_address import name_clients
 from relay.server.frame_protocol import FrameProtocol
 from relay.server.http_protocol import http_protocol
 from relay.server.lifeline import tell_ready, watch_parent
-from relay.server.limits import ServerLimits
+from relay.server.limits import KEEP_ALIVE_S, ServerLimits
 
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 """Objects made between two collections, and collections of the younger generations before an older
@@ -49,10 +49,6 @@ CUT_GRACE_S: Final = 2
 
 MAX_WORD_BYTES: Final = 1024
 """Of a message to the operator site's websocket, which wants none."""
-
-KEEP_ALIVE_S: Final = 75
-"""Between two requests of one connection. Relays keep theirs for 15 s (ours) or 90 s (the
-reference), and what they send while it is being closed here costs them another try."""
 
 
 class DrainingServer(uvicorn.Server):

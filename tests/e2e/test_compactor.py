@@ -48,6 +48,11 @@ async def test_recorded_events_come_into_the_lake_whatever_is_killed(start_relay
 
     await _talk(relay, 10)
     await eventually(lambda: delivered() == 10, what="the first messages in the lake")
+    waiting = await eventually(
+        lambda: [name for name in relay.metrics() if name.startswith("relay_analytics_waiting_")],
+        what="the compactor's word on what it leaves",
+    )
+    assert len(waiting) == 2, "age and size, of one machine"
 
     first = await eventually(lambda: _compactor(relay))
     os.kill(first, signal.SIGKILL)

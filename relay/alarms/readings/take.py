@@ -12,7 +12,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from relay.alarms.bounds import MAX_ERROR_CHARS, MAX_SUBJECTS
-from relay.alarms.readings import host, network, store, workers
+from relay.alarms.readings import host, network, recorded, store, workers
 from relay.alarms.readings.look import Look, Reading, Readings, worst
 from relay.alarms.rules import BY_KEY
 from relay.ops.printable import shown
@@ -51,6 +51,7 @@ READERS: Final = (
     Reader("outbox", ("outbox_age",), network.outbox),
     Reader("partners", ("partner_down",), network.partners),
     Reader("chain", ("chain_lag",), network.chain),
+    Reader("recorded events", ("events_lost", "events_waiting"), recorded.events),
     Reader("disk", ("disk",), host.disk, redis=False),
     Reader(
         "certificate", ("certificate_expiry", "certificate_expired"), host.certificate, redis=False

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import time
 from argparse import ArgumentParser
 from typing import Any, Final
 
 from django.conf import settings
 from django.core.management.base import OutputWrapper
+from redis.exceptions import RedisError
 
+from relay.analytics import lag
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
+from relay.ops.redis_client import client
 
 SUMMARY: Final = "bring recorded segments into the lake, merge its files, remove old days"
 DESCRIPTION: Final = """\
@@ -40,6 +45,9 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
             flush_s=config.flush_ms / 1000,
         )
         done = (compactor.convert(), compactor.merge(), compactor.retain())
+        if config.record:
+            with contextlib.suppress(RedisError):  # alarms and metrics say themselves if it is away
+                lag.publish(client(), lag.look(lake, time.time()))
     total = {
         field.name: sum(getattr(work, field.name) for work in done)
         for field in dataclasses.fields(done[0])

@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.core.management.base import OutputWrapper
 
 from relay.analytics import days
-from relay.analytics.errors import AnalyticsError, NoEngine
+from relay.analytics.errors import AnalyticsError, Busy, NoEngine
 from relay.analytics.lake import Lake
 from relay.analytics.spark.catalogue import JOBS, Job
 from relay.analytics.spark.window import Window
@@ -63,6 +63,7 @@ def compute(
     """Runs jobs one after the other, and says what they did.
 
     Raises:
+        Busy: other processes compute some; the others are done.
         AnalyticsError: some failed; the others are done, unless Spark does not start.
     """
     from relay.analytics import runner
@@ -73,13 +74,16 @@ def compute(
     engine = Engine(lake, options["master"])
     progress = Progress(quiet=options["quiet"])
     again = options.get("again", False)
-    outcomes, failures = [], []
+    outcomes, failures, busy = [], [], []
     try:
         for job, window in wanted:
             try:
                 outcome = runner.run(job, window, lake, engine, progress, again=again)
             except NoEngine:
                 raise
+            except Busy as error:
+                busy.append(str(error))
+                continue
             except AnalyticsError as error:
                 failures.append(str(error))
                 continue
@@ -91,7 +95,9 @@ def compute(
     if options["json"]:
         out.write(json.dumps([dataclasses.asdict(each) for each in outcomes], indent=2))
     if failures:
-        raise AnalyticsError("\n".join(failures))
+        raise AnalyticsError("\n".join(failures + busy))
+    if busy:
+        raise Busy("\n".join(busy))
     if not lake.days():
         raise AnalyticsError(
             f"there are no events in {lake.events}: analytics.record writes what the relay does, "

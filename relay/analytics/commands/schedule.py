@@ -58,4 +58,6 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
         out.write(f"next   {due:%Y-%m-%d %H:%M} UTC, as soon as a Celery worker runs")
     if tried.day:
         how = "done" if tried.done else f"failed, try {tried.tries}: {tried.error}"
+        if tried.busy:
+            how = f"waits: {tried.error}"
         out.write(f"last   {tried.at}  {how}")

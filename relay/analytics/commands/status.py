@@ -39,6 +39,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
+    from relay.analytics import ledger
+
+    ledger.note_killed(Lake.configured())
     document = {**_standings(), "runs": [_run(run) for run in Run.objects.all()[: options["runs"]]]}
     if options["json"]:
         out.write(json.dumps(document, indent=2))

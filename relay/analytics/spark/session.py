@@ -11,12 +11,17 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from relay.analytics.spark import java
+from relay.analytics.spark import classes, java
 
 _ON_LOOPBACK: Final = ("local", "spark://127.0.0.1:", "spark://localhost:")
 
 PARTITIONS_PER_CORE: Final = 4
 """Of a shuffle; between 2 and 8 no difference was measured, 200 for 4 cores cost a fifth."""
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    """Its traces of a Java that is gone, for which it takes the root logger; errors tell it too."""
+    return record.levelno > logging.INFO or "py4j" not in Path(record.pathname).parts
 
 
 def open_session(
@@ -59,6 +64,7 @@ def open_session(
         # Its own INT96 knows no time zone, and others read a time of nowhere.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
+    chosen |= classes.options(classes.path())
     if master.startswith(_ON_LOOPBACK):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -66,6 +72,7 @@ def open_session(
     for key, value in (chosen | dict(settings or {})).items():
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each connection
+    logging.getLogger().addFilter(_not_of_py4j)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

@@ -73,8 +73,8 @@ def main() -> None:
         for model in apps.get_app_config("relay_analytics").get_models():
             editor.create_model(model)
     lake = Lake(Path(sys.argv[1]))
-    _publish(lake, 1)
-    lines = _lines_of(lambda: _publish(lake, 2))
+    publish(lake, 1)
+    lines = _lines_of(lambda: publish(lake, 2))
     cuts = sorted({line: n for n, line in enumerate(lines)}.values())
     old = 2
     for cut in cuts:
@@ -83,20 +83,20 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             _kill_at(cut)
-            _publish(lake, new)
+            publish(lake, new)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, (cut, status)
         shown = _shown(lake)
         assert shown in ([old, old], [new, old], [new, new]), (lines[cut], shown)
-        _publish(lake, new)
+        publish(lake, new)
         assert _shown(lake) == [new, new]
         _nothing_left(lake)
         old = new
     print(len(cuts))
 
 
-def _publish(lake: Lake, version: int) -> None:
+def publish(lake: Lake, version: int) -> None:
     """A run of the job, without the part that Spark does."""
     from relay.analytics import ledger, publishing
     from relay.analytics.models import RunState

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from relay.analytics import compactor_main, gaps
+from relay.analytics import compactor_main, gaps, lag
 from relay.analytics.compactor import alone
 from relay.analytics.gaps import Why
 from relay.analytics.lake import Lake
 from relay.analytics.segments import Header
 from relay.server.lifeline import READY_LINE
 from tests.relay.analytics import segment_files as made
+from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import command_environment
 from tests.support.waiting import wait_until
 
@@ -88,7 +89,7 @@ def test_it_waits_for_its_turn_and_takes_in_what_is_there_when_it_is_stopped(
 
 
 def test_without_arrow_segments_wait_and_the_oldest_go_beyond_the_bound(
-    lake: Lake, tmp_path: Path
+    lake: Lake, tmp_path: Path, valkey: RedisServer
 ) -> None:
     without = tmp_path / "without"
     without.mkdir()
@@ -98,12 +99,16 @@ def test_without_arrow_segments_wait_and_the_oldest_go_beyond_the_bound(
         data = made.content(header(name), made.events(START, range(9)))
         paths.append(made.put(lake, data.ljust(1 << 20, b"\0"), header(name)))
         os.utime(paths[-1], (START // 1_000_000 + age,) * 2)
-    with running(tmp_path, {"analytics.segments_max_bytes": str(1 << 20)}, without) as process:
+    settings = {"analytics.segments_max_bytes": str(1 << 20), "redis.url": valkey.url}
+    with running(tmp_path, settings, without) as process, valkey.client() as client:
         wait_until(lambda: not paths[0].exists(), ENDS_WITHIN_S)
+        wait_until(lambda: lag.read(client), ENDS_WITHIN_S)
+        assert lag.read(client)[lag.host()].segments in (1, 2)
         process.terminate()
         assert process.wait(ENDS_WITHIN_S) == 0
         assert process.stderr is not None
         assert "pyarrow is not installed (make setup-analytics)" in process.stderr.read()
+        assert lag.read(client) == {}
     assert paths[1].exists()
     (gap,) = gaps.read(lake.root)
     assert (gap.worker, gap.lost, gap.why) == ("a", 9, Why.DISK)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import fcntl
 import logging
+import shutil
 import threading
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -17,6 +19,7 @@ from relay.analytics.daily import Tried
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 from relay.ops import background
+from tests.support.relay_process import migrated_folder
 from tests.support.waiting import wait_until
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -87,6 +90,44 @@ def test_why_it_failed_is_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> N
     assert again is not None and again.tries == 2
 
 
+def test_a_job_that_somebody_computes_is_no_failure(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The real command, minutes later again; the other jobs are done at once."""
+    shutil.copytree(migrated_folder(), tmp_path / "data")
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
+    monkeypatch.setenv("RMB_DATA__DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("RMB_ANALYTICS__DIR", str(lake.root))
+    lake.cache.mkdir()
+    with (lake.cache / "rollup.lock").open("w") as by_hand:
+        fcntl.flock(by_hand, fcntl.LOCK_EX)
+        by_hand.write("4711")
+        by_hand.flush()
+        tried = begin()
+    assert tried is not None and tried.busy and not tried.done
+    assert tried.tries == 0
+    assert tried.error == "CommandError: rollup is being computed by process 4711"
+    assert (lake.cache / "graph.lock").exists(), "the last job did not get its turn"
+    assert begin(NOON + timedelta(minutes=4)) is None
+    done = begin(NOON + daily.BUSY_AFTER)
+    assert done is not None and (done.done, done.busy, done.tries, done.error) == (
+        *(True, False, 1),
+        "",
+    )
+
+
+def test_failures_before_still_count_after_it_was_busy(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = NOON
+    for code, tries in ((1, 1), (75, 1), (75, 1), (1, 2), (75, 2), (1, 3)):
+        does(monkeypatch, f"raise SystemExit({code})")
+        tried = begin(at)
+        assert tried is not None and (tried.tries, tried.busy) == (tries, code == 75)
+        at = daily.next_at(at, tried) or at
+    assert at == NOON.replace(hour=2) + timedelta(days=1)
+
+
 def test_without_events_nothing_is_begun(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     does(monkeypatch, "raise SystemExit('begun')")
     (lake.events / "date=2026-11-20").rmdir()
@@ -108,6 +149,7 @@ def test_a_stop_ends_it_and_nobody_else_begins(
     assert [tried.error for tried in found] == ["the relay was stopped"]
 
 
+@pytest.mark.django_db
 def test_the_task_says_how_it_went(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -117,10 +159,13 @@ def test_the_task_says_how_it_went(
     monkeypatch.setattr(daily, "next_at", lambda now, tried: before)
     with caplog.at_level(logging.INFO, "relay.analytics.tasks"):
         tasks.compute_daily()
+        does(monkeypatch, "import sys; print('rollup is busy', file=sys.stderr); sys.exit(75)")
+        tasks.compute_daily()
         does(monkeypatch, "pass")
         tasks.compute_daily()
     assert [record.getMessage() for record in caplog.records] == [
         "the jobs of analytics failed, try 1: CommandError: no Java",
+        "jobs of analytics wait 5 minutes: rollup is busy",
         "the jobs of analytics are done",
     ]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import threading
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from relay.analytics.models.results import RelayPairHour
 from relay.analytics.spark.catalogue import JOBS
 from relay.analytics.spark.window import Window
 from tests.relay.analytics.publishing_cuts import DAYS, pair_rows, twin_rows, write_draft
+from tests.support.waiting import wait_until
 
 ROLLUP = JOBS["rollup"]
 PERIODS = [Period(str(day), Window(day, day), (), "mark", Standing.MISSING) for day in DAYS]
@@ -82,6 +85,35 @@ def test_a_replaced_folder_stays_while_it_may_be_read(lake: Lake) -> None:
     publishing.sweep(ROLLUP, lake)
     assert not any(file.exists() for file in being_read)
     assert all(file.exists() for file in ledger.result_files(lake, "relay_pair_hour"))
+
+
+@pytest.mark.django_db
+def test_a_draft_that_is_still_written_does_not_stop_the_next_run(lake: Lake) -> None:
+    """By the Java of a driver that was killed, which takes a second to notice."""
+    run = ledger.begin(ROLLUP, Window(*DAYS), "local")
+    draft = publishing.draft(lake, ROLLUP.tables[0], run)
+    ended = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not ended.is_set():
+            # Either, where the folder goes at this very moment: `mkdir` looks a second time.
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
+                draft.mkdir(parents=True, exist_ok=True)
+                (draft / f"part-{number}").touch()
+            number += 1
+
+    java = threading.Thread(target=write)
+    java.start()
+    try:
+        for _ in range(50):
+            wait_until(draft.exists, 10)
+            publishing.sweep(ROLLUP, lake)
+    finally:
+        ended.set()
+        java.join()
+    publishing.sweep(ROLLUP, lake)
+    assert not draft.exists()
 
 
 @pytest.mark.django_db

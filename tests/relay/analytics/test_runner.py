@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import os
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -241,6 +242,34 @@ def test_one_job_that_fails_does_not_hold_up_the_others(
     with pytest.raises(CommandError, match=r"^top: its disk is full$"):
         command("run", "all", "--quiet")
     assert done == [name for name in JOBS if name != "top"]
+
+
+def test_a_job_somebody_else_computes_is_left_to_him(
+    configured: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which scripts tell from a failure by the exit code."""
+    monkeypatch.setattr(ledger, "CLAIM_S", 0)
+    with (
+        ledger.claimed(JOBS["top"], configured),
+        pytest.raises(
+            CommandError, match=f"^top is being computed by process {os.getpid()}$"
+        ) as it,
+    ):
+        command("run", "top", "--from", str(DAYS.first), "--quiet")
+    assert it.value.returncode == 75
+    assert not Run.objects.exists()
+
+
+def test_a_run_whose_process_is_gone_does_not_run_for_ever(configured: Lake) -> None:
+    """That of another installation with this database is left alone: it has no lock here."""
+    with ledger.claimed(JOBS["top"], configured):
+        ledger.begin(JOBS["top"], DAYS, "local")
+        ledger.begin(JOBS["audit"], DAYS, "local")
+        ledger.note_killed(configured)
+        assert {run.state for run in Run.objects.all()} == {RunState.RUNNING}
+    ledger.note_killed(configured)
+    states = dict(Run.objects.values_list("job", "state"))
+    assert states == {"top": RunState.FAILED, "audit": RunState.RUNNING}
 
 
 def test_without_spark_it_says_what_to_install(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
+from relay.analytics import lag
+from relay.analytics.lag import Lag
+from tests.relay.alarms.conftest import configure
 from tests.relay.conftest import AddWorker
 from tests.support.redis_servers import RedisServer
 
@@ -76,6 +80,17 @@ def test_metrics(client: Client, add_worker: AddWorker) -> None:
     assert answer["Content-Type"].startswith("text/plain; version=0.0.4")
     names = {found.name for found in text_string_to_metric_families(answer.content.decode())}
     assert {"relay_message_rx", "relay_worker_connections"} <= names
+
+
+def test_metrics_of_a_relay_that_records(
+    client: Client, site_redis: RedisServer, settings: Any
+) -> None:
+    lag.publish(site_redis.client(), Lag(time.time(), 2.5, 1, 900))
+    assert b"relay_analytics_waiting" not in client.get("/metrics").content
+    configure(settings, "analytics", record=True)
+    told = client.get("/metrics").content.decode()
+    assert f'relay_analytics_waiting_seconds{{host="{lag.host()}"}} 2.5\n' in told
+    assert f'relay_analytics_waiting_bytes{{host="{lag.host()}"}} 900\n' in told
 
 
 @pytest.mark.parametrize("path", ["/live", "/ready", "/metrics"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from typing import Any, Final
@@ -10,7 +11,7 @@ from typing import Any, Final
 from django.core.management.base import CommandError
 
 from relay.analytics import commands
-from relay.analytics.errors import AnalyticsError, MissingPackages
+from relay.analytics.errors import AnalyticsError, Busy, MissingPackages
 from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
@@ -29,7 +30,7 @@ whose events changed are computed again.
 
 `analytics.daily_at` says when it happens by itself.
 
-exit code: 0 done, 1 failed, 2 usage
+exit code: 0 done, 1 failed, 2 usage, 75 another process is doing it: later it works
 """
 
 LIBRARIES: Final = ("duckdb", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "pytz", "reportlab")
@@ -63,5 +64,7 @@ class Command(RelayCommand):
             if library not in LIBRARIES:
                 raise
             raise CommandError(str(MissingPackages(library))) from None
+        except Busy as error:
+            raise CommandError(str(error), returncode=os.EX_TEMPFAIL) from None
         except AnalyticsError as error:
             raise CommandError(str(error)) from None
