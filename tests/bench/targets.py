@@ -115,6 +115,7 @@ class RelayOptions:
     command: str = ""  # replaces the relay's own command
     environment: Mapping[str, str] = field(default_factory=dict)
     profile_folder: Path | None = None  # sample the workers' stacks into this folder
+    switched: Path | None = None  # switch the workers' recorders, and write to this file
     domain: str = bench_twins.DOMAIN
     port: int = 0  # 0: a free one
     prepare: tuple[tuple[str, ...], ...] = ()  # management commands before the start
@@ -192,7 +193,9 @@ def relay(
                 *("--twins", environment["RMB_TWINS__SOURCE"], "--domain", options.domain),
             ]
         if options.profile_folder is not None:
-            environment |= _profiled(options.profile_folder)
+            environment |= _loaded("sampling", "BENCH_SAMPLES", options.profile_folder)
+        if options.switched is not None:
+            environment |= _loaded("switching", "BENCH_SWITCHED", options.switched)
         log = folder / "relay.log"
         process = start(command, cores, log, environment)
         try:
@@ -227,14 +230,10 @@ def _manage(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         raise TargetError(f"manage.py {arguments[0]} failed:\n{done.stdout}{done.stderr}")
 
 
-def _profiled(folder: Path) -> dict[str, str]:
-    """Environment that makes every Python process started with it sample its own stack."""
-    hook = str(Path(__file__).parent / "sampling")
-    paths = [hook, os.environ.get("PYTHONPATH", "")]
-    return {
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-        "BENCH_SAMPLES": str(folder),
-    }
+def _loaded(hook: str, name: str, path: Path) -> dict[str, str]:
+    """Environment that has every Python process started with it load a folder of ours."""
+    paths = [str(Path(__file__).parent / hook), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), name: str(path)}
 
 
 def start(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
+import tempfile
 import time
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
-from tests.bench import layout
 from tests.bench.bench import Bench, as_json, described, faults, rate_ratio, remarks
 from tests.bench.figures import Figure, Row
 from tests.bench.measure import Sample, median_ratio, side_by_side, throughput
@@ -21,6 +24,15 @@ MUST_NS = 1000.0
 MUST_STALL_MS = 10.0
 PUBLISHED_S = 1.5
 """Workers publish their figures each second."""
+SWITCHED_RUNS = 5
+
+
+class Slice(NamedTuple):
+    """A tenth of a second of a worker, see `tests.bench.switching`."""
+
+    on: bool
+    us: float
+    messages: int
 
 
 def recorder(bench: Bench) -> Row:
@@ -33,27 +45,34 @@ def recorder(bench: Bench) -> Row:
     ):
         on, off = replace(on, name="recorded"), replace(off, name="unrecorded")
 
-        spent: dict[str, list[float]] = {on.name: [], off.name: []}
-
         def once(target: Target) -> Sample:
-            before_s, before = _worker_cpu_s(target), _messages(target)
-            sample = throughput(target, generators, FIRST_ROW, bench.seconds)
-            time.sleep(PUBLISHED_S)
-            used_s, messages = _worker_cpu_s(target) - before_s, _messages(target) - before
-            spent[target.name].append(used_s / messages * 1e6)
-            return sample
+            return throughput(target, generators, FIRST_ROW, bench.seconds)
 
         mine, theirs = side_by_side([on, off], bench.runs, once, bench.most_rounds)
+        time.sleep(PUBLISHED_S)
         written, lost = _written(on)
-    on_us, off_us = (statistics.median(spent[name]) for name in (on.name, off.name))
-    kept = statistics.median(
-        without / with_it for with_it, without in zip(spent[on.name], spent[off.name], strict=True)
-    )
+    slices = _switched(bench)
+    kept = [
+        (before.us + after.us) / 2 / with_it.us
+        for before, with_it, after in zip(slices, slices[1:], slices[2:], strict=False)
+        if with_it.on and not before.on and not after.on
+    ]
     figures = [
         Figure("rate", rate_ratio(mine, theirs), "of that without", must=0.95),
-        Figure("messages per CPU second of the worker", kept, "of that without", must=0.95),
-        Figure("CPU of the worker for a message", on_us, "us"),
-        Figure("... without the recorder", off_us, "us"),
+        Figure(
+            "messages per CPU second, switched within one worker",
+            statistics.median(kept),
+            "of that without",
+            must=0.95,
+        ),
+        Figure("... standard error", statistics.stdev(kept) / math.sqrt(len(kept))),
+        *(
+            Figure(title, statistics.median(each.us for each in slices if each.on is on), "us")
+            for title, on in (
+                ("CPU of the worker's loop for a message", True),
+                ("... without the recorder", False),
+            )
+        ),
         Figure(
             "messages per CPU second of all, the compactor among them",
             median_ratio(mine, theirs, lambda sample: sample.messages_per_cpu_s),
@@ -88,16 +107,17 @@ def _bounded(name: str, cost_ns: float) -> Figure:
     return Figure(name, cost_ns, "ns", must=MUST_NS, lower_is_better=True)
 
 
-def _worker_cpu_s(relay: Target) -> float:
-    """CPU time of the worker and its threads, without the compactor beside it."""
-    return sum(layout.cpu_s(pid) for pid in relay.worker_pids)
-
-
-def _messages(relay: Target) -> float:
-    """Messages its workers delivered so far, as they publish it."""
-    return sum(
-        json.loads(worker["metrics"])["relay_message_tx"] for worker in relay.workers().values()
-    )
+def _switched(bench: Bench) -> list[Slice]:
+    """The first row, with a worker whose recorder is switched off and on all the time."""
+    with tempfile.TemporaryDirectory(prefix="rmbb-") as folder:
+        told = Path(folder) / "slices"
+        options = replace(bench.options, environment=RECORDING, switched=told)
+        with (
+            replace(bench, options=options).relay(FIRST_ROW.twins) as ours,
+            bench.generators() as generators,
+        ):
+            throughput(ours, generators, FIRST_ROW, SWITCHED_RUNS * bench.seconds)
+        return [Slice(*json.loads(line)) for line in told.read_text().splitlines()]
 
 
 def _written(relay: Target) -> tuple[float, float]:
