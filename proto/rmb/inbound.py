@@ -38,9 +38,7 @@ COPIED_BYTES: Final = 4096
 """Reading a payload copies it: above this, a look at uid, tags and relays is cheaper."""
 
 
-def examiner(
-    origin: SessionKey, bounds: Bounds = DEFAULT_BOUNDS, tell_kind: bool = False
-) -> Callable[[bytes], Examined]:
+def examiner(origin: SessionKey, bounds: Bounds = DEFAULT_BOUNDS) -> Callable[[bytes], Examined]:
     """The examination of what one session sends.
 
     A closure, since all that is the same for each message is then at hand without a look-up.
@@ -48,7 +46,6 @@ def examiner(
     Args:
         origin: the session its messages come from.
         bounds: sizes the fields may have.
-        tell_kind: the detail of a message to be routed is its kind, for one who needs it anyway.
 
     Returns:
         Parses and judges one binary message, in the order of the reference relay (rmb-rs 1.5).
@@ -79,12 +76,7 @@ def examiner(
         if envelope.source != expected and not _is_from(envelope.source, origin):
             return envelope, None, MessageReason.WRONG_SOURCE, None
 
-        kind = None
-        if tell_kind:
-            kind = envelope.WhichOneof("message")
-            if kind == "ping":
-                return envelope, None, None, None
-        elif envelope.HasField("ping"):
+        if envelope.HasField("ping"):
             return envelope, None, None, None
 
         # A field left out reads as its default: presence is asked only where it makes a difference.
@@ -101,7 +93,7 @@ def examiner(
                 _check_size("destination.connection", connection, bounds.connection_bytes)
             except BoundError as error:
                 return envelope, None, MessageReason.TOO_LARGE, str(error)
-        return envelope, (twin, connection), None, kind
+        return envelope, (twin, connection), None, None
 
     return examine
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import logging.config
+import os
 import signal
 import sys
 import threading
@@ -22,6 +23,8 @@ from relay.analytics.places import Places
 from relay.ops.redis_client import client
 from relay.server.lifeline import tell_ready, watch_parent
 
+NICENESS: Final = 10
+"""Where cores are short workers and Redis go first: what waits is files."""
 BOUND_EVERY_S: Final = 5.0
 ORPHAN_GRACE_S: Final = 15.0
 TOLD_WITHIN_S: Final = 2.0
@@ -36,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lifeline-fd", type=int, required=True)
     parser.add_argument("--ready-fd", type=int, required=True)
     options = parser.parse_args(arguments)
+    os.nice(NICENESS)
     stop = threading.Event()
     # In a thread: the handler may run while this one holds the event's lock.
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop.set).start())

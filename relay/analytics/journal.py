@@ -43,6 +43,24 @@ then is no longer. Well below `backlog.SILENCE_S`."""
 _U64: Final = (1 << 64) - 1
 
 
+FIGURES: Final = len(KINDS) + 3
+"""Of `Journal.counts`."""
+
+
+def as_figures(counts: list[int]) -> dict[str, float]:
+    """What `Journal.counts` returns, for the metrics."""
+    *written, pressure, disk, failures = map(float, counts)
+    found = {
+        f'relay_analytics_events_total{{kind="{kind}"}}': count
+        for kind, count in zip(KINDS, written, strict=True)
+        if count
+    }
+    found['relay_analytics_lost_total{reason="pressure"}'] = pressure
+    found['relay_analytics_lost_total{reason="disk"}'] = disk
+    found["relay_analytics_write_failures_total"] = failures
+    return found
+
+
 class Rhythm(NamedTuple):
     """How often files are written and closed."""
 
@@ -113,18 +131,14 @@ class Journal:
         self._timer = asyncio.get_running_loop().call_later(self._rhythm.flush_s, self._tick)
         self.flush()
 
+    def counts(self) -> list[int]:
+        """Events written, by kind; lost for want of a buffer and to the disk; times it refused."""
+        writer = self._writer
+        return [*writer.written, sum(self.lost), sum(writer.lost), writer.failures]
+
     def figures(self) -> dict[str, float]:
         """Figures for the metrics."""
-        writer = self._writer
-        found = {
-            f'relay_analytics_events_total{{kind="{kind}"}}': float(count)
-            for kind, count in zip(KINDS, writer.written, strict=True)
-            if count
-        }
-        for why, counts in (("pressure", self.lost), ("disk", writer.lost)):
-            found[f'relay_analytics_lost_total{{reason="{why}"}}'] = float(sum(counts))
-        found["relay_analytics_write_failures_total"] = float(writer.failures)
-        return found
+        return as_figures(self.counts())
 
     # --- rows ---------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Recorders as this installation is configured, for workers and drainers that record.
+"""Journals as this installation is configured, for workers and drainers that record.
 
 Imported only where `analytics.record` is on.
 """
@@ -22,9 +22,19 @@ def journal(config: Any, worker: str, clock: Callable[[], float] = time.time) ->
         worker: name of the process among those of this relay.
         clock: unix seconds.
     """
-    wanted = config.analytics
-    flush_s = wanted.flush_ms / 1000
-    relay = next(iter(config.relay.domains), "")  # commands may be run without its name
-    writer = SegmentWriter(places.configured(), relay, worker, wanted.fsync, flush_s)
-    rhythm = Rhythm(flush_s, wanted.segment_s, wanted.segment_bytes)
+    wanted, rhythm = config.analytics, rhythm_of(config)
+    writer = SegmentWriter(
+        *(places.configured(), relay_name(config), worker, wanted.fsync), rhythm.flush_s
+    )
     return Journal(writer, clock, rhythm)
+
+
+def rhythm_of(config: Any) -> Rhythm:
+    """How often files are written."""
+    wanted = config.analytics
+    return Rhythm(wanted.flush_ms / 1000, wanted.segment_s, wanted.segment_bytes)
+
+
+def relay_name(config: Any) -> str:
+    """Of this relay; commands may be run without it."""
+    return next(iter(config.relay.domains), "")

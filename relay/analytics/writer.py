@@ -49,6 +49,8 @@ MAX_BUFFERS: Final = 9
 """One that fills, and eight that wait to be written."""
 NAMES_AT_ONCE: Final = 1_000
 """In one block: even if each is as long as it may be and all of it is escaped, it stays small."""
+OLD_DRAFT_S: Final = 60.0
+"""Whoever made a file that was not begun for so long is dead."""
 RETRY_S: Final = 1.0
 """Pause after the disk refused."""
 CLOSE_S: Final = 5.0
@@ -335,17 +337,11 @@ class SegmentWriter:
 
 
 def _remove_drafts(folder: Path) -> None:
-    """Removes files that were never begun, if whoever made them is dead."""
+    """Removes files that were never begun: a process that lives makes segments of them at once."""
     for draft in folder.glob(f"{DRAFT}*"):
-        try:
-            opened = os.open(draft, os.O_WRONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue
-        try:
-            if lock(opened):
-                draft.unlink(missing_ok=True)
-        finally:
-            os.close(opened)
+        with contextlib.suppress(FileNotFoundError):
+            if abs(time.time() - draft.stat().st_mtime) > OLD_DRAFT_S:
+                draft.unlink()
 
 
 def count_kinds(buffer: bytearray, used: int) -> list[int]:

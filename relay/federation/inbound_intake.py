@@ -432,6 +432,7 @@ class Intake:
                     batch = worker.commit.add(
                         destination, arrival.payload, arrival, arrival.envelope
                     )
+                    batch.mixed = True
                     stored.setdefault(batch, []).append(arrival)
                     if worker.following:
                         size_bytes = len(arrival.payload)

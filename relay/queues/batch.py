@@ -53,11 +53,12 @@ class Batch:
         "charge",
         "commands",
         "done",
+        "encoded",
         "encoded_at",
         "extras",
         "handlers",
         "items",
-        "kinds",
+        "mixed",
         "outgoing",
         "refused",
         "removals",
@@ -68,7 +69,8 @@ class Batch:
 
     def __init__(self) -> None:
         self.items: list[Item] = []
-        self.kinds: list[str | None] = []  # of the items' messages, where all of them were told
+        self.mixed = False  # some items are not from sessions here
+        self.encoded: bytes | list[bytes] = b""  # as it went to Redis, until it is applied
         self.outgoing: list[tuple[bytes, Handler]] = []  # commands for the federation outbox
         self.charge: Charge | None = None  # what `outgoing` adds to the accounts of the outbox
         self.extras: list[tuple[bytes, Handler]] = []  # further commands of the same MULTI

@@ -237,6 +237,7 @@ class CommitLog:
             self._owner.dropped,
             self.displaced,
         )
+        batch.encoded = payload
         self._unanswered = batch
         self.sent_at = self._loop.time()
         self.pipe.submit(payload, self._answered, 1 + batch.commands, at_once=True)
@@ -292,6 +293,7 @@ class CommitLog:
         if reply is not None and self._ready:
             self._write()  # a full one: Redis works on it while this worker delivers
         self._owner.applied(batch, reply)
+        batch.encoded = b""
         first = len(batch.items)
         for index, handler in enumerate(batch.handlers):
             handler(None if reply is None else reply[first + index])

@@ -36,12 +36,10 @@ class Recorder:
         follows: whether it is told when a message is `accepted`, `waits`, is `written` that does
             not come from a stream, is `acknowledged` and `removed`.
         told_trims: how many messages of one sweep it is told of.
-        wants_kinds: whether batches say of what kind their messages are; the same all the time.
     """
 
     follows: bool = False
     told_trims: int = TOLD_TRIMS
-    wants_kinds: bool = False
 
     def opened(self, session: Session) -> None:
         """A session is held from now on (its take-over is through)."""
@@ -146,7 +144,6 @@ class Recorders(Recorder):
     def __init__(self, one: Recorder, other: Recorder) -> None:
         self.follows = one.follows or other.follows
         self.told_trims = max(one.told_trims, other.told_trims)
-        self.wants_kinds = one.wants_kinds or other.wants_kinds
         self._both = one, other
 
     def opened(self, session: Session) -> None:

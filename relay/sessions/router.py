@@ -208,6 +208,7 @@ class Router:
         if step is Step.LOOK_UP:
             self.look_up(destination.key[0], lambda: self.send_notice(destination, notice))
         elif step is Step.QUEUE:
-            self._worker.commit.add(destination, notice, None, Envelope.FromString(notice))
+            envelope = Envelope.FromString(notice)
+            self._worker.commit.add(destination, notice, None, envelope).mixed = True
         elif step is Step.FEDERATE:
             self.federate(destination, notice, None, Envelope.FromString(notice))

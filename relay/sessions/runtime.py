@@ -38,7 +38,7 @@ from relay.twins.cache import TwinCache
 from relay.twins.source import open_source
 
 if TYPE_CHECKING:
-    from relay.analytics.journal import Journal
+    from relay.analytics.worker_events import WorkerEvents
 
 log = logging.getLogger(__name__)
 
@@ -179,14 +179,11 @@ class Runtime:
             self.worker.drain()
 
 
-def _events(config: Any, worker: Worker, slot: int | str) -> Journal:
+def _events(config: Any, worker: Worker, slot: int | str) -> WorkerEvents:
     """Has a worker record events. Not imported where nobody wants that."""
-    from relay.analytics.recorder import EventRecorder
-    from relay.analytics.recording import journal
+    from relay.analytics.worker_events import WorkerEvents
 
-    events = journal(config, f"worker-{slot}", worker.wall_s)
-    worker.record(EventRecorder(worker, events))
-    return events
+    return WorkerEvents(config, worker, f"worker-{slot}")
 
 
 def worker_options(config: Any, boot_id: str, slot: int | str) -> WorkerOptions:

@@ -85,7 +85,7 @@ class Sender:
         self.session = session
         self.meter = meter  # of the twin, shared by all its connections here
         self.ended = False
-        self._examine = examiner(key, worker.envelope_bounds, worker.telling_kinds)
+        self._examine = examiner(key, worker.envelope_bounds)
         self._batch: Batch | None = None  # the last batch with a message of this connection
         self._notices: deque[tuple[Batch | None, bytes]] = deque()
         self._parked: list[Parked] = []
@@ -111,7 +111,6 @@ class Sender:
         session = self.session
         examine = self._examine
         following = worker.following
-        telling_kinds = worker.telling_kinds
         count = len(messages)
         total = sum(map(len, messages))
         now_s = 0.0
@@ -136,8 +135,6 @@ class Sender:
                 holder = destination.session
                 if holder is not None and holder.memory_mode and not self._parked:
                     self._batch = batch = commit.add(destination, payload, self, envelope)
-                    if telling_kinds:
-                        batch.kinds.append(detail)
                     if following:
                         size = len(payload)
                         worker.recorder.accepted(self, destination, envelope, size, batch)

@@ -132,7 +132,7 @@ class Worker:
     def record(self, recorder: Recorder) -> None:
         """Tells what happens from now on to this recorder."""
         self.recorder, self.recording = recorder, type(recorder) is not Recorder
-        self.following, self.telling_kinds = recorder.follows, recorder.wants_kinds
+        self.following = recorder.follows
 
     def spawn(self, coroutine: Any) -> asyncio.Task[None]:
         """Runs a take-over, an ending or a look-up beside everything else."""

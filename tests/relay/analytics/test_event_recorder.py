@@ -1,4 +1,5 @@
-"""What a worker's recorder makes of what it is told, with the real journal and its files."""
+"""What a worker's recorder makes of what it is told, with the real journal and its files: where it
+packs itself, and where it hands batches to a real process that does."""
 
 from __future__ import annotations
 
@@ -14,14 +15,17 @@ import pytest
 from proto.rmb import types_pb2 as pb
 from proto.rmb.reasons import MessageReason, SessionReason
 from relay.analytics import recorder as recorders
+from relay.analytics.handover import Handover
 from relay.analytics.journal import Journal, Rhythm
+from relay.analytics.packing import COLUMNS_FROM, ROWS_OF_ONE
 from relay.analytics.places import Places
-from relay.analytics.recorder import ROWS_OF_ONE, EventRecorder
+from relay.analytics.recorder import EventRecorder
 from relay.analytics.writer import BUFFER_RECORDS, SegmentWriter
 from relay.federation.inbound_intake import Arrival
-from relay.queues.batch import Batch
+from relay.queues.batch import Batch, QueuePolicy, encode
 from relay.queues.commit import BATCH_MESSAGES
 from relay.queues.destination import Destination
+from tests.relay.analytics import handovers
 from tests.support.envelopes import request
 from tests.support.recorded import Row, of_message, rows
 
@@ -48,8 +52,9 @@ class Held:
 class Scene:
     """A worker as far as the recorder looks at it: twin 2 is connected, twin 3 is not."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, handover: Handover | None) -> None:
         self.lake = folder
+        self.handover = handover
         self.now = NOW
         self.here, self.away = Destination((2, None)), Destination((3, "x"))
         self.session: Any = self.connect(self.here)
@@ -61,7 +66,7 @@ class Scene:
         )
         writer = SegmentWriter(Places(folder), "a.example", "worker-0")
         self.journal = Journal(writer, lambda: self.now, Rhythm(flush_s=3600, segment_s=3600))
-        self.recorder = EventRecorder(self.worker, self.journal)
+        self.recorder = EventRecorder(self.worker, self.journal, handover)
         self.sender: Any = Connection(1, "phone")
 
     def connect(self, destination: Destination) -> Any:
@@ -75,25 +80,38 @@ class Scene:
         batch.since = 10.0
         for sender, destination, envelope in messages:
             batch.items.append((destination, envelope.SerializeToString(), sender, envelope))
-            if isinstance(sender, Connection):
-                batch.kinds.append(envelope.WhichOneof("message"))
+            batch.mixed = batch.mixed or not isinstance(sender, Connection)
             session = destination.session
             self.worker.metrics.queued += session is None or not session.memory_mode
+        batch.encoded = encode(batch, "boot", 1, QueuePolicy(), 0.0, lambda *_: None)
         return batch
 
     def ask(self, destination: Destination) -> pb.Envelope:
         return request(self.sender.key, destination.key, b"x")
 
     async def rows(self) -> list[Row]:
+        if self.handover is not None:
+            await self.handover.close()
         await self.journal.close()
         return rows(self.lake)
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    scene = Scene(tmp_path)
+async def alone(tmp_path: Path) -> Scene:
+    """A worker that packs itself."""
+    scene = Scene(tmp_path, None)
+    scene.journal.start()
+    return scene
+
+
+@pytest.fixture(params=["packs itself", "hands over"])
+async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    handover = handovers.start(tmp_path) if request.param == "hands over" else None
+    scene = Scene(tmp_path, handover)
     scene.journal.start()
     yield scene
+    if handover is not None:
+        await handover.close()
 
 
 def error(source: Any, destination: Any, text: str) -> pb.Envelope:
@@ -110,7 +128,7 @@ def _told(found: list[Row], envelope: pb.Envelope) -> list[str]:
     return [row.kind for row in of_message(found, envelope)]
 
 
-@pytest.mark.parametrize("count", [1, recorders.COLUMNS_FROM - 1, recorders.COLUMNS_FROM, 100])
+@pytest.mark.parametrize("count", [1, COLUMNS_FROM - 1, COLUMNS_FROM, 100])
 async def test_row_by_row_and_column_by_column_are_the_same(scene: Scene, count: int) -> None:
     """Sizes, seeds and sessions of all kinds, in one batch."""
     chance = random.Random(count)
@@ -251,7 +269,8 @@ async def test_sessions(scene: Scene) -> None:
     assert opened[5].session == "tab"
 
 
-async def test_names_begin_anew_with_each_segment(scene: Scene) -> None:
+async def test_names_begin_anew_with_each_segment(alone: Scene) -> None:
+    scene = alone
     asked = []
     for turn in range(3):
         for name in ("a", f"b{turn}"):
@@ -273,8 +292,9 @@ async def test_names_begin_anew_with_each_segment(scene: Scene) -> None:
 
 
 async def test_pairs_are_forgotten_with_their_connection_and_bounded(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    alone: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    scene = alone
     monkeypatch.setattr(recorders, "MAX_PAIRS", 8)
     recorder = scene.recorder
     for number in range(20):

@@ -253,3 +253,18 @@ async def test_killed_at_any_moment(tmp_path: Path) -> None:
         assert (gap.why, gap.lost, gap.worker) == ("killed", None, "worker-0")
         assert gap.from_us >= found[-1].at_us
         assert gap.to_us >= gap.from_us
+
+
+async def test_files_that_were_never_begun_are_removed_when_they_are_old(tmp_path: Path) -> None:
+    """Another process may be about to make a segment of a young one: it is not locked yet."""
+    folder = Places(tmp_path).segments
+    folder.mkdir()
+    young, old = folder / "_tmp-a-worker-1-1", folder / "_tmp-a-worker-2-1"
+    for draft in (young, old):
+        draft.touch()
+    long_ago = old.stat().st_mtime - writer.OLD_DRAFT_S - 1
+    os.utime(old, (long_ago, long_ago))
+    journal = Journal(SegmentWriter(Places(tmp_path), "a", "0"), lambda: 0.0)
+    journal.start()
+    await journal.close()
+    assert (young.exists(), old.exists()) == (True, False)

@@ -1,4 +1,5 @@
-"""From a real relay to the audit: each message is accounted for, also when a worker is killed."""
+"""From a real relay to the audit: each message is accounted for, also when a worker is killed, or
+the process that packs its events."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -64,6 +66,10 @@ async def test_the_audit_of_a_relays_traffic_finds_nothing_unaccounted(
     (worker,) = relay.worker_pids().values()
     os.kill(worker, signal.SIGKILL)
     await eventually(lambda: worker not in relay.worker_pids().values() and relay.worker_pids())
+    (worker,) = relay.worker_pids().values()
+    await eventually(lambda: psutil.Process(worker).children())
+    (packer,) = psutil.Process(worker).children()
+    packer.kill()
     await _talk(relay, 30)
     one, absent = fresh_twins(2)
     async with session(relay.url, one) as here:

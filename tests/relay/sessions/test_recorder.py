@@ -19,7 +19,7 @@ def test_both_are_told_everything_once() -> None:
             self.name = name
 
         def __getattribute__(self, method: str) -> Any:
-            if method in ("name", "__dict__", "follows", "told_trims", "wants_kinds"):
+            if method in ("name", "__dict__", "follows", "told_trims"):
                 return object.__getattribute__(self, method)
             return lambda *words: told.append((self.name, method, words))
 
@@ -41,9 +41,8 @@ def test_they_get_what_either_wants() -> None:
     class Wanting(Recorder):
         follows = True
         told_trims = 5
-        wants_kinds = True
 
     for one, other in ((Wanting(), Recorder()), (Recorder(), Wanting())):
         both = Recorders(one, other)
-        assert (both.follows, both.wants_kinds) == (True, True)
+        assert both.follows
         assert both.told_trims == Recorder.told_trims > Wanting.told_trims

@@ -1,0 +1,186 @@
+"""The process that packs the events of one worker: see `relay.analytics.handover`.
+
+It ends when the worker's end of the pipe is closed, after it has written all it was given, and
+ignores signals until then: a service manager sends them to all processes, and the worker may go on
+for as long as it drains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging.config
+import os
+import select
+import signal
+import sys
+import time
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import hiredis
+from xxhash import xxh3_64_intdigest
+
+from proto.rmb.types_pb2 import Envelope
+from relay.analytics.handover import COMMITTED, UNWRITTEN
+from relay.analytics.journal import Journal, Rhythm
+from relay.analytics.packing import ENDS, ROWS_OF_ONE, SUFFIX, Tail, Taken, pack
+from relay.analytics.places import Places
+from relay.analytics.records import NO_NAME, Kind
+from relay.analytics.ring import Record, Ring
+from relay.analytics.uids import KIND_SEEDS, message_uid, pair_seed
+from relay.analytics.writer import SegmentWriter
+from rmbsite.logging import settings_of
+
+MAX_SENDERS: Final = 50_000
+"""Of messages of one kind to one stream; above it all are forgotten."""
+BEHIND_S: Final = 1.0
+"""What the worker recorded until so long ago is here: for what the segments say of themselves."""
+_WAKE_BYTES: Final = 4096
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """What the worker tells, as JSON in the only argument.
+
+    Attributes:
+        memory: file of the ring.
+        wake: file of the pipe that says when to look.
+        root: of the analytics.
+        relay, worker: who records.
+        fsync: as `SegmentWriter` has it.
+        rhythm: `flush_s`, `segment_s`, `segment_bytes`.
+        log: level and format.
+    """
+
+    memory: int
+    wake: int
+    root: str
+    relay: str
+    worker: str
+    fsync: str
+    rhythm: tuple[float, float, int]
+    log: tuple[str, str]
+
+
+class Packer:
+    """Makes rows of what is taken from a ring."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._tails: dict[tuple[int, str, bytes, str | None], Tail] = {}
+        self._fresh: Taken | None = None
+        journal.on_close = self._tails.clear
+
+    def take(self, record: Record) -> None:
+        """Packs the rows of one record."""
+        if record.what == COMMITTED:
+            self._committed(record)
+        elif record.what == UNWRITTEN and self._fresh is not None:
+            self._fresh.queue_uids(map(_uid_of, _commands(record.data)[0]))
+
+    def _committed(self, record: Record) -> None:
+        journal, tails = self._journal, self._tails
+        journal.reserve(ROWS_OF_ONE * record.messages)
+        parse, digest = Envelope.FromString, xxh3_64_intdigest
+        start = 4 * record.more
+        uids: list[int] = []
+        sizes: list[int] = []
+        ends: list[bytes] = []
+        errors: list[int] = []
+        reader = hiredis.Reader()
+        reader.feed(record.data, start)
+        command = reader.gets
+        command()  # MULTI
+        for number in range(record.messages):
+            _, stream, *_, payload = command()
+            envelope = parse(payload)
+            source, kind = envelope.source, envelope.WhichOneof("message")
+            key = source.twin, source.connection, stream, kind
+            try:
+                end, seed = tails[key]
+            except KeyError:
+                end, seed = self._look_up(key, envelope.destination.twin)
+            if kind == "error":
+                errors.append(number)
+            uids.append(digest(envelope.uid, seed))
+            sizes.append(len(payload))
+            ends.append(end)
+        self._fresh = taken = pack(journal, record.now_us, record.latency_us, uids, sizes, ends)
+        taken.note_errors(errors)
+        taken.queue(array("I", record.data[:start]))
+
+    def _look_up(self, key: tuple[int, str, bytes, str | None], target: int) -> Tail:
+        if len(self._tails) >= MAX_SENDERS:
+            self._tails.clear()
+        twin, name, _, kind = key
+        end = ENDS.pack(twin, target, self._journal.session_code(name), NO_NAME)
+        found = self._tails[key] = (
+            end + SUFFIX[Kind.ACCEPTED],
+            pair_seed(twin, target) ^ KIND_SEEDS[kind],
+        )
+        return found
+
+
+def _commands(data: bytes) -> list[list[bytes]]:
+    reader = hiredis.Reader()
+    reader.feed(data)
+    return list(iter(reader.gets, False))
+
+
+def _uid_of(payload: bytes) -> int:
+    envelope = Envelope.FromString(payload)
+    source, target = envelope.source.twin, envelope.destination.twin
+    return message_uid(source, target, envelope.WhichOneof("message"), envelope.uid)
+
+
+def give_way() -> None:
+    """Has this thread run where nobody else wants to.
+
+    Redis, which shares the cores, answers the worker at once then, and not after some milliseconds:
+    that is worth 6 % of a busy worker's messages. The worker takes it back while this process does
+    not keep up, and the thread that writes segments is not under it.
+    """
+    if os.sched_getscheduler(0) != os.SCHED_IDLE:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Pack what the worker hands over until it is gone."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    (told,) = sys.argv[1:] if arguments is None else arguments
+    settings = Settings(**json.loads(told))
+    logging.config.dictConfig(settings_of(*settings.log))
+    rhythm = Rhythm(*settings.rhythm)
+    ring = Ring(settings.memory)
+    writer = SegmentWriter(
+        *(Places(Path(settings.root)), settings.relay, settings.worker, settings.fsync),
+        rhythm.flush_s,
+    )
+    journal = Journal(writer, lambda: time.time() - BEHIND_S, rhythm)
+    packer = Packer(journal)
+    journal.begin()
+    due = time.monotonic() + rhythm.flush_s
+    while True:
+        wait_s = max(0.0, due - time.monotonic())
+        awake, _, _ = select.select([settings.wake], [], [], wait_s)
+        over = bool(awake) and not os.read(settings.wake, _WAKE_BYTES)
+        for record in ring.take():
+            packer.take(record)
+        if over:
+            break
+        give_way()
+        if time.monotonic() >= due:
+            due = time.monotonic() + rhythm.flush_s
+            journal.flush()
+            ring.tell(journal.counts())
+    journal.finish()
+    ring.tell(journal.counts())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

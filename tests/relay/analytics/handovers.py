@@ -1,0 +1,26 @@
+"""A worker's end of the handover, with a real process at the other end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from relay.analytics.handover import Handover
+from relay.analytics.journal import Rhythm
+
+RHYTHM = Rhythm(flush_s=0.05, segment_s=3600)
+
+
+def start(folder: Path, rhythm: Rhythm = RHYTHM) -> Handover:
+    """Starts one that records into this folder; its loop has to run."""
+    found = Handover(
+        {
+            "root": str(folder),
+            "relay": "a.example",
+            "worker": "worker-0-packer",
+            "fsync": "off",
+            "rhythm": rhythm,
+            "log": ("info", "text"),
+        }
+    )
+    found.start()
+    return found
