@@ -70,7 +70,7 @@ class JsonLine(logging.Formatter):
 
 
 def settings_of(level: str, line_format: str = "text") -> dict[str, Any]:
-    """Django's ``LOGGING``.
+    """Django's ``LOGGING``, of which JSON can be made.
 
     Args:
         level: `log.level` of the configuration.
@@ -79,8 +79,8 @@ def settings_of(level: str, line_format: str = "text") -> dict[str, Any]:
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "filters": {"brief": {"()": Brief}},
-        "formatters": {"text": {"format": FORMAT}, "json": {"()": JsonLine}},
+        "filters": {"brief": {"()": f"{__name__}.Brief"}},
+        "formatters": {"text": {"format": FORMAT}, "json": {"()": f"{__name__}.JsonLine"}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": line_format}},
         "root": {"handlers": ["stderr"], "level": level.upper()},
         "loggers": {

@@ -18,18 +18,18 @@ that is killed writes what it was given.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
 import subprocess
-import sys
+import time
 from array import array
 from typing import TYPE_CHECKING, Any, Final
 
 from redispipe import resp
 from relay.analytics.journal import FIGURES
 from relay.analytics.ring import Ring, create
+from relay.server.child import child_environment, module_command
 
 if TYPE_CHECKING:
     from relay.queues.batch import Batch
@@ -42,8 +42,6 @@ SPARE: Final = 3
 follows about it, however the ring's end cuts that."""
 TICK_S: Final = 0.01
 """How often the child is shown what was put in."""
-STARVED_S: Final = 0.25
-"""How long the child may take nothing before it is had to run as other processes do."""
 RESTART_S: Final = 5.0
 """Pause before another child is started: what killed one may kill the next."""
 CLOSE_S: Final = 6.0
@@ -67,8 +65,7 @@ class Handover:
         self._memory = self._wake = -1  # files
         self._child: subprocess.Popen[bytes] | None = None
         self._former = [0] * FIGURES  # what children before it told
-        self._taken = 0  # bytes, as seen last
-        self._moved_at = 0.0  # loop time at which that changed
+        self._open = False
         self._timer: asyncio.TimerHandle | None = None
         self._restart: asyncio.TimerHandle | None = None  # runs while there is no child
 
@@ -88,22 +85,26 @@ class Handover:
         """Starts the child; without one the worker packs all itself."""
         try:
             self._memory = create()
-            self._start_child()
             self._ring = Ring(self._memory)
+            self._start_child()
+            self._open = True
         except (OSError, AttributeError) as error:
             log.warning("the worker packs events itself, no process can: %s", error)
 
     async def close(self) -> None:
         """Returns when the child has written all it was given."""
+        self._open = False
         for timer in (self._timer, self._restart):
             if timer is not None:
                 timer.cancel()
-        ring, self._ring = self._ring, None
+        ring, child = self._ring, self._child
         if ring is not None:
             ring.publish()
             ring.publish()
-            await asyncio.to_thread(self._end_child, ring)
+            if child is not None:
+                await asyncio.to_thread(self._end_child, ring)
             self._add_told(ring)
+            self._ring = None
             ring.close()
         if self._memory != -1:
             os.close(self._memory)
@@ -115,7 +116,8 @@ class Handover:
         try:
             os.set_blocking(ours, False)
             self._child = subprocess.Popen(
-                [sys.executable, "-m", _MODULE, json.dumps(settings)],
+                module_command(_MODULE, [json.dumps(settings)]),
+                env=child_environment(),
                 stdin=subprocess.DEVNULL,
                 pass_fds=(self._memory, theirs),
             )
@@ -127,15 +129,24 @@ class Handover:
         self._wake = ours
 
     def _end_child(self, ring: Ring) -> None:
-        if self._restart is not None and ring.waiting_bytes:
-            with contextlib.suppress(OSError):
-                self._replace_child(ring)  # to write the rest
-        self._hurry()
+        deadline = time.monotonic() + CLOSE_S
+        self._await_child(deadline)
+        if ring.waiting_bytes:  # it had been killed: another one writes the rest
+            try:
+                self._replace_child(ring)
+                self._await_child(deadline)
+            except OSError as error:
+                log.error("no process that packs events can be started: %s", error)
+        if ring.waiting_bytes:
+            log.error("events were not packed: %d bytes of messages", ring.waiting_bytes)
+
+    def _await_child(self, deadline: float) -> None:
+        """Waits until it is at its end, or ends it."""
         self._let_go()
         child = self._child
         assert child is not None
         try:
-            child.wait(CLOSE_S)
+            child.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             log.error("the process that packs events does not end, some may be lost")
             child.kill()
@@ -146,12 +157,6 @@ class Handover:
         if self._wake != -1:
             os.close(self._wake)
             self._wake = -1
-
-    def _hurry(self) -> None:
-        """Has the child run as other processes do, not only where nobody else wants to."""
-        if self._wake != -1 and self._child is not None:
-            with contextlib.suppress(OSError):
-                os.sched_setscheduler(self._child.pid, os.SCHED_OTHER, os.sched_param(0))
 
     def _lost(self) -> None:
         """There is no child."""
@@ -194,26 +199,27 @@ class Handover:
             Whether it was taken; otherwise the caller sees to it.
         """
         data = batch.encoded
-        if self._ring is None or type(data) is not bytes:
+        if not self._open or type(data) is not bytes:
             return False
+        assert self._ring is not None
         if waiting:
             data = array("I", waiting).tobytes() + data
         spare_bytes, messages = SPARE * len(data), len(batch.items)
         if not self._ring.put(
             COMMITTED, data, messages, len(waiting), now_us, latency_us, spare_bytes
         ):
-            self._hurry()
             return False
         if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._moved_at = loop.time()
-            self._timer = loop.call_later(TICK_S, self._show)
+            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._show)
         return True
 
     def unwritten(self, payloads: list[bytes]) -> None:
         """Takes back that messages of the batch that was taken last were written."""
-        if self._ring is not None:
-            self._ring.put(UNWRITTEN, resp.command(*payloads), len(payloads))
+        if not self._open:
+            return
+        assert self._ring is not None
+        if not self._ring.put(UNWRITTEN, resp.command(*payloads), len(payloads)):
+            log.error("events of %d messages count as delivered twice", len(payloads))
 
     def counts(self) -> list[int]:
         """As `Journal.counts`, of all children."""
@@ -225,15 +231,10 @@ class Handover:
         self._timer = None
         if self._ring is None:
             return
-        loop = asyncio.get_running_loop()
         if self._ring.publish():
-            self._timer = loop.call_later(TICK_S, self._show)
+            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._show)
         if self._wake == -1:
             return
-        if self._ring.taken != self._taken:
-            self._taken, self._moved_at = self._ring.taken, loop.time()
-        elif loop.time() - self._moved_at > STARVED_S:
-            self._hurry()
         try:
             os.write(self._wake, b"\0")
         except BlockingIOError:

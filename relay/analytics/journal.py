@@ -119,7 +119,7 @@ class Journal:
         await asyncio.to_thread(self.finish)
 
     def begin(self) -> None:
-        """As `start`, for who has no loop: only full buffers are handed over before the end."""
+        """As `start`, for who has no loop: what is there is handed over by `flush`."""
         self._writer.start()
 
     def finish(self) -> None:

@@ -3,6 +3,9 @@
 It ends when the worker's end of the pipe is closed, after it has written all it was given, and
 ignores signals until then: a service manager sends them to all processes, and the worker may go on
 for as long as it drains.
+
+It shares its cores with Redis, whose answer the worker waits for: so it is nice, and gives way
+every few messages. Without that it takes from the worker, on two cores, as much as it spares it.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging.config
+import math
 import os
 import select
 import signal
@@ -18,7 +22,7 @@ import time
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import hiredis
 from xxhash import xxh3_64_intdigest
@@ -32,12 +36,14 @@ from relay.analytics.records import NO_NAME, Kind
 from relay.analytics.ring import Record, Ring
 from relay.analytics.uids import KIND_SEEDS, message_uid, pair_seed
 from relay.analytics.writer import SegmentWriter
-from rmbsite.logging import settings_of
 
 MAX_SENDERS: Final = 50_000
 """Of messages of one kind to one stream; above it all are forgotten."""
+NICENESS: Final = 10
+GIVE_WAY_EVERY: Final = 16
+"""Messages."""
 BEHIND_S: Final = 1.0
-"""What the worker recorded until so long ago is here: for what the segments say of themselves."""
+"""What is shown here was recorded less long ago than this."""
 _WAKE_BYTES: Final = 4096
 
 
@@ -52,7 +58,7 @@ class Settings:
         relay, worker: who records.
         fsync: as `SegmentWriter` has it.
         rhythm: `flush_s`, `segment_s`, `segment_bytes`.
-        log: level and format.
+        log: for `logging.config.dictConfig`.
     """
 
     memory: int
@@ -62,17 +68,34 @@ class Settings:
     worker: str
     fsync: str
     rhythm: tuple[float, float, int]
-    log: tuple[str, str]
+    log: dict[str, Any]
 
 
 class Packer:
-    """Makes rows of what is taken from a ring."""
+    """Makes rows of what is taken from a ring.
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    Attributes:
+        complete_s: unix time up to which all that was recorded has been taken.
+    """
+
+    def __init__(self, writer: SegmentWriter, rhythm: Rhythm) -> None:
+        """
+        Args:
+            writer: of the segments.
+            rhythm: how often they are written and closed.
+        """
+        self.complete_s = time.time() - BEHIND_S
+        self.journal = journal = Journal(writer, lambda: self.complete_s, rhythm)
         self._tails: dict[tuple[int, str, bytes, str | None], Tail] = {}
         self._fresh: Taken | None = None
         journal.on_close = self._tails.clear
+
+    def take_all(self, ring: Ring) -> None:
+        """Packs what there is to be taken."""
+        until_s = time.time() - BEHIND_S
+        for record in ring.take():
+            self.take(record)
+        self.complete_s = until_s
 
     def take(self, record: Record) -> None:
         """Packs the rows of one record."""
@@ -82,9 +105,10 @@ class Packer:
             self._fresh.queue_uids(map(_uid_of, _commands(record.data)[0]))
 
     def _committed(self, record: Record) -> None:
-        journal, tails = self._journal, self._tails
+        journal, tails = self.journal, self._tails
+        self.complete_s = record.now_us / 1e6 - BEHIND_S  # if a buffer is full now, and handed over
         journal.reserve(ROWS_OF_ONE * record.messages)
-        parse, digest = Envelope.FromString, xxh3_64_intdigest
+        parse, digest, give_way = Envelope.FromString, xxh3_64_intdigest, os.sched_yield
         start = 4 * record.more
         uids: list[int] = []
         sizes: list[int] = []
@@ -108,6 +132,8 @@ class Packer:
             uids.append(digest(envelope.uid, seed))
             sizes.append(len(payload))
             ends.append(end)
+            if not number % GIVE_WAY_EVERY:
+                give_way()
         self._fresh = taken = pack(journal, record.now_us, record.latency_us, uids, sizes, ends)
         taken.note_errors(errors)
         taken.queue(array("I", record.data[:start]))
@@ -116,7 +142,7 @@ class Packer:
         if len(self._tails) >= MAX_SENDERS:
             self._tails.clear()
         twin, name, _, kind = key
-        end = ENDS.pack(twin, target, self._journal.session_code(name), NO_NAME)
+        end = ENDS.pack(twin, target, self.journal.session_code(name), NO_NAME)
         found = self._tails[key] = (
             end + SUFFIX[Kind.ACCEPTED],
             pair_seed(twin, target) ^ KIND_SEEDS[kind],
@@ -136,43 +162,33 @@ def _uid_of(payload: bytes) -> int:
     return message_uid(source, target, envelope.WhichOneof("message"), envelope.uid)
 
 
-def give_way() -> None:
-    """Has this thread run where nobody else wants to.
-
-    Redis, which shares the cores, answers the worker at once then, and not after some milliseconds:
-    that is worth 6 % of a busy worker's messages. The worker takes it back while this process does
-    not keep up, and the thread that writes segments is not under it.
-    """
-    if os.sched_getscheduler(0) != os.SCHED_IDLE:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Pack what the worker hands over until it is gone."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     (told,) = sys.argv[1:] if arguments is None else arguments
     settings = Settings(**json.loads(told))
-    logging.config.dictConfig(settings_of(*settings.log))
+    logging.config.dictConfig(settings.log)
+    os.nice(NICENESS)
     rhythm = Rhythm(*settings.rhythm)
     ring = Ring(settings.memory)
     writer = SegmentWriter(
         *(Places(Path(settings.root)), settings.relay, settings.worker, settings.fsync),
         rhythm.flush_s,
     )
-    journal = Journal(writer, lambda: time.time() - BEHIND_S, rhythm)
-    packer = Packer(journal)
+    packer = Packer(writer, rhythm)
+    journal = packer.journal
     journal.begin()
+    # Not `select`: the number of the pipe is one of a process with many sockets.
+    pipe = select.poll()
+    pipe.register(settings.wake, select.POLLIN)
     due = time.monotonic() + rhythm.flush_s
     while True:
-        wait_s = max(0.0, due - time.monotonic())
-        awake, _, _ = select.select([settings.wake], [], [], wait_s)
+        awake = pipe.poll(max(0, math.ceil((due - time.monotonic()) * 1000)))
         over = bool(awake) and not os.read(settings.wake, _WAKE_BYTES)
-        for record in ring.take():
-            packer.take(record)
+        packer.take_all(ring)
         if over:
             break
-        give_way()
         if time.monotonic() >= due:
             due = time.monotonic() + rhythm.flush_s
             journal.flush()

@@ -8,8 +8,8 @@
               that the next record is at the start
 
 There are no locks. What was put in is published later (`publish`), by a turn of the sender's event
-loop that is not the one it was put in: the system calls between them order the memory of any
-processor.
+loop that is not the one it was put in: the system calls between them order the memory, also for
+processors that would not.
 """
 
 from __future__ import annotations
@@ -129,14 +129,9 @@ class Ring:
         return more
 
     @property
-    def taken(self) -> int:
-        """Bytes that were taken out so far."""
-        return self._numbers[_TAKEN]
-
-    @property
     def waiting_bytes(self) -> int:
         """What is in it, published or not."""
-        return self._end - self.taken
+        return self._end - self._numbers[_TAKEN]
 
     def take(self) -> Iterator[Record]:
         """Takes out what is published; each record counts as taken when it is handed out."""

@@ -113,8 +113,13 @@ def block(kind: Type, content: bytes | memoryview, until_us: int) -> list[bytes 
     return [BLOCK.pack(MAGIC, kind, length, crc, until_us), content]
 
 
-def header_block(header: Header) -> bytes:
-    """The first block of a file."""
+def header_block(header: Header, until_us: int | None = None) -> bytes:
+    """The first block of a file.
+
+    Args:
+        header: its content.
+        until_us: up to when all that was recorded is in files before it; None up to its start.
+    """
     content = json.dumps(
         {
             "version": VERSION,
@@ -126,7 +131,9 @@ def header_block(header: Header) -> bytes:
             "reasons": header.reasons,
         }
     ).encode()
-    return b"".join(block(Type.HEADER, content, header.started_us))
+    return b"".join(
+        block(Type.HEADER, content, header.started_us if until_us is None else until_us)
+    )
 
 
 def names_block(table: str, first: int, names: list[str], until_us: int) -> bytes:

@@ -5,7 +5,10 @@ Imported only where `analytics.record` is on.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
 
 from relay.analytics import places
 from relay.analytics.handover import Handover
@@ -35,7 +38,7 @@ class WorkerEvents:
                 "worker": f"{name}-packer",
                 "fsync": config.analytics.fsync,
                 "rhythm": rhythm_of(config),
-                "log": (config.log.level, config.log.format),
+                "log": settings.LOGGING,
             }
         )
         worker.record(EventRecorder(worker, self._journal, self._handover))
@@ -47,8 +50,7 @@ class WorkerEvents:
 
     async def close(self) -> None:
         """Returns when all is written."""
-        await self._handover.close()
-        await self._journal.close()
+        await asyncio.gather(self._handover.close(), self._journal.close())
 
     def figures(self) -> dict[str, float]:
         """Figures for the metrics."""

@@ -80,6 +80,13 @@ class Job(NamedTuple):
     close: bool
     gap: Gap | None
 
+    @property
+    def from_us(self) -> int:
+        """When the first of it happened."""
+        if self.buffer is None or not self.used:
+            return self.until_us
+        return int.from_bytes(self.buffer[:8], "little", signed=True)
+
 
 class _Segment:
     """The segment that is written.
@@ -229,8 +236,7 @@ class SegmentWriter:
         if job.buffer is None or not lost:
             return
         log.error("events: %d are lost, the disk did not take them", lost)
-        from_us = int.from_bytes(job.buffer[:8], "little", signed=True)
-        gap = Gap(self.relay, self.worker, from_us, job.until_us, lost, Why.DISK)
+        gap = Gap(self.relay, self.worker, job.from_us, job.until_us, lost, Why.DISK)
         with contextlib.suppress(OSError):
             gaps.write(self._lake.root, gap)
 
@@ -240,7 +246,7 @@ class SegmentWriter:
             gaps.write(self._lake.root, job.gap)
         new = job.names
         if self._segment is None:
-            self._open()
+            self._open(job.from_us)
             new = self._names
         segment = self._segment
         assert segment is not None
@@ -257,11 +263,11 @@ class SegmentWriter:
         else:
             segment.mark(parts, job.until_us)
         if job.close:
-            self._next_segment()
+            self._next_segment(job.until_us)
         elif self._fsync == "flush" and job.used:
             self._sync(segment)
 
-    def _open(self) -> None:
+    def _open(self, until_us: int) -> None:
         header = Header(self.relay, self.worker, time.time_ns() // 1000)
         path = self._folder / (header.name + OPEN_SUFFIX)
         draft = self._folder / f"{DRAFT}{header.name}"
@@ -270,7 +276,7 @@ class SegmentWriter:
             # Only a file with its header and lock gets a name that others look at.
             if not lock(opened):
                 raise OSError(errno.EAGAIN, "somebody has the lock of a new file", str(draft))
-            start = header_block(header)
+            start = header_block(header, until_us)
             if os.write(opened, start) < len(start):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(draft))
             draft.rename(path)
@@ -280,13 +286,13 @@ class SegmentWriter:
             raise
         self._segment = _Segment(opened, path, len(start))
 
-    def _next_segment(self) -> None:
+    def _next_segment(self, until_us: int) -> None:
         """Closes the segment when the next one is there: of a process that is killed between the
         two nobody would know that it lived."""
         former, self._segment = self._segment, None
         try:
             if not self._ending.is_set():
-                self._open()
+                self._open(until_us)
         except OSError as error:
             self._complain(error)  # the next write tries again
         self._close(former)

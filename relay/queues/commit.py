@@ -326,6 +326,7 @@ class CommitLog:
         self._number -= 1
         self.waiting_bytes -= batch.size_bytes
         batch.done = True
+        batch.encoded = b""
         for item in batch.items:
             self._owner.refused(item)
         for _, handler in batch.outgoing:

@@ -30,6 +30,7 @@ from relay.analytics.writer import BUFFER_BYTES, SegmentWriter
 from relay.queues.batch import Batch, QueuePolicy, encode
 from relay.queues.destination import Destination
 from relay.queues.keys import SessionKey
+from rmbsite.logging import settings_of
 from tests.support.envelopes import request
 
 PAIRS: Final = 50
@@ -87,7 +88,7 @@ class Scene:
         self.handover = Handover(
             {
                 **{"root": str(folder), "relay": "bench.example", "worker": "worker-0-packer"},
-                **{"fsync": "segment", "rhythm": Rhythm(), "log": ("info", "text")},
+                **{"fsync": "segment", "rhythm": Rhythm(), "log": settings_of("info")},
             }
         )
         self.handing = EventRecorder(worker, self.journal, self.handover)

@@ -19,7 +19,7 @@ from tests.support.federated import PUBLIC_ONLY, FederatedRelay, World
 from tests.support.federation_client import federation, signed
 from tests.support.identities import TEST_DOMAIN
 from tests.support.partner import answer, in_turn, partner
-from tests.support.recorded import counted, of_message, rows, rows_of, unaccounted
+from tests.support.recorded import counted, of_message, rows, unaccounted
 from tests.support.redis_servers import start_valkey
 from tests.support.relay_process import RelayProcess, eventually, run_command
 from tests.support.rmb_client import session, signing_session
@@ -181,8 +181,7 @@ async def test_a_worker_that_is_killed_leaves_what_it_had_written(start_relay) -
     async with session(relay.url, one) as here, session(relay.url, two) as there:
         first = [await here.request(there.key) for _ in range(50)]
         await there.receive_many(50)
-        (segment,) = lake.glob("segments/*.seg.open")
-        await eventually(lambda: counted(rows_of(segment))["delivered"] == 50)
+        await eventually(lambda: counted(rows(lake))["delivered"] == 50)
         killed_us = time.time_ns() // 1000
         (pid,) = relay.worker_pids().values()
         os.kill(pid, signal.SIGKILL)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from relay.analytics.handover import Handover
 from relay.analytics.journal import Rhythm
+from rmbsite.logging import settings_of
 
 RHYTHM = Rhythm(flush_s=0.05, segment_s=3600)
 
@@ -19,7 +20,7 @@ def start(folder: Path, rhythm: Rhythm = RHYTHM) -> Handover:
             "worker": "worker-0-packer",
             "fsync": "off",
             "rhythm": rhythm,
-            "log": ("info", "text"),
+            "log": settings_of("info"),
         }
     )
     found.start()

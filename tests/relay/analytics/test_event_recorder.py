@@ -160,6 +160,25 @@ async def test_row_by_row_and_column_by_column_are_the_same(scene: Scene, count:
 @pytest.mark.parametrize("others", [0, 20])
 async def test_what_is_not_written_at_once_waits(scene: Scene, others: int) -> None:
     more = [(scene.sender, scene.here, scene.ask(scene.here)) for _ in range(others)]
+    written, waits = scene.ask(scene.here), scene.ask(scene.away)
+    batch = scene.batch(
+        (scene.sender, scene.here, written), (scene.sender, scene.away, waits), *more
+    )
+    scene.recorder.committed(batch, _ids(len(batch.items)))
+    again = scene.batch((scene.sender, scene.here, scene.ask(scene.here)))
+    scene.recorder.committed(again, _ids(1))
+    assert (scene.recorder._fresh is None) == (scene.handover is not None)
+    found = await scene.rows()
+    assert _told(found, written) == ["accepted", "delivered"]
+    assert _told(found, waits) == ["accepted", "queued"]
+    assert of_message(found, waits)[1].latency_us is None
+    assert _told(found, again.items[0][3]) == ["accepted", "delivered"]
+    assert all(_told(found, each) == ["accepted", "delivered"] for _, _, each in more)
+
+
+@pytest.mark.parametrize("others", [0, 20])
+async def test_what_redis_did_not_take_was_only_dropped(scene: Scene, others: int) -> None:
+    more = [(scene.sender, scene.here, scene.ask(scene.here)) for _ in range(others)]
     written, waits, unstored = scene.ask(scene.here), scene.ask(scene.away), scene.ask(scene.here)
     batch = scene.batch(
         (scene.sender, scene.here, written),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
+import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +15,16 @@ from typing import Any
 
 import pytest
 
-from relay.analytics import backlog, gaps, handover
+from relay.analytics import backlog, gaps, handover, packer
 from relay.analytics.gaps import Why
-from relay.analytics.handover import Handover
+from relay.analytics.handover import COMMITTED, Handover
 from relay.analytics.journal import Rhythm
+from relay.analytics.packer import Packer
 from relay.analytics.places import Places
 from relay.analytics.records import KINDS, Kind
+from relay.analytics.ring import Record
+from relay.analytics.segments import SegmentReader
+from relay.analytics.writer import BUFFER_RECORDS, SegmentWriter
 from relay.queues.batch import Batch, QueuePolicy, encode
 from relay.queues.destination import Destination
 from tests.relay.analytics import handovers
@@ -27,6 +34,8 @@ from tests.support.relay_process import eventually
 
 NOW_US = 1_800_000_000_000_000
 MANY = 200
+SELECTABLE = 1024
+"""Numbers of files that `select` takes."""
 
 
 @pytest.fixture
@@ -36,13 +45,13 @@ async def started(tmp_path: Path) -> AsyncIterator[Handover]:
     await found.close()
 
 
-def batch(first: int, count: int = 3, size_bytes: int = 100) -> Batch:
+def batch(first: int, count: int = 3, size_bytes: int = 100, name: str = "phone") -> Batch:
     """A batch of messages with numbers for uids."""
     made = Batch()
     destination = Destination((2, None))
-    sender: Any = SimpleNamespace(key=(1, "phone"))
+    sender: Any = SimpleNamespace(key=(1, name))
     for number in range(first, first + count):
-        envelope = request((1, "phone"), (2, None), bytes(size_bytes), uid=str(number))
+        envelope = request((1, name), (2, None), bytes(size_bytes), uid=str(number))
         payload = envelope.SerializeToString()
         made.items.append((destination, payload, sender, envelope))
         made.size_bytes += len(payload)
@@ -87,39 +96,20 @@ async def test_a_process_that_does_not_keep_up_is_given_no_more(
     await written(started, 3)
     assert started.pid is not None
     os.kill(started.pid, signal.SIGSTOP)
-    assert os.sched_getscheduler(started.pid) == os.SCHED_IDLE
     taken = 0
     while hand_over(started, batch(3 + 64 * taken, 64, 3000)):
         taken += 1
     assert taken > 3
-    assert os.sched_getscheduler(started.pid) == os.SCHED_OTHER
     # What must be told of the last one has room.
     late = batch(3 + 64 * (taken - 1), 64, 3000)
     started.unwritten([payload for _, payload, _, _ in late.items])
     os.kill(started.pid, signal.SIGCONT)
     await written(started, 3 + 64 * (taken - 1))
-    assert os.sched_getscheduler(started.pid) == os.SCHED_IDLE
     assert hand_over(started, batch(1_000_000))
     await started.close()
     found = rows(tmp_path)
     assert len(of_kind("accepted", found)) == 3 + 64 * taken + 3
     assert sorted(of_kind("queued", found)) == sorted(of_kind("accepted", found)[-67:-3])
-
-
-async def test_a_process_that_takes_nothing_for_long_is_hurried(started: Handover) -> None:
-    """As where other programs want all cores; here it is stopped, and given more to do."""
-    hand_over(started, batch(0))
-    await written(started, 3)
-    assert started.pid is not None
-    os.kill(started.pid, signal.SIGSTOP)
-    number = 3
-    while os.sched_getscheduler(started.pid) == os.SCHED_IDLE:
-        assert hand_over(started, batch(number))
-        number += 3
-        await asyncio.sleep(handover.TICK_S)
-    assert number > 2 * 3
-    os.kill(started.pid, signal.SIGCONT)
-    await written(started, number)
 
 
 async def test_another_process_goes_on_where_one_was_killed(
@@ -146,8 +136,9 @@ async def test_another_process_goes_on_where_one_was_killed(
     assert (gap.why, gap.worker) == (Why.KILLED, "worker-0-packer")
 
 
+@pytest.mark.parametrize("noticed", [True, False])
 async def test_the_end_does_not_leave_what_nobody_took(
-    started: Handover, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    started: Handover, tmp_path: Path, caplog: pytest.LogCaptureFixture, noticed: bool
 ) -> None:
     hand_over(started, batch(0))
     await written(started, 3)
@@ -155,11 +146,86 @@ async def test_the_end_does_not_leave_what_nobody_took(
     os.kill(started.pid, signal.SIGKILL)
     await asyncio.to_thread(os.waitid, os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
     hand_over(started, batch(3))
-    await eventually(lambda: started._restart is not None)
+    if noticed:
+        await eventually(lambda: started._restart is not None)
     await started.close()
     assert "ended with -9" in caplog.text
     assert len(set(of_kind("delivered", rows(tmp_path)))) == 6
     assert started.counts()[Kind.DELIVERED] == 6
+
+
+async def test_a_process_starts_beside_many_sockets(
+    started: Handover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files have the numbers that they have in the worker."""
+    monkeypatch.setattr(handover, "RESTART_S", 0.1)
+    hand_over(started, batch(0))
+    await written(started, 3)
+    killed = started.pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    many = [os.open("/dev/null", os.O_RDONLY) for _ in range(SELECTABLE)]
+    try:
+        hand_over(started, batch(3))
+        await eventually(lambda: started.pid != killed)
+        assert started._wake > SELECTABLE
+        await written(started, 6)
+    finally:
+        for file in many:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_names_begin_anew_with_each_segment(tmp_path: Path) -> None:
+    started = handovers.start(tmp_path, Rhythm(flush_s=0.02, segment_s=0.1))
+    count = 0
+    while len(list(tmp_path.glob("segments/*.seg"))) < 3:
+        assert hand_over(started, batch(3 * count, name=f"name{count}"))
+        assert hand_over(started, batch(1_000_000 + count, 1, name="same"))
+        count += 1
+        await asyncio.sleep(handover.TICK_S)
+    await started.close()
+    sessions = Counter(row.session for row in rows(tmp_path))
+    assert sessions == {"same": 2 * count, **{f"name{n}": 6 for n in range(count)}}
+
+
+def test_what_is_known_of_senders_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packer, "MAX_SENDERS", 4)
+    made = Packer(SegmentWriter(Places(tmp_path), "a.example", "0", "off"), Rhythm())
+    made.journal.begin()
+    for number in range(10):
+        made.take(recorded(batch(3 * number, name=f"name{number}"), NOW_US))
+        assert len(made._tails) <= 4
+    made.journal.finish()
+    assert Counter(row.session for row in rows(tmp_path)) == {f"name{n}": 6 for n in range(10)}
+
+
+def test_a_gap_begins_before_what_was_lost(tmp_path: Path) -> None:
+    """What was in the ring for long, as where another process had to be started, is packed and
+    lost: a full buffer that was written before it must not claim to have all up to now."""
+    made = Packer(SegmentWriter(Places(tmp_path), "a.example", "0", "off"), Rhythm())
+    made.journal.begin()
+    began_us = int(time.time() * 1e6) - 60_000_000
+    count = BUFFER_RECORDS // (2 * 64) + 20
+    for number in range(count):
+        made.take(recorded(batch(64 * number, 64), began_us + number * 100_000))
+    kept = made.journal.buffer[: made.journal.at]
+    assert kept
+    lost_from_us = int.from_bytes(kept[:8], "little")
+    made.journal._writer.close()  # and nothing of the last buffer
+    (path,) = tmp_path.glob("segments/*.seg")
+    reader = SegmentReader(path.read_bytes(), path)
+    assert sum(len(part) for part in reader.records())
+    assert reader.until_us <= lost_from_us
+
+
+def recorded(made: Batch, now_us: int) -> Record:
+    assert type(made.encoded) is bytes
+    return Record(COMMITTED, len(made.items), 0, now_us, 7, made.encoded)
 
 
 async def test_what_a_killed_worker_handed_over_is_written(tmp_path: Path) -> None:
@@ -190,7 +256,7 @@ async def test_signals_do_not_end_it_before_its_worker(started: Handover, tmp_pa
 async def test_without_a_process_the_worker_packs_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(handover.sys, "executable", str(tmp_path / "nothing"))
+    monkeypatch.setattr(handover, "module_command", lambda *_: [str(tmp_path / "nothing")])
     started = handovers.start(tmp_path)
     assert not hand_over(started, batch(0))
     assert "the worker packs events itself" in caplog.text
