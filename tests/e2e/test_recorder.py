@@ -52,7 +52,7 @@ async def test_a_relays_traffic_leaves_the_right_rows(start_relay) -> None:
             unknown = await here.request((4_000_000_000, None))
             assert (await here.receive()).HasField("error")
         waited = await here.request((three.id, "phone"), b"you are away")
-        expired = await here.request((three.id, "phone"), b"too late", expiration=1)
+        expired = await here.request((three.id, "phone"), b"too late", expiration=2)
         await here.barrier()
         late = deadline(expired.timestamp, expired.expiration)
         await eventually(lambda: time.time() >= late, what="its deadline")
