@@ -129,11 +129,11 @@ async def test_an_envelope_whose_deadline_passed_in_the_queue_is_not_delivered(
     one, two = fresh_twins(2)
     before = relay.counted("relay_messages_total", reason="expired")
     async with session(relay.url, one) as sender:
-        late = await sender.request((two.id, None), b"too late", expiration=1)
+        late = await sender.request((two.id, None), b"too late", expiration=2)
         kept = await sender.request((two.id, None), b"in time", expiration=300)
         await sender.barrier()
         # The deadline is in whole seconds of the wall clock; nothing tells of its passing.
-        await asyncio.sleep(late.timestamp + 2.1 - time.time())
+        await asyncio.sleep(late.timestamp + 3.1 - time.time())
         async with session(relay.url, two) as receiver:
             assert (await receiver.receive()).uid == kept.uid
             notice = await sender.receive()

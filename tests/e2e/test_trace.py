@@ -77,7 +77,7 @@ async def test_refused_and_expired(start_relay) -> None:
     order = publish(relay.redis, Kind.TWIN, str(one.id))
     await traced(relay)
     async with session(relay.url, one) as here:
-        sent = [await here.request((two.id, None), expiration=1) for _ in range(5)]
+        sent = [await here.request((two.id, None), expiration=2) for _ in range(5)]
         refused = await here.receive_many(2)
         assert {notice.uid for notice in refused} == {each.uid for each in sent[3:]}
         deadlines = [deadline(each.timestamp, each.expiration) for each in sent]
