@@ -103,8 +103,7 @@ class Handover:
             ring.publish()
             if child is not None:
                 await asyncio.to_thread(self._end_child, ring)
-            self._add_told(ring)
-            self._ring = None
+            self._former, self._ring = self.counts(), None
             ring.close()
         if self._memory != -1:
             os.close(self._memory)
@@ -176,13 +175,9 @@ class Handover:
         assert self._child is not None
         code = self._child.wait()  # at once: its end of the pipe was closed some time ago
         log.error("the process that packs events ended with %d, another is started", code)
-        self._add_told(ring)
+        self._former = self.counts()
         ring.tell([0] * FIGURES)
         self._start_child()
-
-    def _add_told(self, ring: Ring) -> None:
-        told = ring.told(FIGURES)
-        self._former = [sum(pair) for pair in zip(self._former, told, strict=True)]
 
     # --- events -------------------------------------------------------------------------------
 

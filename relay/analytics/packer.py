@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,7 +102,7 @@ class Packer:
         if record.what == COMMITTED:
             self._committed(record)
         elif record.what == UNWRITTEN and self._fresh is not None:
-            self._fresh.queue_uids(map(_uid_of, _commands(record.data)[0]))
+            self._fresh.queue_uids(map(_uid_of, _commands(record.data)()))
 
     def _committed(self, record: Record) -> None:
         journal, tails = self.journal, self._tails
@@ -114,9 +114,7 @@ class Packer:
         sizes: list[int] = []
         ends: list[bytes] = []
         errors: list[int] = []
-        reader = hiredis.Reader()
-        reader.feed(record.data, start)
-        command = reader.gets
+        command = _commands(record.data, start)
         command()  # MULTI
         for number in range(record.messages):
             _, stream, *_, payload = command()
@@ -150,10 +148,11 @@ class Packer:
         return found
 
 
-def _commands(data: bytes) -> list[list[bytes]]:
+def _commands(data: bytes, start: int = 0) -> Callable[[], list[bytes]]:
+    """Gives one encoded command after the other, as its words."""
     reader = hiredis.Reader()
-    reader.feed(data)
-    return list(iter(reader.gets, False))
+    reader.feed(data, start)
+    return reader.gets
 
 
 def _uid_of(payload: bytes) -> int:

@@ -63,6 +63,14 @@ def hand_over(to: Handover, what: Batch) -> bool:
     return to.committed(what, NOW_US, 7, [])
 
 
+def fill(to: Handover) -> int:
+    """Hands batches of 64 over, numbered from 3 on, until there is no room; how many that were."""
+    taken = 0
+    while hand_over(to, batch(3 + 64 * taken, 64, 3000)):
+        taken += 1
+    return taken
+
+
 def of_kind(kind: str, found: list[Row]) -> list[int]:
     return [row.uid for row in found if row.kind == kind]
 
@@ -96,9 +104,7 @@ async def test_a_process_that_does_not_keep_up_is_given_no_more(
     await written(started, 3)
     assert started.pid is not None
     os.kill(started.pid, signal.SIGSTOP)
-    taken = 0
-    while hand_over(started, batch(3 + 64 * taken, 64, 3000)):
-        taken += 1
+    taken = fill(started)
     assert taken > 3
     # What must be told of the last one has room.
     late = batch(3 + 64 * (taken - 1), 64, 3000)
@@ -122,9 +128,7 @@ async def test_another_process_goes_on_where_one_was_killed(
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     await asyncio.to_thread(os.waitid, os.P_PID, killed, os.WEXITED | os.WNOWAIT)
-    taken = 0
-    while hand_over(started, batch(3 + 64 * taken, 64, 3000)):  # it is gone, and not missed yet
-        taken += 1
+    taken = fill(started)  # it is gone, and not missed yet
     await written(started, 3 + 64 * taken)
     assert started.pid != killed
     assert hand_over(started, batch(1_000_000))
