@@ -32,6 +32,17 @@ def _session_server(
 
 
 @pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings: None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A file, as in a relay. Threads share one in memory, where a writer fails beside a reader."""
+    from django.conf import settings
+
+    file = tmp_path_factory.mktemp("database") / "test.sqlite3"
+    settings.DATABASES["default"]["TEST"]["NAME"] = str(file)
+
+
+@pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     """Without the triggers of the audit log: they refuse that a test's tables are emptied.
 

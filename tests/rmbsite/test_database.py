@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from django.db import connection
 from django.db.backends.sqlite3.base import DatabaseWrapper
 
+from relay.twins.models import Twin
 from rmbsite.config import ConfigError
 from rmbsite.database import settings_of
 
@@ -30,6 +33,24 @@ def test_postgresql() -> None:
 def test_refusals(url: str) -> None:
     with pytest.raises(ConfigError, match=r"database\.url"):
         settings_of(url, Path())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_writer_is_not_in_the_way_of_a_reader() -> None:
+    Twin.objects.bulk_create(Twin(id=number, account=bytes(32)) for number in (7, 8))
+
+    def write() -> None:
+        try:
+            Twin.objects.filter(id=7).update(relays="new.example")
+        finally:
+            connection.close()
+
+    reading = Twin.objects.order_by("id").iterator(chunk_size=1)
+    assert next(reading).id == 7
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(write).result()
+    assert [each.relays for each in reading] == [""], "what was there when it began"
+    assert Twin.objects.get(id=7).relays == "new.example"
 
 
 def test_sqlite_paths(tmp_path: Path) -> None:

@@ -60,7 +60,15 @@ def rows_of(path: Path) -> list[Row]:
 
 
 def rows(lake: Path) -> list[Row]:
-    """All rows of a lake, in the order of time. Nothing may be moving them just now."""
+    """All rows of a lake, in the order of time; those being moved may be missed or come twice."""
+    while True:
+        try:
+            return _rows_there(lake)
+        except FileNotFoundError:
+            continue  # moved between listing and reading
+
+
+def _rows_there(lake: Path) -> list[Row]:
     found = []
     for path in [*lake.glob("segments/*.seg"), *lake.glob("segments/*.seg.open")]:
         found += rows_of(path)
