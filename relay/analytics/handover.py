@@ -21,6 +21,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import subprocess
 import time
 from array import array
@@ -46,6 +47,10 @@ RESTART_S: Final = 5.0
 """Pause before another child is started: what killed one may kill the next."""
 CLOSE_S: Final = 6.0
 """How long the end waits for the child; more than the writer of segments does for the disk."""
+
+IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""By the child: a service manager sends them to all processes, and the worker may go on for as long
+as it drains."""
 
 _MODULE: Final = "relay.analytics.packer"
 
@@ -112,6 +117,8 @@ class Handover:
     def _start_child(self) -> None:
         theirs, ours = os.pipe()
         settings = {**self._settings, "memory": self._memory, "wake": theirs}
+        # Until it ignores them itself: it would die of one that comes while it starts.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
         try:
             os.set_blocking(ours, False)
             self._child = subprocess.Popen(
@@ -124,6 +131,7 @@ class Handover:
             os.close(ours)
             raise
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(theirs)
         self._wake = ours
 

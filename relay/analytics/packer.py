@@ -1,8 +1,7 @@
 """The process that packs the events of one worker: see `relay.analytics.handover`.
 
 It ends when the worker's end of the pipe is closed, after it has written all it was given, and
-ignores signals until then: a service manager sends them to all processes, and the worker may go on
-for as long as it drains.
+ignores signals until then.
 
 It shares its cores with Redis, whose answer the worker waits for: so it is nice, and gives way
 every few messages. Without that it takes from the worker, on two cores, as much as it spares it.
@@ -28,7 +27,7 @@ import hiredis
 from xxhash import xxh3_64_intdigest
 
 from proto.rmb.types_pb2 import Envelope
-from relay.analytics.handover import COMMITTED, UNWRITTEN
+from relay.analytics.handover import COMMITTED, IGNORED, UNWRITTEN
 from relay.analytics.journal import Journal, Rhythm
 from relay.analytics.packing import ENDS, ROWS_OF_ONE, SUFFIX, Tail, Taken, pack
 from relay.analytics.places import Places
@@ -163,7 +162,7 @@ def _uid_of(payload: bytes) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Pack what the worker hands over until it is gone."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     (told,) = sys.argv[1:] if arguments is None else arguments
     settings = Settings(**json.loads(told))

@@ -245,14 +245,20 @@ async def test_what_a_killed_worker_handed_over_is_written(tmp_path: Path) -> No
     await started.close()
 
 
-async def test_signals_do_not_end_it_before_its_worker(started: Handover, tmp_path: Path) -> None:
+@pytest.mark.parametrize("starting", [True, False])
+async def test_signals_do_not_end_it_before_its_worker(
+    started: Handover, tmp_path: Path, starting: bool
+) -> None:
     hand_over(started, batch(0))
-    await written(started, 3)
-    assert started.pid is not None
+    if not starting:
+        await written(started, 3)
+    first = started.pid
+    assert first is not None
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        os.kill(started.pid, number)
+        os.kill(first, number)
     hand_over(started, batch(3))
     await written(started, 6)
+    assert started.pid == first
     await started.close()
     assert len(of_kind("accepted", rows(tmp_path))) == 6
 
