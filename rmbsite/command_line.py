@@ -24,7 +24,7 @@ def main() -> int:
     """Run one management command.
 
     A bad setting is one line on standard error and exit code 2, a database that cannot be used one
-    line and exit code 1.
+    line and exit code 1, as is that nobody reads what it says any more.
     """
     gc.set_threshold(GC_THRESHOLD)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
@@ -41,6 +41,7 @@ def main() -> int:
     try:
         _join_embedded_relay(config.resolve())
         execute_from_command_line(sys.argv)
+        sys.stdout.flush()
     except config.ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr)
         return 2
@@ -52,8 +53,12 @@ def main() -> int:
         print(f"database: {text} (data folder {folder}; {hint})", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader, such as `head`, has seen enough. What is left in the buffer goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader, such as `head`, has seen enough; what the command was at may not be done. What
+        # is left in the buffers goes nowhere.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, sys.stderr.fileno())
+        return 1
     return 0
 
 

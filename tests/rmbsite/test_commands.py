@@ -54,6 +54,24 @@ def test_a_database_without_tables_is_one_line_and_code_1(tmp_path: Path) -> Non
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_what_nobody_reads_to_its_end_is_not_done(tmp_path: Path, closed: str) -> None:
+    """As with `| head`: the backup's progress goes to standard error."""
+    variables = {**os.environ, "RMB_DATA__DIR": str(tmp_path)}
+    assert run("migrate", "-v0", "--skip-checks", RMB_DATA__DIR=str(tmp_path)).returncode == 0
+    arguments = ("rmb_configdoc",) if closed == "stdout" else ("rmb_backup", f"{tmp_path}/b.zip")
+    reading, writing = os.pipe()
+    os.close(reading)
+    others = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, closed: writing}
+    with subprocess.Popen(
+        [sys.executable, "manage.py", *arguments], cwd=ROOT, env=variables, **others
+    ) as command:
+        os.close(writing)
+        told = command.communicate()
+    assert command.returncode == 1
+    assert not any(told)
+
+
 def test_a_command_finds_the_redis_of_an_embedded_relay(tmp_path: Path) -> None:
     """Only while that relay runs, and unless another Redis is named."""
     show = ("shell", "-v0", "-c", "from django.conf import settings; print(settings.RMB.redis.url)")
