@@ -280,8 +280,8 @@ def _validate(config: Config) -> None:
             raise ConfigError(
                 "otel.endpoint needs OpenTelemetry: pip install 'rmb-relay-platform[otel]'"
             )
-    schemes = ("", "sqlite", "postgres", "postgresql")
-    if urlsplit(config.database.url).scheme not in schemes:
+    schemes = ("sqlite", "postgres", "postgresql")
+    if config.database.url and urlsplit(config.database.url).scheme not in schemes:
         raise ConfigError("database.url: must begin with sqlite:// or postgres://")
 
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from peer.arguments import UsageError
 from peer.modules.api import JSON_SCHEMA, MAX_BODY_BYTES
+from proto.identity.bounds import MAX_TWIN
 from proto.rmb.address import Address, parse
 from proto.rmb.bounds import MAX_EXPIRATION_S
 from proto.rmb.errors import AddressError, BoundError
@@ -87,6 +88,8 @@ def destination(text: str) -> Address:
     """A twin, or one of its sessions: a type for argparse."""
     with contextlib.suppress(AddressError, BoundError):
         found = parse(text)
-        if found.twin:
+        if found.twin and found.connection != "":  # no session of that name is meant here
             return found
-    raise argparse.ArgumentTypeError("must be the id of a twin, or id:session")
+    raise argparse.ArgumentTypeError(
+        f"must be the id of a twin, from 1 to {MAX_TWIN}, or id:session"
+    )

@@ -209,8 +209,9 @@ def test_a_relay_that_refuses_is_named(rmb: Rmb) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("call", "seven", "echo"), "must be the id of a twin, or id:session"),
-        (("call", "0", "echo"), "must be the id of a twin, or id:session"),
+        (("call", "seven", "echo"), "the id of a twin, from 1 to 4294967295, or id:session"),
+        (("call", "0", "echo"), "the id of a twin, from 1 to 4294967295, or id:session"),
+        (("call", "7:", "echo"), "the id of a twin, from 1 to 4294967295, or id:session"),
         (("call", "7", "echo", "hello"), "the body is no JSON"),
         (("call", "7", "echo", "@nowhere"), "nowhere: No such file or directory"),
         (("call", "7", "echo", "--timeout", "0"), "above 0 and at most 1800 seconds"),

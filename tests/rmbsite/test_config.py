@@ -73,6 +73,7 @@ def test_lists_are_words(text: str) -> None:
         ("RMB_LIMITS__COUNT", "5", "limits.count and limits.size"),
         ("RMB_REDIS__URL", "http://x", "redis.url: must begin with"),
         ("RMB_DATABASE__URL", "mysql://x", "database.url: must begin with"),
+        ("RMB_DATABASE__URL", "relay.sqlite3", "database.url: must begin with"),
     ],
 )
 def test_refusals_name_the_setting(variable: str, value: str, complaint: str) -> None:

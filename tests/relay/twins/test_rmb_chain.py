@@ -63,7 +63,9 @@ def test_status_of_a_chain_that_is_followed(chain: Devchain) -> None:
 
 
 def test_status_beside_a_registry(site_redis: RedisServer) -> None:
-    assert "twins come from the registry: the chain is not used" in run("status")[1]
+    assert "twins come from the registry, the chain is not used" in run("status")[1]
+    followed(100, 103)
+    assert "twins come from the registry, though a relay follows it" in run("status")[1]
 
 
 def test_an_import_by_hand(chain: Devchain) -> None:

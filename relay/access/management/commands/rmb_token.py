@@ -41,7 +41,9 @@ class Command(RelayCommand):
         create = verbs.add_parser("create", help="make a token and show it once")
         create.add_argument("--account", required=True, help="account it acts for")
         create.add_argument("--label", required=True, help="what it is for")
-        create.add_argument("--role", default="", choices=list(matrix.Role), help="what it may")
+        create.add_argument(
+            "--role", default="", choices=[*map(str, matrix.Role)], help="what it may"
+        )
         create.add_argument(
             "--permission", action="append", default=[], metavar="NAME",
             help="or this, such as relay_sessions.kick_session; may be given more than once",

@@ -83,7 +83,7 @@ class Command(RelayCommand):
         switch.add_argument("--default", action="store_true", help="as it was delivered")
         verb("receivers", "who is told")
         add = verb("receiver-add", "have somebody told", "name", "target")
-        add.add_argument("--min-severity", choices=list(Severity), default=Severity.WARNING)
+        add.add_argument("--min-severity", choices=[*map(str, Severity)], default=Severity.WARNING)
         add.add_argument("--secret-file", help="with the secret of a webhook; else one is made")
         verb("receiver-remove", "tell a receiver nothing any more", "receiver")
         verb("test", "send a receiver a test", "receiver")

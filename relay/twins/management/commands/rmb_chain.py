@@ -168,7 +168,8 @@ def _as_lines(state: ChainState, complaint: str, mirrored: int, now: float) -> l
         f"import    {_import_text(state.imported)}",
     ]
     if settings.RMB.twins.source != "tfchain":
-        lines.insert(0, "note      twins come from the registry: the chain is not used")
+        used = "though a relay follows it" if following.leased else "the chain is not used"
+        lines.insert(0, f"note      twins.source here: twins come from the registry, {used}")
     return lines
 
 
