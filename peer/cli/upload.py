@@ -16,7 +16,7 @@ from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, STALL_S, WINDO
 from proto.identity.bounds import MAX_TWIN
 
 SILENCE_S: Final = 10.0
-"""How long the receiver may say nothing at all before that is told."""
+"""How long the receiver may say nothing at all before that is told; half of --give-up at most."""
 
 EPILOG: Final = f"""\
 examples:
@@ -100,6 +100,7 @@ class _Silence:
             f"twin {twin} has not answered yet: it is away, or no gateway runs there; "
             f"waiting for up to {give_up_s:.0f} s (--give-up)"
         )
+        self._after_s = min(SILENCE_S, give_up_s / 2)
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> _Silence:
@@ -111,7 +112,9 @@ class _Silence:
     def begin(self) -> None:
         """The receiver is asked from now on."""
         self._end()
-        self._timer = asyncio.get_running_loop().call_later(SILENCE_S, self._bar.say, self._text)
+        self._timer = asyncio.get_running_loop().call_later(
+            self._after_s, self._bar.say, self._text
+        )
 
     def progress(self, step: Step) -> None:
         """Nobody is asked while the file is read; what is sent was asked for."""

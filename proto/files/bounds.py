@@ -45,6 +45,9 @@ FIRST_TIMEOUT_S: Final = 30.0
 OFFER_TIMEOUT_S: Final = 10.0
 """The longest wait for the answer to an offer: it is small, and repeated as long as it takes."""
 
+SHORTEST_OFFER_S: Final = 1.0
+"""... and the shortest, where the sender gives up soon."""
+
 MIN_TIMEOUT_S: Final = 5.0
 """The shortest wait for an answer: a receiver may be busy for a moment."""
 

@@ -15,7 +15,7 @@ and its answer says where to go on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -26,6 +26,7 @@ from proto.files.bounds import (
     MAX_PAUSE_S,
     OFFER_TIMEOUT_S,
     SENDER_WINDOW_CHUNKS,
+    SHORTEST_OFFER_S,
     STALL_S,
 )
 from proto.files.errors import FileCode, StatusError
@@ -172,7 +173,9 @@ class Sender:
         # What takes longer is lost, or is found at the next try.
         if self.phase is Phase.CLOSING:
             return Next(Ask.CLOSE, min(self._pace.timeout_s, FIRST_TIMEOUT_S))
-        return Next(Ask.NEGOTIATE, min(self._pace.timeout_s, OFFER_TIMEOUT_S))
+        left_s = self._progress_at + self._stall_s - now
+        longest_s = max(left_s, SHORTEST_OFFER_S)
+        return Next(Ask.NEGOTIATE, min(self._pace.timeout_s, OFFER_TIMEOUT_S, longest_s))
 
     def next_timer(self) -> float | None:
         """Returns when to call `next_request` again; None: when a request has ended."""
@@ -216,7 +219,10 @@ class Sender:
         hopeless = failure.final or (failure.code in _FINAL_CODES and not restart)
         # The code of all other errors: a peer that has no uploads, or once they are under way one
         # that has too much to do.
-        hopeless = hopeless or (failure.code == CODE_OTHER and not self.id)
+        if failure.code == CODE_OTHER and not self.id:
+            hopeless = True
+            message = f"no uploads are taken there: {failure.message}"
+            failure = replace(failure, message=message)
         if hopeless or self._stalled(now):
             self._fail(failure)
         elif restart:

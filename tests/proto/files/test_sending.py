@@ -17,6 +17,7 @@ from proto.files.bounds import (
 from proto.files.errors import FileCode, RefusedError
 from proto.files.messages import State, Status, encode_status
 from proto.files.sending import Ask, Failure, Next, Phase, Sender
+from proto.rmb.errors import CODE_OTHER
 from tests.proto.files.link import Receiver, Simulation, Weather, offer_of
 
 # How much is lost each way, and the longest time it takes. With more than a tenth lost each way a
@@ -225,3 +226,20 @@ def test_it_can_be_stopped() -> None:
     sender.stop("cancelled")
     sender.stop("again")
     assert sender.error == Failure("cancelled")
+
+
+def test_an_offer_waits_no_longer_than_the_sender() -> None:
+    sender = Sender(offer_of(1), 0.0, stall_s=3.0)
+    asked = sender.next_request(0.0)
+    assert asked is not None and asked == Next(Ask.NEGOTIATE, 3.0)
+    sender.failed(asked, Failure("nothing came"), 3.0)
+    assert sender.phase is Phase.FAILED
+
+
+def test_a_receiver_without_uploads_is_told() -> None:
+    sender = Sender(offer_of(1), 0.0)
+    asked = sender.next_request(0.0)
+    assert asked is not None
+    sender.failed(asked, Failure("unknown command: file.negotiate", CODE_OTHER), 1.0)
+    assert sender.error is not None
+    assert sender.error.message == "no uploads are taken there: unknown command: file.negotiate"
