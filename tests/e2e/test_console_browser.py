@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 from django.urls import resolve
-from playwright.async_api import Browser, StorageState, expect
+from playwright.async_api import Browser, FilePayload, StorageState, expect
 from websockets.exceptions import InvalidStatus
 
 from tests.relay.dashboard.test_figures import SAMPLES
@@ -341,6 +341,14 @@ async def test_the_palette_and_keys(
     await view.open("/admin/")
     await page.keyboard.press("Control+k")
     await found.first.wait_for()
+
+
+async def test_a_file_is_chosen(site: str, browser: Browser, signed_in: Cookies) -> None:
+    async with open_tab(browser, site, width=DESK_PX, cookies=signed_in["owner"]) as view:
+        await view.open("/console/twins/import/")
+        file = FilePayload(name="twins.csv", mimeType="text/csv", buffer=b"id,account,pk,relays\n")
+        await view.page.set_input_files("input[type=file]", file)
+        assert not view.problems
 
 
 async def test_a_table_is_exported_as_it_is_filtered(

@@ -46,11 +46,11 @@ COLUMNS: Final = (
 )
 FILTERS: Final = (
     Filter("actor", "Who", hint="an account"),
-    Filter("action", "Did", hint="ban.set, or all of ban"),
+    Filter("action", "Did", hint="ban.set, or ban"),
     Filter("target", "To", hint="as a whole"),
     Filter("face", "By", [(face.value, text) for face, text in FACES.items()]),
-    Filter("since", "Since", hint="2026-01-31 14:00 or 2 h"),
-    Filter("until", "Until", hint="UTC, or so long ago"),
+    Filter("since", "Since (UTC)", hint="2026-01-31 or 2 h"),
+    Filter("until", "Until (UTC)", hint="2026-01-31 or 2 h"),
 )
 MAX_VERIFIED: Final = 200_000
 """Entries that are checked for a page; a longer log wants the command."""

@@ -47,7 +47,7 @@ def settings_page(request: HttpRequest) -> HttpResponseBase:
         )
 
     filters = (
-        Filter("find", "Search", hint="in names, values and texts"),
+        Filter("find", "Search", hint="name, value, text"),
         Filter("section", "Section", [(each, each) for each in sections]),
         Filter("changed", "Value", (("yes", "set by somebody"), ("no", "at its default"))),
     )
