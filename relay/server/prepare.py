@@ -86,7 +86,8 @@ def prepare(*, embedded: bool) -> Prepared:
     try:
         _migrate(prepared.database)
         if embedded:
-            _add_demo_twins()
+            if services.in_registry():
+                _add_demo_twins()
             _add_operator(prepared)
         if findings.reachable:
             services.announce(None)

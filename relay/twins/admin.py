@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -98,21 +97,22 @@ class TwinAdmin(ModelAdmin):  # type: ignore[misc]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         # What is the chain's business is done on the chain.
-        return settings.RMB.twins.source == "registry" and super().has_add_permission(request)
+        return services.in_registry() and super().has_add_permission(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Twin | None = None) -> bool:
-        return not _of_the_chain(obj) and super().has_change_permission(request, obj)
+        return services.in_registry() and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Twin | None = None) -> bool:
-        return not _of_the_chain(obj) and super().has_delete_permission(request, obj)
+        allowed = obj is None or services.removable(obj.source)
+        return allowed and super().has_delete_permission(request, obj)
 
     def get_fields(self, request: HttpRequest, obj: Twin | None = None) -> tuple[str, ...]:
-        if _of_the_chain(obj):
+        if _only_shown(obj):
             return ("id", "show_address", "show_key", "relays", "height", "stale_since", "updated")
         return self.fields
 
     def get_readonly_fields(self, request: HttpRequest, obj: Twin | None = None) -> tuple[str, ...]:
-        if _of_the_chain(obj):
+        if _only_shown(obj):
             return self.get_fields(request, obj)
         # The id is who the twin is: another id is another twin.
         return ("id",) if obj else ()
@@ -135,8 +135,8 @@ class TwinAdmin(ModelAdmin):  # type: ignore[misc]
         services.remove_twins([obj.id], actor=faces.operator(request))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Twin]) -> None:
-        twins = queryset.exclude(source=Twin.Source.CHAIN)
-        ids = list(twins.values_list("id", flat=True))
+        found = queryset.values_list("id", "source")
+        ids = [twin for twin, source in found if services.removable(source)]
         services.remove_twins(ids, actor=faces.operator(request))
 
     @admin.display(description="account")
@@ -160,5 +160,5 @@ class TwinAdmin(ModelAdmin):  # type: ignore[misc]
         return f"0x{bytes(twin.encryption_key).hex()}" if twin.encryption_key else "-"
 
 
-def _of_the_chain(twin: Twin | None) -> bool:
-    return twin is not None and twin.source == Twin.Source.CHAIN
+def _only_shown(twin: Twin | None) -> bool:
+    return twin is not None and not services.in_registry()

@@ -184,7 +184,7 @@ def import_twin_file(request: Request, query: Query[ImportQuery]) -> Any:
     """Add and change twins by a CSV file.
 
     Its header is `id,account,pk,relays`. All of it is imported or, where a line is wrong, nothing.
-    Twins that are not in it stay as they are.
+    Twins that are not in it stay as they are. Where twins come from the chain: 409.
     """
     try:
         text = request.body.decode("utf-8-sig")
@@ -217,11 +217,11 @@ def get_twin(request: Request, twin: str) -> Any:
     return _out(_row(_number(twin)))
 
 
-@put(router, "/twins/{twin}", action="twin.put", answer=TwinOut, tagged=True)
+@put(router, "/twins/{twin}", action="twin.put", answer=TwinOut, tagged=True, conflicts=True)
 def put_twin(request: Request, twin: TwinId, body: TwinIn) -> Any:
     """Add a twin to the registry, or change all of it.
 
-    Workers go by it within a second.
+    Workers go by it within a second. Where twins come from the chain they are changed there: 409.
     """
     with audit.exclusive():
         row = Twin.objects.filter(pk=twin).first()
@@ -233,9 +233,12 @@ def put_twin(request: Request, twin: TwinId, body: TwinIn) -> Any:
         return _out(_row(twin))
 
 
-@patch(router, "/twins/{twin}", action="twin.put", answer=TwinOut, tagged=True)
+@patch(router, "/twins/{twin}", action="twin.put", answer=TwinOut, tagged=True, conflicts=True)
 def patch_twin(request: Request, twin: TwinId, body: TwinChange) -> Any:
-    """Change a part of a twin."""
+    """Change a part of a twin.
+
+    Where twins come from the chain they are changed there: 409.
+    """
     with audit.exclusive():
         present = _out(_row(twin))
         etag.check_match(request, present)
@@ -246,11 +249,20 @@ def patch_twin(request: Request, twin: TwinId, body: TwinChange) -> Any:
         return _out(_row(twin))
 
 
-@delete(router, "/twins/{twin}", action="twin.remove", answer=None, status=204, tagged=True)
+@delete(
+    router,
+    "/twins/{twin}",
+    action="twin.remove",
+    answer=None,
+    status=204,
+    tagged=True,
+    conflicts=True,
+)
 def delete_twin(request: Request, twin: TwinId) -> Any:
     """Remove a twin from the registry.
 
-    Its sessions are closed; its mail waits until it is too old.
+    Its sessions are closed; its mail waits until it is too old. A twin of the chain, where twins
+    come from there, is not removed: 409.
     """
     with audit.exclusive():
         etag.check_match(request, _out(_row(twin)))

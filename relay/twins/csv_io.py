@@ -26,7 +26,7 @@ from relay.twins.fields import (
     to_texts,
 )
 from relay.twins.models import Twin
-from relay.twins.services import announce_on_commit
+from relay.twins.services import announce_on_commit, in_registry, of_chain
 from relay.twins.source import split_relays
 
 HEADER: Final = ("id", "account", "pk", "relays")
@@ -131,9 +131,12 @@ def import_twins(
 
     Raises:
         relay.access.errors.Denied: the actor may not.
+        relay.access.errors.Conflict: twins come from the chain.
         ImportRefusedError: a line is wrong and `keep_going` is off; nothing was changed.
     """
     actor.require(matrix.permission_of("twin.import"))
+    if not in_registry():
+        raise of_chain()
     report = ImportReport()
     with connection.cursor() as cursor:
         kind = connection.data_types["BinaryField"]

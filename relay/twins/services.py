@@ -2,6 +2,9 @@
 
 A change is committed to the database first, then announced: its entry leaves the shared cache, the
 version of the registry grows, and the running workers hear which twins are stale.
+
+With `twins.source` tfchain there is nothing to write here: the table mirrors the chain. Only what a
+registry left behind may be cleared away.
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 from redis.exceptions import RedisError
 
 from relay.access.actor import Actor
+from relay.access.errors import Conflict
 from relay.audit import services as audit
 from relay.ops.redis_client import client
 from relay.queues import keys
@@ -30,6 +35,21 @@ MAX_ANNOUNCED = 1000
 ALL = "*"
 
 
+def in_registry() -> bool:
+    """Whether twins are this relay's own business, and not the chain's."""
+    return bool(settings.RMB.twins.source == "registry")
+
+
+def removable(source: str) -> bool:
+    """Whether a row may be removed here: all of a registry, and what one left behind."""
+    return in_registry() or source != Twin.Source.CHAIN
+
+
+def of_chain() -> Conflict:
+    """The refusal to change what is the chain's."""
+    return Conflict("twins come from the chain (twins.source = tfchain) and are changed there")
+
+
 def put_twin(values: TwinValues, *, actor: Actor) -> bool:
     """Add a twin to the registry or change it.
 
@@ -37,9 +57,12 @@ def put_twin(values: TwinValues, *, actor: Actor) -> bool:
         Whether it was added.
 
     Raises:
+        relay.access.errors.Conflict: twins come from the chain.
         relay.access.errors.Away: the database does not answer.
     """
     with audit.change(actor, "twin.put", target=values.id) as change:
+        if not in_registry():
+            raise of_chain()
         fields: dict[str, Any] = {
             "account": values.account,
             "encryption_key": values.pk,
@@ -66,6 +89,7 @@ def remove_twins(ids: Sequence[int], *, actor: Actor) -> int:
         How many were removed.
 
     Raises:
+        relay.access.errors.Conflict: one of them is a twin of the chain; none was removed.
         relay.access.errors.Away: the database does not answer.
     """
     removed = 0
@@ -73,6 +97,8 @@ def remove_twins(ids: Sequence[int], *, actor: Actor) -> int:
         for twin in ids:
             with audit.change(actor, "twin.remove", target=twin) as change:
                 change.before = _told(twin)
+                if change.before and not removable(change.before["source"]):
+                    raise of_chain()
                 change.happened = bool(Twin.objects.filter(id=twin).delete()[0])
             removed += change.happened
         if removed:

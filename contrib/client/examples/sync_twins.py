@@ -1,7 +1,7 @@
 """Bring the registry in line with a CSV file: `RELAY_TOKEN=... python sync_twins.py URL FILE`.
 
 Twins of the file are added or changed; those that are not in it are removed, each only if nobody
-has changed it meanwhile.
+has changed it meanwhile. A relay whose twins come from the chain refuses it all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ api = RelayApi(url, os.environ["RELAY_TOKEN"])
 text = file.read_text()
 wanted = {int(row["id"]) for row in csv.DictReader(text.splitlines())}
 done = api.import_twins(text)
-gone = [twin.id for twin in api.twins(source="registry") if twin.id not in wanted]
+gone = [twin.id for twin in api.twins() if twin.id not in wanted]
 for number in gone:
     api.delete_twin(number, etag=api.twin(number).etag)
 print(f"{done['added']} added, {done['changed']} changed, {len(gone)} removed")

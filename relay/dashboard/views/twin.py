@@ -26,6 +26,7 @@ from relay.ops.paging import Page
 from relay.queues import services as queue_services
 from relay.sessions import listing
 from relay.trace import services as traces
+from relay.twins import services
 from relay.twins.models import Twin
 from relay.twins.source import split_relays
 
@@ -129,7 +130,7 @@ def _actions(
     if banned:
         ban = Action("Lift the ban", reverse("console:limit_lift", args=[twin]))
     offered = (
-        ("twin.put", _is_ours(row), Action("Edit", edit, asks=False)),
+        ("twin.put", row is not None and services.in_registry(), Action("Edit", edit, asks=False)),
         ("trace.start", True, Action("Trace", f"{reverse('console:trace_start')}?{trace}")),
         ("limit.set", True, Action("Limit", f"{reverse('console:limit_set')}?{query}")),
         ("session.kick", bool(held), Action("Kick all", reverse("console:twin_kick", args=[twin]))),
@@ -141,11 +142,6 @@ def _actions(
         ("ban.lift" if banned else "ban.set", True, ban),
     )
     return [action for needed, fits, action in offered if fits and may(request, needed)]
-
-
-def _is_ours(row: Twin | None) -> bool:
-    """Whether its record is this relay's: what is of the chain is changed there."""
-    return row is not None and row.source == Twin.Source.REGISTRY
 
 
 def _list(name: str, twin: int) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from django import forms
-from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
@@ -23,7 +22,7 @@ from relay.limits import listing as limits
 from relay.limits.models import TwinLimit
 from relay.ops.paging import Page
 from relay.sessions import listing as sessions
-from relay.twins import csv_io, listing
+from relay.twins import csv_io, listing, services
 from relay.twins.models import Twin
 from relay.twins.source import split_relays
 
@@ -149,13 +148,8 @@ def key_text(twin: Twin) -> str:
     return f"0x{bytes(twin.encryption_key).hex()}" if twin.encryption_key else ""
 
 
-def in_registry() -> bool:
-    """Whether twins are this relay's own business, and not the chain's."""
-    return bool(settings.RMB.twins.source == "registry")
-
-
 def _actions(request: HttpRequest) -> list[Action]:
-    if not in_registry():
+    if not services.in_registry():
         return []
     actions = []
     if may(request, "twin.import"):

@@ -108,7 +108,6 @@ def test_all_that_is_known_of_one(server: RedisServer, sign_in: SignIn) -> None:
 
 def test_what_can_be_done_about_it(server: RedisServer, sign_in: SignIn) -> None:
     client = sign_in("owner")
-    assert "/change/" not in shown(client, f"{LIST}8/"), "it is of the chain"
     owner = shown(client, f"{LIST}7/")
     for address in (
         f"{LIST}7/kick/", "/console/limits/ban/?twin=7", "/console/limits/set/?twin=7",

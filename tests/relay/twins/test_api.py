@@ -92,8 +92,8 @@ def test_without_its_database_it_says_so(client: Client, no_redis: None) -> None
 def test_on_the_chain_rows_of_a_registry_do_not_count(
     client: Client, no_redis: None, use_chain: UseChain
 ) -> None:
-    use_chain("ws://127.0.0.1:1")
     add(twin(7), "a.example")
+    use_chain("ws://127.0.0.1:1")
     assert client.get("/api/v1/twins/7").status_code == 404
     theirs = mirror.ChainTwin(7, twin(7).account, b"b.example", (), twin(7).encryption_key.public)
     mirror.keep_read([theirs], height=3)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from typing import Any
+
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.http import HttpResponse
 from django.test import Client
 
 from proto.chain.twin import Twin as ChainTwin
@@ -14,6 +20,7 @@ from relay.twins import services as twins
 from relay.twins.fields import TwinValues
 from relay.twins.models import Twin
 from tests.relay.conftest import AddWorker
+from tests.relay.rest.conftest import account, bearer, token_of
 from tests.relay.twins.conftest import UseChain
 
 pytestmark = pytest.mark.django_db
@@ -26,9 +33,9 @@ KEY = b"\2" + bytes(32)
 def mirrored(add_worker: AddWorker, use_chain: UseChain) -> None:
     """A site with twin 7 of the chain and twin 8 of the registry."""
     add_worker("boot")
+    twins.put_twin(TwinValues(8, bytes(32), None, ("there.example",)), actor=SYSTEM)
     use_chain("ws://127.0.0.1:1")
     mirror.keep_read([ChainTwin(7, bytes(range(32)), b"here.example", (), KEY)], 4711)
-    twins.put_twin(TwinValues(8, bytes(32), None, ("there.example",)), actor=SYSTEM)
 
 
 def test_a_twin_of_the_chain_is_shown_and_not_changed(admin_client: Client, mirrored: None) -> None:
@@ -41,12 +48,65 @@ def test_a_twin_of_the_chain_is_shown_and_not_changed(admin_client: Client, mirr
     assert admin_client.post(f"{TWINS}7/change/", form).status_code == 403
     assert admin_client.post(f"{TWINS}7/delete/", {"post": "yes"}).status_code == 403
     assert admin_client.get(f"{TWINS}add/").status_code == 403
+    assert admin_client.post(f"{TWINS}8/change/", {**form, "id": "8"}).status_code == 403
     action = {"action": "delete_selected", "_selected_action": ["7", "8"], "post": "yes"}
     admin_client.post(TWINS, action)
     assert Twin.objects.get(id=7).relays == "here.example"
     # What the registry left behind may be cleared away.
     assert admin_client.post(f"{TWINS}8/delete/", {"post": "yes"}).status_code == 302
     assert list(Twin.objects.values_list("id", flat=True)) == [7]
+
+
+def test_rest_leaves_the_chain_alone(mirrored: None) -> None:
+    owner = bearer(token_of(account("owner", "owner")))
+    before = Client().get("/api/v1/twins/7").json()
+
+    def refused(answer: HttpResponse) -> None:
+        assert answer.status_code == 409, answer.content
+        assert "twins come from the chain" in json.loads(answer.content)["detail"]
+
+    changed = {"account": "0x" + "ff" * 32, "relays": ["evil.example"]}
+    for path in ("/api/v1/twins/7", "/api/v1/twins/8", "/api/v1/twins/9"):
+        refused(owner.put(path, changed, content_type="application/json"))
+    refused(owner.patch("/api/v1/twins/7", {"relays": []}, content_type="application/json"))
+    refused(owner.delete("/api/v1/twins/7"))
+    text = f"id,account,pk,relays\n7,0x{'ff' * 32},,evil.example\n"
+    refused(owner.generic("POST", "/api/v1/twins/import", data=text, content_type="text/csv"))
+    assert Client().get("/api/v1/twins/7").json() == before
+    assert owner.delete("/api/v1/twins/8").status_code == 204, "left behind by a registry"
+    # What this site decides about a twin is no record of it.
+    reason = {"reason": "noise"}
+    banned = owner.post("/api/v1/limits/7/ban", reason, content_type="application/json")
+    assert banned.json()["banned"] is True
+    limit = {"count": 10, "size": 1000}
+    answer = owner.put("/api/v1/limits/7", limit, content_type="application/json")
+    assert answer.json()["count"] == 10
+    assert Twin.objects.get(id=7).source == Twin.Source.CHAIN
+
+
+def test_the_console_leaves_the_chain_alone(admin_client: Client, mirrored: None) -> None:
+    text = f"id,account,pk,relays\n7,0x{'ff' * 32},,evil.example\n"
+    file = SimpleUploadedFile("twins.csv", text.encode())
+    page = admin_client.post("/console/twins/import/", {"file": file})
+    assert page.status_code == 200 and "twins come from the chain" in page.content.decode()
+    assert Twin.objects.get(id=7).relays == "here.example"
+    for twin in (7, 8):
+        assert "/change/" not in admin_client.get(f"/console/twins/{twin}/").content.decode()
+
+
+def test_the_mirror_is_what_a_registry_begins_with(
+    admin_client: Client, mirrored: None, settings: Any
+) -> None:
+    settings.RMB = dataclasses.replace(
+        settings.RMB, twins=dataclasses.replace(settings.RMB.twins, source="registry")
+    )
+    assert "/change/" in admin_client.get("/console/twins/7/").content.decode()
+    form = {"id": "7", "account_text": "0x" + "00" * 32, "relays": "mine.example"}
+    assert admin_client.post(f"{TWINS}7/change/", form).status_code == 302
+    changed = Twin.objects.get(id=7)
+    assert (changed.relays, changed.source) == ("mine.example", Twin.Source.REGISTRY)
+    assert admin_client.post(f"{TWINS}7/delete/", {"post": "yes"}).status_code == 302
+    assert not Twin.objects.filter(id=7).exists()
 
 
 def test_the_chain_in_health(client: Client, mirrored: None) -> None:

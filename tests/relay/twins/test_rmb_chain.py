@@ -10,11 +10,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from proto.identity import ss58
-from relay.access.actor import SYSTEM
 from relay.ops.redis_client import client
 from relay.queues import keys
-from relay.twins import mirror, services
-from relay.twins.fields import TwinValues
+from relay.twins import mirror
 from relay.twins.models import Twin
 from tests.relay.twins.conftest import UseChain
 from tests.support.devchain import Devchain
@@ -87,7 +85,7 @@ def test_one_twin(chain: Devchain) -> None:
     run("import")
     mirror.mark_stale(9)
     assert "stale since block 9: relays localhost" in run("twin", address)[1]
-    services.put_twin(TwinValues(7, bytes(32), None, ()), actor=SYSTEM)
+    Twin.objects.filter(id=7).update(source=Twin.Source.REGISTRY)
     assert "as a twin of the registry" in run("twin", f"0x{twin(7).account.hex()}")[1]
     shown = json.loads(run("twin", "8", "--json")[1])
     assert (shown["id"], shown["relays"]) == (8, "localhost")
@@ -120,10 +118,10 @@ def test_without_redis(no_redis: None) -> None:
 
 
 def test_twins_of_the_chain_are_not_changed_by_hand(chain: Devchain) -> None:
+    run("import")
     for arguments in (["add", "7", "0x" + "00" * 32], ["remove", "7"], ["import", "-"]):
         with pytest.raises(CommandError, match="twins come from the chain"):
             call_command("rmb_twin", *arguments)
-    run("import")
     stdout = StringIO()
     call_command("rmb_twin", "list", stdout=stdout, stderr=StringIO())
     assert stdout.getvalue().count("localhost") == Twin.objects.count() == 2

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, TextIO, cast
 
-from django.conf import settings
 from django.core.management.base import CommandError
 
 from relay.access import faces
@@ -32,11 +31,10 @@ Twins of the registry. Running relays see a change within a second.
     7,5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY,,relay.example.com_other.example.com
 
 Account: ss58 or 0x and 64 hexadecimal digits. pk: 0x and 66 of them, or empty. Relays: joined by
-an underscore, or empty.
+an underscore, or empty. Twins that come from the chain are changed there: see rmb_chain.
 """
 
 STANDARD = "-"
-CHANGES = ("add", "import", "remove")
 ORDERS = ("id", "-id", "updated", "-updated")
 
 
@@ -95,11 +93,6 @@ class Command(RelayCommand):
             "list": self._list,
             "remove": self._remove,
         }
-        if verb in CHANGES and settings.RMB.twins.source == "tfchain":
-            raise CommandError(
-                "twins come from the chain (twins.source = tfchain) and are changed there; "
-                "see rmb_chain"
-            )
         with faces.in_command():
             try:
                 actions[verb](options)
