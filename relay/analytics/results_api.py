@@ -21,7 +21,7 @@ from pydantic import create_model
 
 from relay.analytics.results import MODEL_OF
 from relay.analytics.spark.catalogue import JOBS
-from relay.ops.keyset import MAX_ID
+from relay.ops.storable import MAX_ID
 from relay.rest.caller import Request
 from relay.rest.operation import get
 from relay.rest.paging import page

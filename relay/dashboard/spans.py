@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from relay.access.errors import Invalid
 from relay.analytics import listing
 from relay.dashboard.tables import given, href
+from relay.ops import storable
 
 DEFAULT_DAYS: Final = 30
 SPANS: Final = ((1, "1 d"), (7, "7 d"), (30, "30 d"), (90, "90 d"))
@@ -142,7 +143,7 @@ def _day(request: HttpRequest, name: str) -> date | None:
         found = date.fromisoformat(text)
     except ValueError:
         found = date.min
-    if not 1970 <= found.year <= 9998:
+    if not storable.is_within_reach(found):
         raise Invalid(fields={name: "must be a day such as 2026-01-31"})
     return found
 

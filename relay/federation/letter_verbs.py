@@ -160,6 +160,6 @@ def _entry(field: str, text: str) -> str:
 
 def _waiting(field: str, text: str) -> tuple[int, str]:
     shard, _, entry = text.partition("/")
-    if not (shard.isascii() and shard.isdecimal() and int(shard[:4]) < keys.OUTBOX_SHARDS):
+    if shard not in map(str, range(keys.OUTBOX_SHARDS)):
         raise Invalid(fields={field: "is not <shard>/<id> of a message"})
     return int(shard), _entry(field, entry)

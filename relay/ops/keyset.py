@@ -8,22 +8,21 @@ while rows are added and removed; a total is not counted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from datetime import datetime
+from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db import InterfaceError, OperationalError
 from django.db.models import Model, Q, QuerySet
+from django.utils import timezone
 
 from relay.access.errors import Away, Invalid
-from relay.ops import paging
+from relay.ops import paging, storable
 from relay.ops.paging import Page
 
 Row = TypeVar("Row", bound=Model)
 
 Scalar = str | int | float | bool
-
-MAX_ID: Final = 2**63 - 1
-"""Largest whole number that a column holds."""
 
 
 def page(
@@ -109,8 +108,15 @@ def _value(field: Any, value: Scalar) -> Any:
         parsed = field.to_python(value)
     except (ValidationError, ValueError, OverflowError, TypeError):
         raise bad_cursor() from None
-    if parsed is None or (isinstance(parsed, int) and abs(parsed) > MAX_ID):
-        raise bad_cursor()
-    if isinstance(parsed, str) and "\x00" in parsed:
+    match parsed:
+        case str():
+            good = storable.is_text(parsed)
+        case int():
+            good = abs(parsed) <= storable.MAX_ID
+        case datetime():
+            good = timezone.is_aware(parsed) and storable.is_within_reach(parsed)
+        case _:
+            good = parsed is not None
+    if not good:
         raise bad_cursor()
     return parsed

@@ -14,6 +14,7 @@ from django.http import HttpRequest
 from django.utils.datastructures import MultiValueDict
 from ninja.parser import Parser
 
+from relay.ops import storable
 from relay.rest.bounds import MAX_JSON_DEPTH
 from relay.rest.problem import Refusal, refuse_field
 
@@ -32,7 +33,7 @@ class CleanParser(Parser):
     ) -> dict[str, Any]:
         for name, values in data.lists():
             for value in values:
-                if not clean(value):
+                if not storable.is_text(value):
                     raise refuse_field(f"query.{name[:80]}", "must be text without NUL")
         found: dict[str, Any] = super().parse_querydict(data, list_fields, request)
         return found
@@ -58,26 +59,15 @@ def read_json(request: HttpRequest) -> None:
     setattr(request, _PARSED, value)
 
 
-def clean(text: str) -> bool:
-    """Whether a text can be stored."""
-    if "\x00" in text:
-        return False
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _check(value: Any) -> None:
     level = [("", value)]
     for _ in range(MAX_JSON_DEPTH):
         below: list[tuple[str, Any]] = []
         for name, each in level:
-            if isinstance(each, str) and not clean(each):
+            if isinstance(each, str) and not storable.is_text(each):
                 raise refuse_field(name or "body", "must be Unicode text without NUL")
             if isinstance(each, dict):
-                if not all(map(clean, each)):
+                if not all(map(storable.is_text, each)):
                     raise Refusal(400, "a name in the body is not Unicode text without NUL")
                 below += [(f"{name}.{key}" if name else key, part) for key, part in each.items()]
             elif isinstance(each, list):

@@ -13,16 +13,16 @@ from ninja import Field, Schema
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, StrictBool
 
 from proto.identity.bounds import MAX_TWIN
-from relay.ops.keyset import MAX_ID
+from relay.ops import storable
+from relay.ops.storable import MAX_ID
 from relay.rest import bounds
 
 Item = TypeVar("Item")
 
 
 def _within_reach(at: datetime) -> datetime:
-    """Databases know no year 0, and a time near the ends cannot be moved to UTC."""
-    if not 1970 <= at.year <= 9998:
-        raise ValueError("must be between 1970 and 9998")
+    if not storable.is_within_reach(at):
+        raise ValueError(f"must be between {storable.FIRST_YEAR} and {storable.LAST_YEAR}")
     return at
 
 

@@ -26,6 +26,7 @@ from relay.dashboard.acts import posted
 from relay.dashboard.figures import duration
 from relay.dashboard.pages import may, page, render
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, given, respond
+from relay.ops import storable
 from relay.ops.paging import Page
 
 FACES: Final = {
@@ -166,7 +167,7 @@ def time_of(name: str, text: str) -> datetime | None:
         found = parse_datetime(text if len(text) > len("2026-01-31") else f"{text} 00:00")
     except (ValueError, OverflowError):  # before the year 1
         found = None
-    if found is None:
+    if found is None or not storable.is_within_reach(found):
         raise Invalid(fields={name: "a time such as 2026-01-31 14:00 (UTC), or 2 h for then"})
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

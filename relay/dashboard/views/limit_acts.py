@@ -19,6 +19,7 @@ from relay.dashboard.pages import page
 from relay.dashboard.views.twins import limit_of
 from relay.limits import defaults, listing, services
 from relay.limits.models import MAX_REASON_CHARS, TwinLimit
+from relay.ops import storable
 from relay.sessions import listing as sessions
 
 _ZEROES: Final = "0 messages with 0 bytes is no limit."
@@ -56,6 +57,8 @@ class BanForm(forms.Form):
             self.add_error("lasts", "Choose the last one, or take the time away.")
         elif given is not None and given <= timezone.now():
             self.add_error("until", "This has passed.")
+        elif given is not None and not storable.is_within_reach(given):
+            self.add_error("until", f"After {storable.LAST_YEAR} there are no times.")
         return cleaned
 
     @property

@@ -19,7 +19,17 @@ from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
-from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
+from relay.dashboard.tables import (
+    Action,
+    Ask,
+    Cell,
+    Column,
+    Filter,
+    Row,
+    Table,
+    respond,
+    whole_number,
+)
 from relay.ops.paging import Page
 from relay.trace import bounds, orders, services
 from relay.trace.events import Event, Stage
@@ -138,7 +148,7 @@ def trace(request: HttpRequest, order_id: str) -> HttpResponseBase:
 
     def fetch(ask: Ask) -> Page[Row]:
         before, _, passed = ask.cursor.partition(".")
-        begin = int(passed) if passed.isdecimal() else 0
+        begin = whole_number("cursor", passed) or 0
         noted = services.latest(order_id, WINDOW, before)
         rows = message_rows(each.event for each in noted)
         if ask.filters["uid"]:

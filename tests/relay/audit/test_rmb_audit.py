@@ -104,7 +104,14 @@ def test_list_as_text(log: list[AuditEntry]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--since", "yesterday"), ("--limit", "0"), ("--limit", "x"), ("--face", "phone")],
+    [
+        ("--since", "yesterday"),
+        ("--since", "0001-01-01T00:00:00+14:00"),
+        ("--since", "999999d"),
+        ("--limit", "0"),
+        ("--limit", "x"),
+        ("--face", "phone"),
+    ],
 )
 def test_usage(arguments: tuple[str, ...]) -> None:
     with pytest.raises(CommandError):

@@ -5,18 +5,25 @@ Whatever stands in an address or in a message is answered by a page: never by an
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Final
 
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from relay.access import matrix
+from relay.access.actor import SYSTEM
+from relay.access.errors import Invalid
 from relay.dashboard import admittance, figures
 from relay.dashboard.tables import SHORT_LIMIT
+from relay.dashboard.views import audit
+from relay.ops import paging
 from relay.sessions.models import Session
+from relay.trace import services as traces
 from relay.twins.models import Twin
 from tests.relay.dashboard.conftest import SignIn
 from tests.relay.queues.mail import fill, put, uids
@@ -28,6 +35,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 DIGITS: Final = "9" * 5000
 """More than Python makes a number of."""
+HALF: Final = "\ud800"
+"""Half of a surrogate pair, which JSON can name and nothing can write."""
+TIME: Final = (
+    r"([0-9]{1,6} ?(s|min|h|d))|(0001|1970|9998|9999)-(01|12)-(01|31)"
+    r"([T ][0-2][0-9]:[0-5][0-9](:[0-5][0-9](\.[0-9]{0,7})?)?(Z|[+-](00|14|23):?[0-5][0-9])?)?"
+)
 SECOND_FACTOR: Final = "/admin/account/second-factor/"
 U64: Final = (1 << 64) - 1
 
@@ -55,6 +68,10 @@ def only(*actions: str) -> Client:
         ("settings/?order=-", 422),
         ("audit/?since=999999+d", 422),
         ("audit/export/csv/?until=999999+d", 422),
+        ("audit/?since=0001-01-01T00:00:00%2B14:00", 422),
+        ("audit/?until=9999-12-31T23:59:59-14:00", 422),
+        (f"access/?order=username&cursor={paging.pack(['username', HALF, 1])}", 422),
+        (f"search/?q={DIGITS}", 200),
         ("traces/message/?uid=%0a", 200),
         ("traces/message/?uid=a%0ab", 200),
         ("twins/?relay=%00", 422),
@@ -66,6 +83,34 @@ def only(*actions: str) -> Client:
 )
 def test_addresses(path: str, status: int, sign_in: SignIn, site_redis: RedisServer) -> None:
     assert sign_in("owner").get(f"/console/{path}").status_code == status
+
+
+def test_places_in_a_trace_that_are_none(sign_in: SignIn, site_redis: RedisServer) -> None:
+    row = traces.start(
+        actor=SYSTEM, kind="twin", subject="7", lifetime_s=60, events_per_s=5, sample=1.0
+    )
+    viewer = sign_in("viewer")
+    for cursor, status in ((f".{DIGITS}", 422), (".x", 422), ("x.1", 422), ("", 200), (".5", 200)):
+        answer = viewer.get(f"/console/traces/{row.id}/", {"cursor": cursor})
+        assert answer.status_code == status, cursor
+
+
+def test_a_ban_beyond_the_calendar(sign_in: SignIn, site_redis: RedisServer) -> None:
+    form = {"twin": "7", "lasts": "until", "until": "9999-12-31T23:59:59-14:00"}
+    page = sign_in("operator").post("/console/limits/ban/", form)
+    assert page.status_code == 200 and "there are no times" in page.content.decode()
+
+
+@given(st.one_of(st.text(max_size=40), st.from_regex(TIME, fullmatch=True)))
+@example("0001-01-01T00:00:00+14:00")
+@example("9999-12-31T23:59:59-14:00")
+@example("999999 d")
+def test_times_of_filters(text: str) -> None:
+    try:
+        found = audit.time_of("since", text)
+    except Invalid:
+        return
+    assert found is None or found.astimezone(UTC).tzinfo is UTC
 
 
 def test_what_clients_put_into_headers(sign_in: SignIn, site_redis: RedisServer) -> None:

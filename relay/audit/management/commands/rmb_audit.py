@@ -18,6 +18,7 @@ from relay.access.actor import Face, of_command
 from relay.audit import chain, listing, pruning, services
 from relay.audit.chain import Broken, Head
 from relay.audit.models import AuditEntry
+from relay.ops import storable
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 
@@ -163,10 +164,12 @@ def _head(text: str) -> Head:
 
 
 def _moment(text: str) -> datetime:
-    if text[-1:] in UNITS and text[:-1].isascii() and text[:-1].isdecimal() and len(text) < 8:
-        return timezone.now() - timedelta(seconds=int(text[:-1]) * UNITS[text[-1]])
     try:
+        if text[-1:] in UNITS and text[:-1].isascii() and text[:-1].isdecimal() and len(text) < 8:
+            return timezone.now() - timedelta(seconds=int(text[:-1]) * UNITS[text[-1]])
         found = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError("no time: 2026-11-21T10:00, or an age as 24h") from None
+    except (ValueError, OverflowError):  # before the year 1
+        found = datetime.min
+    if not storable.is_within_reach(found):
+        raise argparse.ArgumentTypeError("no time: 2026-11-21T10:00, or an age as 24h")
     return found if found.tzinfo else found.replace(tzinfo=UTC)
