@@ -105,7 +105,7 @@ class RuleForm(forms.Form):
 
     def __init__(self, data: Any, state: RuleState) -> None:
         kept = services.override_of(state.rule.key)._asdict()
-        numbers = {name: f"{kept[name]:g}" for name in kept if isinstance(kept[name], float)}
+        numbers = {name: f"{kept[name]:.15g}" for name in kept if isinstance(kept[name], float)}
         super().__init__(data, initial={**kept, **numbers})
         rule, unit = state.rule, state.rule.unit
         defaults = {"threshold": rule.threshold, "clear": rule.clear, "hold_s": rule.hold_s}

@@ -194,13 +194,22 @@ def test_the_command(evaluate: Evaluate, site_redis: RedisServer) -> None:
     assert json.loads(command("set", "disk", "--threshold", "70", "--json"))["threshold"] == 70
     assert json.loads(command("set", "disk", "--hold", "5", "--json"))["threshold"] == 70
     assert "OFF" in [command("set", "disk", "--off"), command("rules")][1]
+    off = json.loads(command("set", "disk", "--threshold", "71", "--json"))
+    assert (off["threshold"], off["enabled"]) == (71, False), "nobody switched it on again"
+    on = json.loads(command("set", "disk", "--on", "--json"))
+    assert (on["threshold"], on["hold_s"], on["enabled"]) == (71, 5, True)
     assert json.loads(command("set", "disk", "--default", "--json"))["changed"] is False
     added = json.loads(command("receiver-add", "pager", "https://hooks.example/x", "--json"))
     assert added["secret"] and "hooks.example" in command("receivers")
     assert "took the test" not in command("notices")
     assert len(command("history").splitlines()) == 11
     command("receiver-remove", "pager")
-    for wrong in (("show", "x"), ("silence", "disk", "--for", "soon")):
+    for wrong in (
+        ("show", "x"),
+        ("silence", "disk", "--for", "soon"),
+        ("set", "disk"),
+        ("set", "disk", "--default", "--threshold", "50"),
+    ):
         with pytest.raises(CommandError) as refused:
             command(*wrong)
         assert refused.value.returncode == 2

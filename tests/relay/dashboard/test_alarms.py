@@ -120,6 +120,8 @@ def test_rules(sign_in: SignIn, fired: Alarm) -> None:
     assert RuleOverride.objects.get().threshold == 70
     assert "from 70 %" in text(viewer, "/rules/") and "from 90 %" in text(viewer, "/rules/disk/")
     assert 'value="70"' in owner.get(address).content.decode()
+    services.set_rule("disk", threshold=91.234567, actor=SYSTEM)
+    assert 'value="91.234567"' in owner.get(address).content.decode(), "as it is, to be sent back"
     owner.post(address, {"enabled": "on"})
     assert not RuleOverride.objects.exists()
     owner.post(f"{BASE}/rules/redis_away/change/", {"hold_s": "3"})

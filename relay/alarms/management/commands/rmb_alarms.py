@@ -28,7 +28,8 @@ What is wrong with the relay, and who is told of it.
   silence RULE [SUBJECT] --for 2h   tell receivers nothing of it; * and ? stand for any
   unsilence SILENCE             end that;  silences  lists them
   rules [RULE]                  thresholds and hold times, and what cannot be measured now
-  set RULE --threshold N ...    change a rule;  set RULE --default  back to its defaults
+  set RULE --threshold N ...    change a rule; the rest of it stays.  --off, --on  watch it or not
+  set RULE --default            back to its defaults
   receivers                     who is told, and whether it arrives
   receiver-add NAME TARGET      a webhook (https://...) or an e-mail address
   receiver-remove RECEIVER      tell it nothing any more
@@ -80,6 +81,7 @@ class Command(RelayCommand):
         setter.add_argument("--hold", type=float, dest="hold_s", help="seconds before it fires")
         switch = setter.add_mutually_exclusive_group()
         switch.add_argument("--off", action="store_true", help="do not watch it")
+        switch.add_argument("--on", action="store_true", help="watch it again")
         switch.add_argument("--default", action="store_true", help="as it was delivered")
         verb("receivers", "who is told")
         add = verb("receiver-add", "have somebody told", "name", "target")
@@ -189,13 +191,21 @@ class Command(RelayCommand):
 
     def _set(self, options: dict[str, Any]) -> None:
         before = services.get_rule(options["rule"])
-        fields: dict[str, Any] = {}
+        fields: dict[str, Any] = {
+            name: options[name]
+            for name in ("threshold", "clear", "hold_s")
+            if options[name] is not None
+        }
+        if options["default"] and fields:
+            raise CommandError(
+                "--default takes no numbers: it is the rule as delivered", returncode=2
+            )
+        if options["on"] or options["off"]:
+            fields["enabled"] = options["on"]
+        if not fields and not options["default"]:
+            raise CommandError("say what is to change, or --default", returncode=2)
         if not options["default"]:
-            kept = services.override_of(before.rule.key)
-            for name in ("threshold", "clear", "hold_s"):
-                given = options[name]
-                fields[name] = getattr(kept, name) if given is None else given
-            fields["enabled"] = not options["off"]
+            fields = {**services.override_of(before.rule.key)._asdict(), **fields}
         after = services.set_rule(before.rule.key, actor=of_command(), **fields)
         self._document(documents.rule(after), options)
 
