@@ -6,7 +6,7 @@ Queues of a session that is connected are left alone; they are its business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from django.conf import settings
@@ -14,6 +14,7 @@ from redis import Redis
 
 from proto.rmb.reasons import MessageReason
 from relay.analytics import deleted
+from relay.ops.redis_client import text
 from relay.queues import headers, keys, scripts
 from relay.queues.batch import SHARE_FROM
 from relay.trace import deleting
@@ -33,6 +34,8 @@ class Waiting(NamedTuple):
     """`<twin>` or `<twin>:<sid>`."""
     messages: int
     connected: bool
+    newest: str
+    """Id of the last one."""
 
 
 def waiting(client: Redis, twin: int) -> list[Waiting]:
@@ -47,9 +50,14 @@ def waiting(client: Redis, twin: int) -> list[Waiting]:
     """
     found = []
     for key in sorted(_queues(client, twin)):
-        messages = client.xlen(keys.stream(key))
+        # Counted and named at once: what comes meanwhile is neither.
+        with client.pipeline(transaction=True) as pipe:
+            pipe.xlen(keys.stream(key))
+            pipe.xrevrange(keys.stream(key), count=1)
+            pipe.hexists(keys.SESSIONS, key)
+            messages, last, connected = pipe.execute()
         if messages:
-            found.append(Waiting(key, messages, client.hexists(keys.SESSIONS, key)))
+            found.append(Waiting(key, messages, connected, text(last[0][0])))
     return found
 
 
@@ -82,8 +90,10 @@ def purge(client: Redis, key: str, up_to: str = "") -> int:
     return int(reply)
 
 
-def purge_twin(client: Redis, twin: int) -> int:
-    """Deletes what waits for a twin's sessions that are not connected, and counts it.
+def purge_queues(client: Redis, queues: Iterable[Waiting]) -> int:
+    """Deletes what `waiting` found for sessions that are not connected, and counts it.
+
+    What has come since stays.
 
     Returns:
         How many messages there were.
@@ -92,9 +102,9 @@ def purge_twin(client: Redis, twin: int) -> int:
         redis.exceptions.RedisError: Redis does not answer.
     """
     purged = 0
-    for queue in waiting(client, twin):
+    for queue in queues:
         try:
-            purged += purge(client, queue.key)
+            purged += purge(client, queue.key, queue.newest)
         except Connected:
             continue
     return purged

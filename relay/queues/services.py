@@ -9,7 +9,7 @@ that goes. A whole twin's mail goes only when it is banned, or was removed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from django.conf import settings
@@ -27,6 +27,7 @@ from relay.queues.ages import SURVEY, Ages
 from relay.queues.batch import QueuePolicy
 from relay.queues.headers import Header
 from relay.queues.moving import Moved
+from relay.queues.purging import Waiting
 from relay.queues.walking import Queue
 from relay.twins.models import Twin
 
@@ -157,8 +158,14 @@ def purge(key: str, *, actor: Actor, up_to: str = "") -> int:
     return purged
 
 
-def purge_twin(twin: int, *, actor: Actor) -> int:
+def purge_twin(twin: int, *, actor: Actor, seen: Sequence[Waiting] | None = None) -> int:
     """Delete what waits for the sessions of a banned or removed twin that are not connected.
+
+    Args:
+        twin: its id.
+        actor: who wants it.
+        seen: what the operator was shown of its queues: what came since stays. None: all that
+            waits now.
 
     Returns:
         How many messages there were.
@@ -173,7 +180,8 @@ def purge_twin(twin: int, *, actor: Actor) -> int:
                 f"twin {twin} is neither banned nor removed: its mail is kept; purge its queues "
                 "one by one"
             )
-        purged = purging.purge_twin(client(), twin)
+        queues = purging.waiting(client(), twin) if seen is None else seen
+        purged = purging.purge_queues(client(), queues)
         change.after = {"purged": purged}
         change.happened = bool(purged)
     return purged

@@ -103,6 +103,21 @@ def test_purge(server: RedisServer, client: Client, fate: str) -> None:
     assert 'relay_messages_total{reason="purged"} 7\n' in client.get("/metrics").content.decode()
 
 
+def test_mail_that_comes_while_it_asks_stays(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits.ban(TWIN, actor=SYSTEM)
+
+    def reply(_: str) -> str:
+        for key in ("7", "7:new"):
+            server.run("XADD", f"stream:{key}", "*", "_", b"meanwhile")
+        return "y"
+
+    monkeypatch.setattr(builtins, "input", reply)
+    assert run("purge", "7") == "7 messages deleted\n"
+    assert [server.run("XLEN", f"stream:{key}") for key in ("7", "7:", "7:new")] == [1, 0, 1]
+
+
 @pytest.mark.parametrize("answer", ["", "n", EOFError])
 def test_it_asks_first(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch, answer: str | type[Exception]

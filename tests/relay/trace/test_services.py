@@ -281,6 +281,6 @@ def test_a_trace_hears_of_what_an_operator_deletes(site_redis: RedisServer) -> N
     assert services.events(of_another.id) == services.events(sampled.id) == []
     assert services.look([of_sender])[0].events == 2
     services.stop(of_uid.id, actor=SYSTEM)
-    assert purging.purge_twin(client(), 8) == 3
+    assert purging.purge_queues(client(), purging.waiting(client(), 8)) == 3
     assert len(services.events(of_uid.id)) == 1 and len(services.events(of_sender.id)) == 5
     assert "deleted by an operator" in services.timeline("m1").legs[0].outcome

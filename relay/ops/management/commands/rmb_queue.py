@@ -159,7 +159,7 @@ class Command(RelayCommand):
             return 0
         if not sure and not _agreed(f"Delete {count} messages for twin {twin}? [y/N] "):
             raise CommandError("nothing was deleted")
-        return services.purge_twin(twin, actor=actor.of_command())
+        return services.purge_twin(twin, actor=actor.of_command(), seen=queues)
 
     def _purge_queue(self, key: str, sure: bool) -> int:
         queue = walking.one(client(), key)
