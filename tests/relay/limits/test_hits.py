@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import timedelta
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 
 from relay.access.actor import SYSTEM, Actor, Face
 from relay.access.errors import Away, Denied, Invalid
 from relay.audit.models import AuditEntry
 from relay.limits import defaults, hits, services
 from relay.limits.hits import AddressHits, TwinHits
+from relay.limits.models import TwinLimit
 from relay.queues import keys
 from tests.relay.limits.test_services import decided
 from tests.support.redis_servers import RedisServer
@@ -120,3 +123,23 @@ def test_without_redis() -> None:
     for ask in (hits.top, lambda: hits.of_twin(7)):
         with pytest.raises(Away):
             ask()
+
+
+def test_lists_say_how_much_they_leave_out(refused: RedisServer) -> None:
+    """Twin 8 is banned, twin 7 has a limit of its own."""
+    over = timezone.now() - timedelta(minutes=1)
+    TwinLimit.objects.bulk_create(
+        [
+            *(TwinLimit(twin=twin, banned=True, banned_until=over) for twin in (1, 2, 3)),
+            *(TwinLimit(twin=twin, banned=True, count=1, size=10) for twin in range(100, 160)),
+        ]
+    )
+    for command, told, first in (
+        ("rmb_ban", "2 of 61 banned twins shown", "8"),
+        ("rmb_limit", "2 of 61 twins with a limit of their own shown", "7"),
+    ):
+        stdout, stderr = StringIO(), StringIO()
+        call_command(command, "list", "--limit", "2", stdout=stdout, stderr=stderr)
+        assert [line.split()[0] for line in stdout.getvalue().splitlines()] == [first, "100"]
+        assert stderr.getvalue() == f"{told}\n"
+    assert len(json.loads(run("rmb_ban", "list", "--json"))) == 50

@@ -13,7 +13,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.utils import timezone
 
 from relay.access import actor, faces
-from relay.limits import services
+from relay.limits import listing, services
 from relay.limits.models import TwinLimit
 from relay.ops.command import RelayCommand
 from relay.twins.fields import FieldError, parse_id
@@ -85,17 +85,14 @@ class Command(RelayCommand):
             self.stdout.write(told)
 
     def _list(self, options: dict[str, Any]) -> None:
-        rows = [
-            row
-            for row in TwinLimit.objects.filter(banned=True)[: max(0, options["limit"])]
-            if row.ban_holds()
-        ]
+        banned = listing.search(banned=True)
+        rows = list(banned[: max(0, options["limit"])])
         if options["json"]:
             self._write_json([_document(row) for row in rows])
             return
         for row in rows:
             self.stdout.write(f"{row.twin:>10}  {row.ban_reason or '-'}{_until(row.banned_until)}")
-        self.stderr.write(f"{len(rows)} twins are banned")
+        self.stderr.write(f"{len(rows)} of {banned.count()} banned twins shown")
 
     def _write_json(self, document: Any) -> None:
         self.stdout.write(json.dumps(document, indent=2, cls=DjangoJSONEncoder))

@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 
 from relay.access import actor, faces
-from relay.limits import defaults, hits, services
+from relay.limits import defaults, hits, listing, services
 from relay.limits.models import TwinLimit
 from relay.ops.command import RelayCommand
 from relay.twins.fields import FieldError, parse_id
@@ -84,13 +84,14 @@ class Command(RelayCommand):
             raise CommandError(str(error)) from None
 
     def _list(self, options: dict[str, Any]) -> None:
-        rows = list(TwinLimit.objects.exclude(count=None)[: max(0, options["limit"])])
+        limited = listing.search(limited=True)
+        rows = list(limited[: max(0, options["limit"])])
         if options["json"]:
             self._write_json([_document(row) for row in rows])
             return
         for row in rows:
             self.stdout.write(f"{row.twin:>10}  {_told(row.count, row.size)}")
-        self.stderr.write(f"{len(rows)} twins with a limit of their own")
+        self.stderr.write(f"{len(rows)} of {limited.count()} twins with a limit of their own shown")
 
     def _show(self, options: dict[str, Any]) -> None:
         twin = parse_id(options["twin"])

@@ -92,7 +92,8 @@ class Command(RelayCommand):
             raise SystemExit(1)
 
     def _failed(self, options: dict[str, Any]) -> None:
-        failures = tasks_services.failed(options["limit"])
+        known = tasks_services.failed()
+        failures = known[: max(0, options["limit"])]
         if options["json"]:
             self.stdout.write(json.dumps([asdict(failure) for failure in failures], indent=2))
             return
@@ -100,4 +101,4 @@ class Command(RelayCommand):
         for failure in failures:
             self.stdout.write(f"{span(now - failure.at):>4} ago  {failure.task}  {failure.id}")
             self.stdout.write(f"          {failure.error}")
-        self.stderr.write(f"{len(failures)} failures")
+        self.stderr.write(f"{len(failures)} of {len(known)} failures shown")
