@@ -16,6 +16,7 @@ comes back for what it missed when the connection breaks.
 from __future__ import annotations
 
 import dataclasses
+import http.client
 import json
 import ssl
 import time
@@ -36,6 +37,9 @@ TIMEOUT_S: Final = 30.0
 STREAM_TIMEOUT_S: Final = 45.0
 """Silence after which a stream is dead: the relay says something each 15 s."""
 MAX_EVENT_BYTES: Final = 1 << 20
+
+LOST: Final = (OSError, http.client.IncompleteRead, http.client.BadStatusLine)
+"""What means that no answer came, or not all of it: URLError, time-outs, broken connections."""
 
 Found = TypeVar("Found")
 
@@ -407,7 +411,7 @@ class RelayApi:
             except ApiError as error:
                 if error.status not in (429, 503):
                     raise
-            except OSError as error:
+            except LOST as error:
                 if failures >= self._retries:
                     raise UnreachableError(str(error)) from error
             failures += 1
@@ -461,7 +465,7 @@ class RelayApi:
                 if last or not (error.code in (429, 503) or (error.code == 409 and wait)):
                     raise refused from None
                 time.sleep(_pause(failures, wait))
-            except OSError as error:  # URLError, time-outs, a connection that broke
+            except LOST as error:
                 if last:
                     raise UnreachableError(str(error)) from error
                 time.sleep(_pause(failures, None))
@@ -490,8 +494,11 @@ class RelayApi:
 
 
 def _refusal(error: urllib.error.HTTPError) -> ApiError:
-    with error:
-        text = error.read()
+    try:
+        with error:
+            text = error.read()
+    except LOST:
+        text = b""  # that it is refused is known
     try:
         problem = json.loads(text)
         fields = {each["field"]: each["message"] for each in problem.get("errors", ())}

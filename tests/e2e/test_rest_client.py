@@ -54,7 +54,7 @@ def scripted() -> Iterator[Any]:
                 self.close_connection = True
                 return
             self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
@@ -168,6 +168,28 @@ def test_it_comes_again_when_it_is_turned_away(scripted: Any, client_module: Any
     with pytest.raises(client_module.ApiError) as refused:
         api.kick_twin(7)
     assert refused.value.status == 503
+
+
+def test_it_comes_again_for_an_answer_that_was_cut(
+    scripted: Any, client_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module.time, "sleep", lambda _: None)
+    api = client_module.RelayApi(f"http://127.0.0.1:{scripted.server_port}", "secret")
+    cut = {"Content-Length": "99"}
+    scripted.answers += [(200, cut, b'{"sess'), (200, {}, b'{"sessions": 3}')]
+    assert api.kick_twin(7) == 3
+    assert len({headers["Idempotency-Key"] for _, _, headers in scripted.seen}) == 1
+    scripted.answers += [(200, cut, b"{")] * 6
+    with pytest.raises(client_module.UnreachableError):
+        api.kick_twin(7)
+    scripted.answers.append((404, cut, b'{"detail": "no such'))
+    with pytest.raises(client_module.ApiError) as refused:
+        api.kick_twin(7)
+    assert refused.value.status == 404
+    event = b"id: 1\nevent: fired\ndata: {}\n\n"
+    chunked = {"Transfer-Encoding": "chunked"}
+    scripted.answers += [(200, chunked, b"ff\r\nid: 1"), (200, {}, event)]
+    assert next(api.events("/alarms/events")).id == "1"
 
 
 def test_a_stream_goes_on_after_what_it_had(scripted: Any, client_module: Any) -> None:
