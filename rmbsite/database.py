@@ -31,11 +31,17 @@ def settings_of(url: str, data_dir: Path) -> dict[str, Any]:
         data_dir: the data folder; relative SQLite paths do not depend on it.
 
     Raises:
-        ConfigError: the URL lacks a database name, or its port is no number.
+        ConfigError: the URL lacks a database name, its port is no number, or an SQLite path stands
+            where a host does.
     """
     parts = urlsplit(url)
     if parts.scheme in ("postgres", "postgresql"):
         return _postgresql(url)
+    if parts.netloc:
+        raise ConfigError(
+            "database.url: sqlite:// takes a third slash before the path, and a fourth if it is "
+            "absolute: sqlite:////var/lib/relay.db"
+        )
     path = Path(unquote(parts.path.removeprefix("/"))) if url else data_dir / SQLITE_FILE
     if not path.name:
         raise ConfigError("database.url: sqlite:///path needs a path")

@@ -19,6 +19,9 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 # A secret is one line; more than this is the wrong file.
 MAX_SECRET_FILE_BYTES = 16 * 1024
 
+# Beyond this no setting makes sense; texts are held to as many digits.
+LARGEST_NUMBER = 10**18
+
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 
@@ -184,11 +187,11 @@ def _convert(declared: Option, found: RawValue) -> Any:
             return value
         case "yes/no" if isinstance(value, str) and value.lower() in TRUE_WORDS | FALSE_WORDS:
             return value.lower() in TRUE_WORDS
-        case "integer" if isinstance(value, int) and not isinstance(value, bool):
+        case "integer" if isinstance(value, int) and _is_number(value):
             return value
         case "integer" if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip()):
             return int(value)
-        case "number" if isinstance(value, int | float) and not isinstance(value, bool):
+        case "number" if _is_number(value):
             return float(value)
         case "number" if isinstance(value, str) and re.fullmatch(
             r"-?[0-9]{1,15}(\.[0-9]{1,9})?", value.strip()
@@ -196,3 +199,10 @@ def _convert(declared: Option, found: RawValue) -> Any:
             return float(value)
     shown = "(secret)" if declared.secret else repr(value)
     raise ConfigError(f"{declared.key} ({found.origin}): must be {declared.kind}, not {shown}")
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a typed value is a number and finite; NaN is within no bounds and out of none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < LARGEST_NUMBER

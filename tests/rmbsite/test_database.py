@@ -29,7 +29,16 @@ def test_postgresql() -> None:
     assert {name: found[name] for name in wanted} == wanted
 
 
-@pytest.mark.parametrize("url", ["postgres://host", "postgres://h:port/x", "sqlite:///"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgres://host",
+        "postgres://h:port/x",
+        "sqlite:///",
+        "sqlite://var/lib/relay.db",
+        "sqlite://relay.db",
+    ],
+)
 def test_refusals(url: str) -> None:
     with pytest.raises(ConfigError, match=r"database\.url"):
         settings_of(url, Path())
