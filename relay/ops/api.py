@@ -113,7 +113,8 @@ class FailedQuery(PageQuery):
 class Retried(Schema):
     """The task that was started."""
 
-    id: str
+    id: str = Field(description="Of the failure; the task has a new one.")
+    task: str = Field(description="Its name.")
 
 
 @get(router, "/workers", action="worker.view", answer=Page[WorkerOut])
@@ -191,7 +192,7 @@ def list_failed_tasks(request: Request, query: Query[FailedQuery]) -> Any:
 @post(router, "/tasks/failed/{task}/retry", action="task.retry", answer=Retried, tags=["tasks"])
 def retry_task(request: Request, task: TaskId) -> Any:
     """Start a failed task again; it is off the list then."""
-    return Retried(id=tasks_services.retry(task, actor=request.actor))
+    return Retried(id=task, task=tasks_services.retry(task, actor=request.actor))
 
 
 @delete(

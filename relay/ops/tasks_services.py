@@ -9,6 +9,7 @@ out a second time (after an hour: tasks are acknowledged when they end).
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from relay.access.errors import Away, Conflict, NotFound
 from relay.audit import services as audit
 from relay.ops import background, task_record
 from relay.ops.redis_client import client, text
+
+logger = logging.getLogger(__name__)
 
 UNACKNOWLEDGED: Final = f"{background.KEY_PREFIX}unacked_index"
 
@@ -161,19 +164,19 @@ def retry(task_id: str, *, actor: Actor) -> str:
         Away: Redis does not answer.
     """
     with audit.change(actor, "task.retry", target=task_id) as change:
-        document = _take(task_id)
-        task = FailedTask(**json.loads(document))
+        document, task = _find(task_id)
         change.before = {"task": task.task, "arguments": task.arguments, "error": task.error}
+        if task.arguments is None:
+            raise Conflict(f"{task.task} had more arguments than were kept")
         try:
-            if task.arguments is None:
-                raise Conflict(f"{task.task} had more arguments than were kept")
             background.hand_over(task.task, *task.arguments)
         except background.NotStartedError as error:
-            client().lpush(task_record.FAILED, document)
             raise Conflict(f"{task.task} could not be started: {error}") from error
-        except Conflict:
-            client().lpush(task_record.FAILED, document)
-            raise
+        try:
+            client().lrem(task_record.FAILED, 1, document)
+        except RedisError as error:
+            # It is started: that stays true, and starting it once more does no harm.
+            logger.warning("%s is started again, but still on the list: %s", task.task, error)
     return task.task
 
 
@@ -184,17 +187,18 @@ def forget(task_id: str, *, actor: Actor) -> None:
         Denied, NotFound, Away
     """
     with audit.change(actor, "task.forget", target=task_id) as change:
-        task = FailedTask(**json.loads(_take(task_id)))
+        document, task = _find(task_id)
         change.before = {"task": task.task, "error": task.error}
+        client().lrem(task_record.FAILED, 1, document)
 
 
-def _take(task_id: str) -> bytes:
-    """Takes the note of a failure out of the list; only one caller gets it."""
+def _find(task_id: str) -> tuple[Any, FailedTask]:
+    """The note of a failure. Within a change nobody else takes it off the list meanwhile."""
     documents: Any = client().lrange(task_record.FAILED, 0, -1)
     for document in documents:
-        if json.loads(document)["id"] == task_id and client().lrem(task_record.FAILED, 1, document):
-            found: bytes = document
-            return found
+        task = FailedTask(**json.loads(document))
+        if task.id == task_id:
+            return document, task
     raise NotFound(f"no failure of a task {task_id} is known")
 
 

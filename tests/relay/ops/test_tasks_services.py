@@ -14,6 +14,7 @@ from relay.access.actor import Actor, Face
 from relay.access.errors import Away, Conflict, Denied, NotFound
 from relay.audit.models import AuditEntry
 from relay.ops import background, task_record, tasks_services
+from tests.relay.rest.conftest import account, bearer, token_of
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -87,6 +88,7 @@ def test_a_retry_that_cannot_be_started_stays_on_the_list(
     site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
+        assert len(tasks_services.failed()) == 1, "Redis may be away when it would be put back"
         raise background.NotStartedError("1000 tasks wait")
 
     monkeypatch.setattr(background, "hand_over", refuse)
@@ -94,6 +96,15 @@ def test_a_retry_that_cannot_be_started_stays_on_the_list(
     with pytest.raises(Conflict, match="1000 tasks wait"):
         tasks_services.retry("one", actor=ACTOR)
     assert len(tasks_services.failed()) == 1 and not AuditEntry.objects.exists()
+
+
+def test_retry_over_rest(site_redis: RedisServer, started: list[tuple[Any, ...]]) -> None:
+    owner = bearer(token_of(account("owner", "owner")))
+    fail("one", 3)
+    answer = owner.post("/api/v1/tasks/failed/one/retry")
+    assert answer.json() == {"id": "one", "task": "federation.deliver"}
+    assert started == [("federation.deliver", 3)]
+    assert owner.post("/api/v1/tasks/failed/one/retry").status_code == 404
 
 
 def test_what_runs_ends_with_its_process(site_redis: RedisServer) -> None:
