@@ -29,7 +29,7 @@ def show(fields: Mapping[str, Any], as_json: bool) -> None:
         return
     width = max(map(len, fields), default=0)
     for name, value in fields.items():
-        print(f"{name:<{width}}  {_text(value)}")
+        print(f"{name:<{width}}  {printable(_text(value))}")
 
 
 def show_payload(payload: bytes) -> None:
@@ -125,7 +125,7 @@ class Progress:
     def say(self, text: str) -> None:
         """Write a line that stays, on the terminal or not."""
         clear = _CLEAR if self._shown else ""
-        print(f"{clear}rmb: {text}", file=sys.stderr, flush=True)
+        print(f"{clear}rmb: {printable(text)}", file=sys.stderr, flush=True)
 
     def _draw(self, line: str) -> None:
         now = time.monotonic()

@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from peer.arguments import FAILED, USAGE_ERROR, Parser, UsageError
+from peer.cli.output import printable
 from peer.cli.session import Session, add_options
 from peer.errors import PeerError, RemoteError
 from peer.gateway import logs
@@ -126,4 +127,4 @@ def _tell(error: Exception, as_json: bool) -> None:
             told |= {"code": error.code, "message": error.message, "twin": error.source.twin}
         print(json.dumps({"error": told}))
     else:
-        print(f"rmb: {error}", file=sys.stderr)
+        print(f"rmb: {printable(str(error))}", file=sys.stderr)

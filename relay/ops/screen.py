@@ -9,6 +9,7 @@ from typing import Final
 
 from relay.federation.live import PartnerState
 from relay.ops.load import Rates, Snapshot, rates, total
+from relay.ops.printable import shown
 from relay.ops.workers import WorkerState
 from relay.twins.chain_state import ChainState
 
@@ -26,7 +27,7 @@ def lines(before: Snapshot, after: Snapshot, title: str, now: float) -> list[str
     """
     everything, each = total(before, after), rates(before, after)
     clock = datetime.fromtimestamp(now, UTC)
-    return [
+    found = [
         f"RMB relay {title}  {clock:%Y-%m-%d %H:%M:%S} UTC",
         *_totals(everything, after),
         "",
@@ -34,6 +35,7 @@ def lines(before: Snapshot, after: Snapshot, title: str, now: float) -> list[str
         *_partners(after.partners, now),
         *_chain(after.chain, now),
     ]
+    return list(map(shown, found))
 
 
 def fit(text: Sequence[str], columns: int, rows: int) -> list[str]:

@@ -13,6 +13,7 @@ from relay.access import faces, matrix, services
 from relay.access.actor import of_command
 from relay.access.models import ApiToken
 from relay.ops.command import RelayCommand
+from relay.ops.printable import shown
 
 DESCRIPTION = """\
 Tokens for programs that use the REST API. A token acts for an account, may never more than it, and
@@ -93,7 +94,7 @@ class Command(RelayCommand):
             used = f"used {row['last_used'][:16]}" if row["last_used"] else "never used"
             self.stdout.write(
                 f"{row['id']}  {row['state']:<7}  until {row['expires'][:10]}  {used}  "
-                f"{row['account']}  {row['label']}  {may}"
+                f"{shown(row['account'])}  {shown(row['label'])}  {may}"
             )
 
     def _revoke(self, options: dict[str, Any]) -> None:

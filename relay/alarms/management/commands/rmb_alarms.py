@@ -18,6 +18,7 @@ from relay.alarms import documents, figures, receivers, runbook, services
 from relay.alarms.models import Alarm, AlarmEvent, Delivery, Receiver, Silence, State
 from relay.alarms.rules import RULES, Severity
 from relay.ops.command import RelayCommand
+from relay.ops.printable import shown
 
 DESCRIPTION = """\
 What is wrong with the relay, and who is told of it.
@@ -114,11 +115,11 @@ class Command(RelayCommand):
             for each in found:
                 self.stdout.write(
                     f"{each.pk:>5}  {each.state:<12} {each.severity:<8} "
-                    f"{each.since:%Y-%m-%d %H:%M}  {each}: {each.detail or each.value}"
+                    f"{each.since:%Y-%m-%d %H:%M}  {shown(f'{each}: {each.detail or each.value}')}"
                 )
             complaint = figures.complaint()
             if complaint:
-                self.stderr.write(complaint)
+                self.stderr.write(shown(complaint))
             if not found:
                 self.stderr.write("nothing fires")
         if options["check"] and any(each.active for each in found):
@@ -163,7 +164,8 @@ class Command(RelayCommand):
             return
         for each in found:
             until = f"{each.until:%Y-%m-%d %H:%M}"
-            self.stdout.write(f"{each.pk:>5}  until {until}  {each}  {each.by}: {each.note}")
+            what = shown(f"{each}  {each.by}: {each.note}")
+            self.stdout.write(f"{each.pk:>5}  until {until}  {what}")
 
     # --- rules --------------------------------------------------------------------------------
 
@@ -182,7 +184,7 @@ class Command(RelayCommand):
             notes = [
                 *(["changed"] if each.changed else []),
                 *([] if each.enabled else ["OFF"]),
-                *([f"UNKNOWN: {each.error}"] if each.error else []),
+                *([f"UNKNOWN: {shown(each.error)}"] if each.error else []),
             ]
             self.stdout.write(
                 f"{rule.key:<20} {rule.severity:<8} {bound:<18} for {limits.hold_s:>4g} s  "
@@ -226,8 +228,8 @@ class Command(RelayCommand):
         for each in found:
             state = "off" if not each.enabled else each.last_error or "ok"
             self.stdout.write(
-                f"{each.pk:>4}  {each.name:<20} {receivers.shown_target(each)}  from "
-                f"{each.min_severity}  {waiting[each.pk]} wait  {state}"
+                f"{each.pk:>4}  {shown(each.name):<20} {receivers.shown_target(each)}  from "
+                f"{each.min_severity}  {waiting[each.pk]} wait  {shown(state)}"
             )
 
     def _receiver_add(self, options: dict[str, Any]) -> None:
@@ -274,7 +276,7 @@ class Command(RelayCommand):
             about = f"{each.rule} {each.subject}".strip()
             by = f" by {each.by}" if each.by else ""
             at = f"{each.at:%Y-%m-%d %H:%M:%S}"
-            self.stdout.write(f"{at}  {each.kind:<14} {about}{by}  {each.detail}")
+            self.stdout.write(f"{at}  {each.kind:<14} {shown(f'{about}{by}  {each.detail}')}")
 
     def _notices(self, options: dict[str, Any]) -> None:
         found = list(Delivery.objects.select_related("receiver")[: _limit(options)])
@@ -283,11 +285,11 @@ class Command(RelayCommand):
             return
         for each in found:
             alarm = each.body["alarm"]
-            self.stdout.write(
-                f"{each.created:%Y-%m-%d %H:%M:%S}  {each.outcome:<9} {each.receiver.name}: "
-                f"{each.body['type']} {alarm['rule']} {alarm['subject']}  "
+            what = shown(
+                f"{each.receiver.name}: {each.body['type']} {alarm['rule']} {alarm['subject']}  "
                 f"{each.tries} tries  {each.error}"
             )
+            self.stdout.write(f"{each.created:%Y-%m-%d %H:%M:%S}  {each.outcome:<9} {what}")
 
     # --- printing -----------------------------------------------------------------------------
 
@@ -298,7 +300,7 @@ class Command(RelayCommand):
         if options["json"]:
             self._print(document)
         else:
-            self.stdout.write(text)
+            self.stdout.write("\n".join(map(shown, text.split("\n"))))
 
     def _document(self, document: dict[str, Any], options: dict[str, Any]) -> None:
         if options["json"]:
@@ -307,7 +309,7 @@ class Command(RelayCommand):
         runbook = document.pop("runbook", "")
         for name, value in document.items():
             if value not in (None, ""):
-                self.stdout.write(f"{name:<16} {value}")
+                self.stdout.write(f"{name:<16} {shown(str(value))}")
         if runbook:
             self.stdout.write(f"\n{runbook}")
 

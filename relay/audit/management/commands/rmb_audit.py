@@ -96,11 +96,11 @@ class Command(RelayCommand):
             self.stdout.write(json.dumps([listing.as_json(entry) for entry in entries], indent=2))
             return
         for entry in entries:
-            change = f"{entry.before_json} -> {entry.after_json}"
+            change = shown(f"{entry.before_json} -> {entry.after_json}")
+            by = f"{shown(entry.actor)} ({entry.face} {shown(entry.address) or '-'})"
             self.stdout.write(
-                f"{entry.number:>8}  {entry.at:%Y-%m-%d %H:%M:%S}  {entry.actor} "
-                f"({entry.face} {entry.address or '-'})  {entry.action}  {shown(entry.target)}  "
-                f"{change}"
+                f"{entry.number:>8}  {entry.at:%Y-%m-%d %H:%M:%S}  {by}  {entry.action}  "
+                f"{shown(entry.target)}  {change}"
             )
 
     def _verify(self, options: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from relay.federation import letter_verbs, live, services
 from relay.federation.live import PartnerState
 from relay.federation.models import RelayNode
 from relay.ops.command import RelayCommand
+from relay.ops.printable import shown
 from relay.ops.redis_client import client
 from relay.ops.screen import amount, span
 from relay.queues import keys
@@ -132,8 +133,8 @@ class Command(RelayCommand):
             self.stdout.write(json.dumps(document, indent=2))
             return
         for name, value in document.items():
-            shown = ", ".join(value) if isinstance(value, list) else value
-            self.stdout.write(f"{name:<14} {'-' if shown in ('', None) else shown}")
+            text = ", ".join(value) if isinstance(value, list) else value
+            self.stdout.write(f"{name:<14} {'-' if text in ('', None) else shown(str(text))}")
 
     def _decide(self, verb: str, domain: str, as_json: bool) -> None:
         DECISIONS[verb](domain, actor=actor.of_command())
@@ -168,5 +169,5 @@ def _line(state: PartnerState, node: RelayNode, now: float) -> str:
     return (
         f"{state.held.messages:>7} {oldest:>7} {state.failures:>7} {backed_off:>9} "
         f"{amount(state.sent):>6} {amount(state.received):>9} {state.latency_ms:>11.1f}  "
-        f"{state.domain}{flags}"
+        f"{shown(state.domain)}{flags}"
     )

@@ -16,6 +16,7 @@ from relay.access import actor, faces
 from relay.limits import listing, services
 from relay.limits.models import TwinLimit
 from relay.ops.command import RelayCommand
+from relay.ops.printable import shown
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
@@ -91,7 +92,8 @@ class Command(RelayCommand):
             self._write_json([_document(row) for row in rows])
             return
         for row in rows:
-            self.stdout.write(f"{row.twin:>10}  {row.ban_reason or '-'}{_until(row.banned_until)}")
+            why = shown(row.ban_reason) or "-"
+            self.stdout.write(f"{row.twin:>10}  {why}{_until(row.banned_until)}")
         self.stderr.write(f"{len(rows)} of {banned.count()} banned twins shown")
 
     def _write_json(self, document: Any) -> None:

@@ -15,6 +15,7 @@ from relay.access import actor, faces
 from relay.limits import defaults, hits, listing, services
 from relay.limits.models import TwinLimit
 from relay.ops.command import RelayCommand
+from relay.ops.printable import shown
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
@@ -104,7 +105,8 @@ class Command(RelayCommand):
         own = row.count is not None
         limit = _told(row.count, row.size) if own else _told(default.count, default.size)
         self.stdout.write(f"limit    {limit}{'' if own else ' (of all twins)'}")
-        self.stdout.write(f"banned   {(row.ban_reason or 'yes') if row.ban_holds() else 'no'}")
+        why = shown(row.ban_reason) or "yes"
+        self.stdout.write(f"banned   {why if row.ban_holds() else 'no'}")
         self.stdout.write(f"refused  {refused} messages in the last hour")
 
     def _set(self, options: dict[str, Any]) -> None:
@@ -148,7 +150,7 @@ class Command(RelayCommand):
             self.stdout.write(f"{twin.messages:>8}  {twin.twin}  {', '.join(notes)}".rstrip())
         self.stdout.write("\nMESSAGES  HANDSHAKES  ADDRESS")
         for each in top.addresses:
-            self.stdout.write(f"{each.messages:>8}  {each.handshakes:>10}  {each.address}")
+            self.stdout.write(f"{each.messages:>8}  {each.handshakes:>10}  {shown(each.address)}")
 
     def _write_json(self, document: Any) -> None:
         self.stdout.write(json.dumps(document, indent=2, cls=DjangoJSONEncoder))

@@ -11,6 +11,7 @@ from typing import Any
 from relay.access import actor, faces
 from relay.ops import tasks_services
 from relay.ops.command import RelayCommand
+from relay.ops.printable import shown
 from relay.ops.screen import span
 
 DESCRIPTION = """\
@@ -83,10 +84,8 @@ class Command(RelayCommand):
                 taken = "" if queue.taken else "; NOBODY takes them"
                 self.stdout.write(f"{queue.name:<11} {queue.waiting} wait{oldest}{taken}")
             for task in running:
-                self.stdout.write(
-                    f"runs {span(now - task.since):>4}  {task.task}({task.arguments})"
-                    f"  in {task.worker}"
-                )
+                what = shown(f"{task.task}({task.arguments})  in {task.worker}")
+                self.stdout.write(f"runs {span(now - task.since):>4}  {what}")
             self.stderr.write(f"{len(running)} tasks run")
         if not all(queue.taken for queue in queues):
             raise SystemExit(1)
@@ -99,6 +98,7 @@ class Command(RelayCommand):
             return
         now = time.time()
         for failure in failures:
-            self.stdout.write(f"{span(now - failure.at):>4} ago  {failure.task}  {failure.id}")
-            self.stdout.write(f"          {failure.error}")
+            what = shown(f"{failure.task}  {failure.id}")
+            self.stdout.write(f"{span(now - failure.at):>4} ago  {what}")
+            self.stdout.write(f"          {shown(failure.error)}")
         self.stderr.write(f"{len(failures)} of {len(known)} failures shown")

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand
 
 from relay.ops import doctor
 from relay.ops.doctor import Finding, Level
+from relay.ops.printable import shown
 
 DESCRIPTION = """\
 Look at everything the relay stands on: the machine (open files, memory, disk), settings,
@@ -69,7 +70,7 @@ class Command(BaseCommand):
             Level.WARNING: self.style.WARNING,
             Level.FAULT: self.style.ERROR,
         }[finding.level]
-        self.stdout.write(f"{style(f'{LABELS[finding.level]:<8}')} {finding.text}")
+        self.stdout.write(f"{style(f'{LABELS[finding.level]:<8}')} {shown(finding.text)}")
         if finding.remedy:
             self.stdout.write(f"         -> {finding.remedy}")
         self.stdout.flush()

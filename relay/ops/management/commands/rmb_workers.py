@@ -10,6 +10,7 @@ from typing import Any
 from relay.access import actor, faces
 from relay.ops import services
 from relay.ops.command import RelayCommand
+from relay.ops.printable import shown
 from relay.ops.screen import amount, span
 from relay.ops.services import WorkerRow
 
@@ -58,7 +59,7 @@ class Command(RelayCommand):
             "WORKER            STATE     SESSIONS   LAG ms  COMMIT p50/p99 ms  MEMORY   UP  BOOT ID"
         )
         for worker in workers:
-            self.stdout.write(_line(worker))
+            self.stdout.write(shown(_line(worker)))
         self.stderr.write(f"{len(workers)} workers")
 
 

@@ -15,6 +15,7 @@ from django.db import Error as DatabaseError
 
 from relay.access import faces
 from relay.ops.command import RelayCommand
+from relay.ops.printable import shown
 from relay.ops.screen import amount, span
 from relay.sessions import listing
 from relay.sessions.listing import LiveSession
@@ -104,7 +105,8 @@ class Command(RelayCommand):
             ended = f"{session.closed_at:%Y-%m-%d %H:%M:%S}" if session.closed_at else "-"
             self.stdout.write(
                 f"{session.opened_at:%Y-%m-%d %H:%M:%S}  {ended:<19}  "
-                f"{session.close_reason or 'open':<15}  {session.key_text!r}  {session.remote}"
+                f"{session.close_reason or 'open':<15}  {session.key_text!r}  "
+                f"{shown(session.remote)}"
             )
 
     def _write_json(self, items: Iterable[dict[str, Any]]) -> None:
@@ -115,7 +117,8 @@ def _line(session: LiveSession, now: float) -> str:
     return (
         f"{span(now - session.opened_at.timestamp()):>6} {amount(session.messages_in):>6} "
         f"{amount(session.messages_out):>6} {amount(session.backlog):>7} "
-        f"{amount(session.drops):>6}  {session.address:<16} {session.slot:>4}  {session.key!r}"
+        f"{amount(session.drops):>6}  {shown(session.address):<16} {session.slot:>4}  "
+        f"{session.key!r}"
     )
 
 

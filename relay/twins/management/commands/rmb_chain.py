@@ -21,6 +21,7 @@ from proto.chain import relays
 from proto.identity import ss58
 from relay.access import actor, faces
 from relay.ops.command import RelayCommand
+from relay.ops.printable import shown
 from relay.ops.redis_client import client
 from relay.twins import chain_import, chain_services, chain_state
 from relay.twins.chain_state import ChainState, Import
@@ -84,7 +85,8 @@ class Command(RelayCommand):
         if options["json"]:
             self.stdout.write(json.dumps(_as_json(state, complaint, mirrored, now), indent=2))
         else:
-            self.stdout.write("\n".join(_as_lines(state, complaint, mirrored, now)))
+            lines = _as_lines(state, complaint, mirrored, now)
+            self.stdout.write("\n".join(map(shown, lines)))
         if complaint:
             sys.exit(NOT_FOLLOWED)
 
@@ -116,14 +118,14 @@ class Command(RelayCommand):
             rotation.close()
         if found is None:
             raise CommandError(f"the chain at {url} has no such twin")
-        shown = _twin_fields(found)
+        fields = _twin_fields(found)
         row = Twin.objects.filter(id=found.twin.id).first()
         if options["json"]:
-            self.stdout.write(json.dumps(shown, indent=2))
+            self.stdout.write(json.dumps(fields, indent=2))
             return
-        for name, value in shown.items():
-            self.stdout.write(f"{name:<9} {'-' if value is None else value}")
-        self.stdout.write(f"{'mirror':<9} {_mirror_text(row)}")
+        for name, value in fields.items():
+            self.stdout.write(f"{name:<9} {'-' if value is None else shown(str(value))}")
+        self.stdout.write(f"{'mirror':<9} {shown(_mirror_text(row))}")
 
 
 def _look_up(rotation: Rotation, who: str) -> Found | None:

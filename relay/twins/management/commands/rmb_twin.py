@@ -15,6 +15,7 @@ from django.core.management.base import CommandError
 from relay.access import faces
 from relay.access.actor import of_command
 from relay.ops.command import RelayCommand
+from relay.ops.printable import shown
 from relay.twins import csv_io, listing, services
 from relay.twins.fields import FieldError, TwinValues, parse_id, parse_values, to_texts
 from relay.twins.models import Twin
@@ -145,7 +146,7 @@ class Command(RelayCommand):
             self.stdout.write(json.dumps(named, indent=2))
             return
         for twin, account, pk, relays in rows:
-            self.stdout.write(f"{twin:>10}  {account:<48}  {pk or '-':<68}  {relays or '-'}")
+            self.stdout.write(f"{twin:>10}  {account:<48}  {pk or '-':<68}  {shown(relays) or '-'}")
         self.stderr.write(f"{len(rows)} of {twins.count()} twins shown")
 
     def _remove(self, options: dict[str, Any]) -> None:
@@ -165,7 +166,7 @@ class Command(RelayCommand):
 
     def _show_errors(self, report: csv_io.ImportReport) -> None:
         for error in report.errors:
-            self.stderr.write(str(error))
+            self.stderr.write(shown(str(error)))
         unseen = report.error_count - len(report.errors)
         if unseen:
             self.stderr.write(f"… and {unseen} more")
