@@ -16,6 +16,8 @@ from typing import Final
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from relay.ops.wording import duration, three_digits
+
 NONE: Final = "-"
 """Stands where there is no value; not zero."""
 
@@ -109,32 +111,16 @@ def moment(value: datetime | float | None, now: datetime | None = None) -> SafeS
     )
 
 
-def duration(seconds: float) -> str:
-    """A length of time in at most two units: `3 d 4 h`, `12 min`, `8 s`, `1.5 ms`."""
-    if seconds < 0:
-        return f"-{duration(-seconds)}"
-    if 0 < seconds < 1:
-        milliseconds = seconds * 1000
-        return f"{_three(milliseconds)} ms" if milliseconds >= 0.1 else "< 0.1 ms"
-    whole = int(seconds)
-    days, hours, minutes = whole // 86_400, whole // 3600 % 24, whole // 60 % 60
-    if days:
-        return f"{days} d {hours} h" if hours and days < 10 else f"{days} d"
-    if hours:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{minutes} min" if minutes else f"{whole} s"
-
-
 def _number(value: float) -> str:
     """`0`, `0.4`, `12`, `9,999`, `12.3 k`, `4.56 M`."""
     if value < 0:
         return f"-{_number(-value)}"
     if value < 10_000:
-        return f"{value:,.0f}" if value >= 99.95 or value == int(value) else _three(value)
+        return f"{value:,.0f}" if value >= 99.95 or value == int(value) else three_digits(value)
     step = 0
     while value >= 999.5 and step < len(_DECIMAL) - 1:
         value, step = value / 1000, step + 1
-    return f"{_three(value)}{_DECIMAL[step]}"
+    return f"{three_digits(value)}{_DECIMAL[step]}"
 
 
 def _bytes(value: float) -> str:
@@ -144,7 +130,7 @@ def _bytes(value: float) -> str:
     step = 0
     while value >= 1023.5 and step < len(_BINARY) - 1:
         value, step = value / 1024, step + 1
-    return f"{value:.0f} B" if step == 0 else f"{_three(value)} {_BINARY[step]}"
+    return f"{value:.0f} B" if step == 0 else f"{three_digits(value)} {_BINARY[step]}"
 
 
 def _share(value: float) -> str:
@@ -155,14 +141,6 @@ def _share(value: float) -> str:
         return "> 99.99 %"
     close = value < 0.01 or value > 0.99
     return f"{round(value * 100, 2 if close else 1):g} %"
-
-
-def _three(value: float) -> str:
-    """Three significant digits, without zeros behind the point."""
-    if value >= 99.95:
-        return f"{value:.0f}"
-    text = f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
-    return text.rstrip("0").rstrip(".")
 
 
 _WRITERS: Final[dict[Kind, Callable[[float], str]]] = {

@@ -6,11 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from relay.dashboard.figures import Kind, duration, write
+from relay.dashboard.figures import Kind, write
 from relay.dashboard.relays import state
 from relay.dashboard.states import State
 from relay.federation import listing
 from relay.federation.listing import Health, Relay
+from relay.ops.wording import duration
 
 MAX_CELLS: Final = 60
 

@@ -1,4 +1,7 @@
-"""How the admin's lists and the alarms write long values and lengths of time."""
+"""How the admin, the console and the alarms write long values and lengths of time.
+
+The console's script (`relay_dashboard/figures.js`) writes times by the same rules.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,24 @@ def cut(text: str) -> SafeString:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in the two units that matter: `3 d 4 h`, `12 min`, `8 s`."""
-    whole = max(0, int(seconds))
+    """A length of time in at most two units: `3 d 4 h`, `12 min`, `8 s`, `1.5 ms`."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if 0 < seconds < 1:
+        milliseconds = seconds * 1000
+        return f"{three_digits(milliseconds)} ms" if milliseconds >= 0.1 else "< 0.1 ms"
+    whole = int(seconds)
     days, hours, minutes = whole // 86_400, whole // 3600 % 24, whole // 60 % 60
     if days:
-        return f"{days} d {hours} h"
+        return f"{days} d {hours} h" if hours and days < 10 else f"{days} d"
     if hours:
-        return f"{hours} h {minutes} min"
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     return f"{minutes} min" if minutes else f"{whole} s"
+
+
+def three_digits(value: float) -> str:
+    """Three significant digits, without zeros behind the point."""
+    if value >= 99.95:
+        return f"{value:.0f}"
+    text = f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+    return text.rstrip("0").rstrip(".")

@@ -83,7 +83,7 @@ def chain(look: Look) -> Readings:
 
 
 def _failed(state: live.PartnerState, now: float) -> str:
-    last = f"{duration(now - state.last_success)} ago" if state.last_success else "never"
+    last = f"{duration(max(0.0, now - state.last_success))} ago" if state.last_success else "never"
     return (
         f"{state.last_error or 'no answer'}; last success {last}; {state.held.messages} messages "
         "wait"

@@ -23,11 +23,11 @@ from relay.audit import chain, listing, services
 from relay.audit.differences import differences, summary
 from relay.audit.models import AuditEntry
 from relay.dashboard.acts import posted
-from relay.dashboard.figures import duration
 from relay.dashboard.pages import may, page, render
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, given, respond
 from relay.ops import storable
 from relay.ops.paging import Page
+from relay.ops.wording import duration
 
 FACES: Final = {
     Face.ADMIN: "browser",

@@ -16,13 +16,14 @@ from relay.access.actor import Actor
 from relay.access.errors import Conflict, NotFound
 from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.addresses import check_twin
-from relay.dashboard.figures import Kind, duration
+from relay.dashboard.figures import Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import FORMS, Action, Ask, Cell, Column, Row, Table, respond
 from relay.dashboard.views.queues import state_of
 from relay.dashboard.views.traces import address_of
 from relay.ops.paging import MAX_PAGE, Page
+from relay.ops.wording import duration
 from relay.queues import services, walking
 from relay.queues.headers import Header
 from relay.queues.moving import Moved

@@ -14,11 +14,12 @@ from django.urls import reverse
 
 from relay.access.errors import Away
 from relay.dashboard.bars import bars
-from relay.dashboard.figures import Kind, duration
+from relay.dashboard.figures import Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
 from relay.ops.paging import Page
+from relay.ops.wording import duration
 from relay.queues import services
 from relay.queues.ages import Step
 from relay.queues.walking import Queue

@@ -13,9 +13,9 @@ from django.urls import reverse
 
 from relay.access.errors import NotFound
 from relay.dashboard.acts import posted
-from relay.dashboard.figures import duration
 from relay.dashboard.pages import may, page, render
 from relay.dashboard.views.traces import BAD, address_of, outcome_of
+from relay.ops.wording import duration
 from relay.trace import bounds, services, texts
 from relay.trace.events import MEANINGS, Event, Stage
 from relay.trace.exchange import ExchangeError, events_of

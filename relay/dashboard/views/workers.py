@@ -12,13 +12,14 @@ from django.urls import reverse
 
 from relay.access.actor import Actor
 from relay.dashboard.acts import Question, act
-from relay.dashboard.figures import Kind, duration
+from relay.dashboard.figures import Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import SEVERITY, State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Row, Table, respond
 from relay.ops import services
 from relay.ops.paging import Page, one_of, page_of
 from relay.ops.services import WorkerRow
+from relay.ops.wording import duration
 
 COLUMNS = (
     Column("name", "Worker", Cell.TEXT, order="name", hint="host/number"),
