@@ -10,17 +10,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import pytest_asyncio
 
 from tests.support.federated import RELAYS, FederatedRelay, World
 from tests.support.redis_servers import RedisServer, start_valkey
 from tests.support.relay_process import RelayProcess, make_data_folder
 from tests.support.secrets_in_logs import assert_none
 from tests.support.started import Started
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
 
 StartRelay = Callable[..., RelayProcess]
 
@@ -196,3 +200,13 @@ def trio(shared_trio: Trio) -> Trio:
             relay.wait_federating()
         relay.reset_partners()
     return shared_trio
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """A browser; every test has tabs of its own."""
+    # Not at the top: few tests need it, and it takes long to import.
+    from tests.support.operator_browser import running_browser
+
+    async with running_browser() as started:
+        yield started

@@ -22,7 +22,7 @@ from tests.relay.dashboard.test_figures import SAMPLES
 from tests.support.envelopes import new_uid
 from tests.support.federated import FederatedRelay, World
 from tests.support.load import load
-from tests.support.operator_browser import PASSWORD, Scheme, View, open_tab, running_browser
+from tests.support.operator_browser import PASSWORD, Scheme, View, open_tab
 from tests.support.redis_servers import start_valkey
 from tests.support.relay_process import eventually, run_command
 from tests.support.rmb_client import connect, session, signing_session
@@ -79,12 +79,6 @@ def relays(
 @pytest.fixture(scope="module")
 def site(relays: tuple[FederatedRelay, FederatedRelay]) -> str:
     return f"http://127.0.0.1:{relays[0].admin_port}"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    async with running_browser() as started:
-        yield started
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

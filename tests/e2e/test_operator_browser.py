@@ -26,7 +26,6 @@ from tests.support.operator_browser import (
     add_second_operator,
     kind_of,
     open_tab,
-    running_browser,
 )
 from tests.support.redis_servers import start_valkey
 from tests.support.relay_process import RelayProcess, eventually
@@ -70,13 +69,6 @@ def relay(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iter
 
 def _site(relay: RelayProcess) -> str:
     return f"http://127.0.0.1:{relay.admin_port}"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    """A browser; every test has tabs of its own."""
-    async with running_browser() as started:
-        yield started
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
