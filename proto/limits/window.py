@@ -140,6 +140,13 @@ class WindowCount:
         if window == self.window:
             self._unanswered = False
 
+    def give_back(self, increment: Increment) -> None:
+        """Takes note that the increment was refused: it is handed out again with the next one."""
+        if increment.window == self.window:
+            self.new_messages += increment.messages
+            self.new_bytes += increment.size_bytes
+            self._unanswered = False
+
     def _begin(self, window: int) -> None:
         self.window = window
         self.messages = self.size_bytes = 0

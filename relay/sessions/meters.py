@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from proto.limits.window import WINDOW_S, Excess, Limit, WindowCount
+from proto.limits.window import WINDOW_S, Excess, Increment, Limit, WindowCount, window_index
 from proto.rmb.reasons import MessageReason
 from redispipe import resp
 from relay.queues import keys
@@ -107,6 +107,7 @@ class MeterBook:
         self.due: dict[Meter, None] = {}  # to be reported with the next batch
         self.later: dict[Meter, None] = {}  # with less, reported within a second
         self._meters: dict[int, Meter] = {}
+        self._unused: dict[Meter, None] = {}  # of this window
 
     def acquire(self, twin: int) -> Meter:
         """The meter of a twin, for one more connection of it."""
@@ -114,12 +115,20 @@ class MeterBook:
         if meter is None:
             meter = self._meters[twin] = Meter(self, twin, self._limit(twin))
         meter.users += 1
+        self._unused.pop(meter, None)
         return meter
 
     def release(self, meter: Meter) -> None:
-        """One connection of the twin has ended."""
+        """One connection of the twin has ended.
+
+        What it used is known until its window is over: whoever comes back does not begin anew.
+        """
         meter.users -= 1
-        if not meter.users:
+        if meter.users:
+            return
+        if meter.limited and meter.window.messages:
+            self._unused[meter] = None
+        else:
             self._meters.pop(meter.twin, None)
 
     def limits(self, twin: int) -> bool:
@@ -133,10 +142,14 @@ class MeterBook:
         for twin, meter in self._meters.items():
             meter.change(self._limit(twin))
 
-    def report_all(self) -> None:
+    def report_all(self, now_s: float) -> None:
         """Has everything reported with the next batch; called every second."""
         self.due.update(self.later)
         self.later.clear()
+        window = window_index(now_s)
+        for meter in [each for each in self._unused if each.window.window != window]:
+            del self._unused[meter]
+            self._meters.pop(meter.twin, None)
 
     def commit(self, log: CommitLog) -> None:
         """Puts the reports that are due into the batch that fills."""
@@ -150,11 +163,15 @@ class MeterBook:
             name = keys.limit(meter.twin, window)
             amount = (increment.size_bytes << COUNT_BITS) + increment.messages
 
-            def counted(reply: Any, meter: Meter = meter, window: int = window) -> None:
+            def counted(reply: Any, meter: Meter = meter, increment: Increment = increment) -> None:
+                window = increment.window
                 if type(reply) is int:
                     meter.window.merge(window, reply & _COUNT_MASK, reply >> COUNT_BITS)
                 elif reply is None:
                     meter.window.settle(window)
+                else:  # Redis refused it
+                    meter.window.give_back(increment)
+                    self.later[meter] = None
 
             log.filling.extras.append((resp.command("INCRBY", name, amount), counted))
             if meter.expiring != window:

@@ -128,7 +128,7 @@ class Upkeep:
         there = await self._ask("EXPIRE", name, BEAT_TTL_S)
         try:
             await self._ask("HSET", name, *self._report())
-            worker.meters.report_all()
+            worker.meters.report_all(worker.wall_s())
             worker.commit.schedule()
             if worker.commit.idle:
                 worker.commit.storage_full_since = None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from hiredis import ReplyError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.limits.window import Limit
+from proto.limits.window import WINDOW_S, Limit
 from proto.rmb.reasons import MessageReason
 from relay.queues.batch import Batch
 from relay.sessions.meters import COUNT_BITS, SHARE, MeterBook
@@ -66,10 +67,10 @@ def test_every_second_all_is_reported() -> None:
     for _ in range(5):
         meter.count(1, NOW)
         shared.commit(book)
-    book.report_all()
+    book.report_all(NOW)
     shared.commit(book)
     assert shared.messages == 5
-    book.report_all()
+    book.report_all(NOW)
     shared.commit(book)
     assert shared.increments == 2, "there is nothing new"
     assert not book.due
@@ -89,6 +90,36 @@ def test_nothing_is_reported_before_the_former_report_was_answered() -> None:
     unanswered(1)
     shared.commit(book)
     assert shared.increments == 1
+
+
+def test_who_comes_back_does_not_begin_anew() -> None:
+    """Not even where no commit was answered meanwhile."""
+    shared, book = SharedCounter(), MeterBook(Limit(messages=10))
+    refused = 0
+    for _ in range(4):
+        meter = book.acquire(TWIN)
+        refused += sum(meter.count(1, NOW) is not None for _ in range(5))
+        book.release(meter)
+        book.report_all(NOW)
+    assert refused == 10
+    shared.commit(book)
+    assert shared.messages == 20
+    book.report_all(NOW + WINDOW_S)
+    assert not book._meters and not book._unused
+
+
+def test_what_redis_refused_is_reported_again() -> None:
+    shared, book = SharedCounter(), MeterBook(Limit(messages=5))
+    meter = book.acquire(TWIN)
+    meter.count(1, NOW)
+    log: Any = shared
+    shared.filling = Batch()
+    book.commit(log)
+    shared.filling.extras[0][1](ReplyError("OOM command not allowed"))
+    meter.count(1, NOW)
+    book.report_all(NOW)
+    shared.commit(book)
+    assert shared.messages == 2
 
 
 def test_a_new_connection_hears_of_the_others_with_its_first_commit() -> None:
