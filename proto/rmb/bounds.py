@@ -15,6 +15,9 @@ MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 MAX_CONNECTION_BYTES: Final = 128
 """A session id or the connection part of an address: it becomes part of Redis keys."""
 
+LONGEST_CONNECTION_BYTES: Final = 1024
+"""... and the most that `relay.max_sid_bytes` may allow."""
+
 MAX_UID_BYTES: Final = 256
 """Clients use 36 (UUID text); it is echoed in every answer and kept in backlogs."""
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from proto.rmb.address import SessionKey
+from proto.rmb.address import Address, SessionKey, parse
 from proto.rmb.address import format as key_text
-from proto.rmb.address import parse as parse_key
+from proto.rmb.bounds import LONGEST_CONNECTION_BYTES
 
 __all__ = ["SessionKey", "key_text", "parse_key"]
 
@@ -61,6 +61,15 @@ DEAD_LETTERS: Final = "federation:dead"
 FEDERATION_COUNTERS: Final = "federation:counters"
 REFERENCE_OUTBOX: Final = "relay.federation.stream"
 """Where the reference relay keeps what it has not delivered to other relays."""
+
+
+def parse_key(text: str) -> Address:
+    """The session key of a name in Redis, whatever this relay takes for one today.
+
+    Raises:
+        AddressError, BoundError: it is none.
+    """
+    return parse(text, LONGEST_CONNECTION_BYTES)
 
 
 def stream(text: str) -> bytes:

@@ -53,6 +53,14 @@ def fullest(streams: Sequence[bytes], messages: int, size_bytes: int) -> bytes:
     return resp.command("EVAL", source, len(streams), *streams, messages, size_bytes)
 
 
+def outlive(streams: Sequence[bytes], life_s: int) -> bytes:
+    """Gives queues their time to live."""
+    source = scripts.source(FOLDER, "outlive")
+    texts = [stream.removeprefix(keys.stream("")) for stream in streams]
+    number = len(streams) + 1
+    return resp.command("EVAL", source, number, keys.SESSIONS, *streams, life_s, *texts)
+
+
 def hits(kind: str, minute: int, kept: int, life_s: int, counts: Mapping[str | int, int]) -> bytes:
     """Adds to the counts of who ran into limits in a minute."""
     pairs = [part for pair in counts.items() for part in pair]

@@ -70,6 +70,7 @@ class Upkeep:
         self._others: set[str] = set()  # workers seen alive
         self._believe_at = 0.0  # loop time from which a missing heartbeat means a dead worker
         self._beats = 0
+        self._link = ""  # as it was told last
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -118,6 +119,9 @@ class Upkeep:
             pass  # the next round comes after the reconnect
         except hiredis.ReplyError as error:
             log.warning("redis refused the upkeep: %s", error)
+        except Exception:
+            # Without a heartbeat the others bury this worker: it goes on, whatever is in Redis.
+            log.exception("upkeep")
 
     def _ask(self, *arguments: resp.Argument) -> asyncio.Future[Any]:
         return self._worker.request(resp.command(*arguments))
@@ -132,11 +136,13 @@ class Upkeep:
             worker.commit.schedule()
             if worker.commit.idle:
                 worker.commit.storage_full_since = None
+            link = f"{worker.commit.run_id} {worker.commit.client_id}"
             if not there:
-                link = f"{worker.commit.run_id} {worker.commit.client_id}"
                 await self._ask("EXPIRE", name, BEAT_TTL_S)
                 await self._ask("SADD", keys.WORKERS, worker.boot_id)
+            if not there or link != self._link:
                 await self._ask("HSET", LINKS, worker.boot_id, link)
+                self._link = link
         except hiredis.ReplyError as error:
             if not str(error).startswith("OOM"):
                 raise
@@ -278,7 +284,10 @@ class Upkeep:
             expected = max(expected + TICK_S, loop.time())
             await asyncio.sleep(expected - loop.time())
             self.loop_lag_s = max(self.loop_lag_s, loop.time() - expected)
-            self._tick()
+            try:
+                self._tick()
+            except Exception:
+                log.exception("the check of the sessions")
 
     def _tick(self) -> None:
         worker = self._worker
@@ -398,7 +407,9 @@ class Upkeep:
             if holder != self._worker.boot_id.encode():
                 return
             await self._ask("EXPIRE", SWEEP_LEASE, int(2 * SWEEP_S))
-        oldest = int((self._worker.wall_s() - self._worker.options.queue.retention_s) * 1000)
+        # Of the clock that gave the entries their ids: this one may be ahead.
+        now_s = int((await self._ask("TIME"))[0])
+        oldest = (now_s - self._worker.options.queue.retention_s) * 1000
         policy = self._worker.commit.policy
         full: list[tuple[float, str, int, int]] = []
         waiting = told = 0
@@ -414,6 +425,8 @@ class Upkeep:
             if expired:
                 self._worker.drop_unseen(expired, MessageReason.QUEUE_EXPIRED)
                 await self._forget_shares([s for s, n in zip(streams, trimmed, strict=True) if n])
+            if streams:
+                await self._worker.request(scripts.outlive(streams, 2 * policy.retention_s))
             messages, queues = await self._full_queues(streams, policy)
             waiting += messages
             full = heapq.nlargest(FULLEST, [*full, *queues])

@@ -1,0 +1,102 @@
+"""What a worker does beside messages, with a real Redis and no sockets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from redispipe.address import RedisAddress
+from relay.queues import keys
+from relay.sessions import upkeep
+from relay.sessions.options import WorkerOptions
+from relay.sessions.worker import Worker
+from relay.twins.cache import TwinCache
+from tests.relay.twins.test_cache import ScriptedSource
+from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import eventually
+
+AHEAD_S = 7200
+DEAD = "dead"
+
+
+@asynccontextmanager
+async def running(
+    server: RedisServer, name: str = "boot", clock: Callable[[], float] = time.time
+) -> AsyncIterator[Worker]:
+    address = RedisAddress.parse(server.url)
+    options = WorkerOptions(name, frozenset({"localhost"}))
+    twins = TwinCache(ScriptedSource(5, 6))
+    worker = Worker(options, address.connect, address.opening(name), twins, wall_clock=clock)
+    worker.start()
+    try:
+        await worker.until_usable()
+        yield worker
+    finally:
+        await worker.stop()
+
+
+def beat(server: RedisServer, name: str = "boot") -> Any:
+    return server.run("HGET", keys.worker(name), "heartbeat")
+
+
+async def test_mail_is_as_old_as_redis_says(valkey: RedisServer) -> None:
+    """A worker whose clock is ahead of Redis' by more than the retention removes nothing."""
+    valkey.run("XADD", "stream:6", "*", "_", "fresh")
+    valkey.run("XADD", "stream:6:old", "1-0", "_", "old")
+    async with running(valkey, clock=lambda: time.time() + AHEAD_S):
+        await eventually(lambda: valkey.run("XLEN", "stream:6:old") == 0)
+    assert valkey.run("XLEN", "stream:6") == 1
+
+
+async def test_streams_that_nobody_holds_do_not_stay(valkey: RedisServer) -> None:
+    """The stream of a session that left nothing behind had no time to live."""
+    for name in ("stream:6:left", "stream:6:held"):
+        valkey.run("XADD", name, "1-0", "_", "x")
+        valkey.run("XDEL", name, "1-0")
+    valkey.run("EXPIRE", "stream:6:held", "60")
+    valkey.run("HSET", keys.SESSIONS, "6:held", "5 boot 1.0 127.0.0.1:1")
+    async with running(valkey) as worker:
+        life_s = 2 * worker.options.queue.retention_s
+        await eventually(lambda: valkey.run("TTL", "stream:6:left") > life_s - 60)
+        # Its holder adds without a look at the time to live.
+        await eventually(lambda: valkey.run("TTL", "stream:6:held") > life_s - 60)
+
+
+async def test_whatever_is_in_redis_a_worker_goes_on(
+    valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "BEAT_S", 0.02)
+    valkey.run("HSET", keys.SESSIONS, "7:x", f"none {DEAD} 1.0 127.0.0.1:1")
+    valkey.run("SADD", keys.WORKERS, DEAD)
+    async with running(valkey):
+        first = await eventually(lambda: beat(valkey))
+        await eventually(lambda: beat(valkey) != first)
+
+
+async def test_a_guest_may_have_the_longest_name_there_is(valkey: RedisServer) -> None:
+    name = f"7:{'s' * 1000}"
+    valkey.run("SADD", keys.GUESTS, name)
+    valkey.run("SADD", keys.WORKERS, DEAD)
+    async with running(valkey):
+        await eventually(lambda: not valkey.run("SISMEMBER", keys.GUESTS, name))
+        await eventually(lambda: DEAD.encode() not in valkey.run("SMEMBERS", keys.WORKERS))
+
+
+async def test_a_worker_tells_which_connection_is_its_own(
+    valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever finds it dead ends that one."""
+    monkeypatch.setattr(upkeep, "BEAT_S", 0.02)
+
+    def told() -> Any:
+        return valkey.run("HGET", upkeep.LINKS, "boot")
+
+    async with running(valkey) as worker:
+        first = await eventually(told)
+        valkey.run("CLIENT", "KILL", "ID", first.split()[1].decode())
+        await eventually(lambda: told() != first)
+        assert told().split()[1] == str(worker.commit.client_id).encode()
