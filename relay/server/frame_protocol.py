@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 from enum import Enum
 from typing import Any, Final
@@ -229,11 +230,13 @@ class FrameProtocol(asyncio.Protocol):
     def pause_reading(self) -> None:
         if self._state is State.OPEN and not self._reading_paused:
             self._reading_paused = True
+            self.last_received = math.inf  # its silence is ours
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         if self._reading_paused:
             self._reading_paused = False
+            self.last_received = self._loop.time()
             if self._has_more():
                 self._loop.call_soon(self._read_on)
             elif not self._early:

@@ -60,7 +60,7 @@ class RelaySocket(Protocol):
 
     @property
     def last_received(self) -> float:
-        """`loop.time()` of the last bytes from the client."""
+        """`loop.time()` of the last bytes from the client; infinite while it is not read."""
 
     def start(self, receiver: Receiver) -> None:
         """Deliver messages to `receiver` from now on.

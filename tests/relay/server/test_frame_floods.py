@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -64,7 +65,9 @@ def test_paused_reading_holds_messages_back(run: Run) -> None:
             writer.write(frame(b"held"))
             await asyncio.sleep(0.05)
             assert recorded.messages == []
+            assert recorded.socket.last_received == math.inf, "nobody hears whether it is idle"
             recorded.socket.resume_reading()
+            assert recorded.socket.last_received <= asyncio.get_running_loop().time()
             recorded.socket.resume_reading()
             assert await reader.readexactly(6) == b"\x82\x04held"
             writer.close()
