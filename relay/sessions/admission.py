@@ -93,10 +93,7 @@ class Admission:
         now = worker.loop.time()
         if self._handshakes is not None and not self._handshakes.take(address, now):
             raise _refusal(SessionReason.IP_LIMIT)
-        if worker.draining:
-            raise _refusal(SessionReason.DRAINED)
-        if worker.connections >= worker.options.capacity:
-            raise _refusal(SessionReason.CAPACITY)
+        self._check_open()
         if query is None:
             raise Refusal(400, "missing jwt", SessionReason.UNAUTHORIZED)
         try:
@@ -106,6 +103,7 @@ class Admission:
             record = worker.twins.get(token.twin)
             if record is MISSING:
                 record = await self._look_up(token.twin, address, now)
+                self._check_open()  # others came meanwhile
             if record is None:
                 raise Refusal(401, f"twin not found {token.twin}", SessionReason.UNAUTHORIZED)
             tokens.check_signature(token, record.account)
@@ -114,6 +112,14 @@ class Admission:
         if token.twin in worker.router.banned:
             raise _refusal(SessionReason.BANNED)
         return Admitted((token.twin, token.sid), record)
+
+    def _check_open(self) -> None:
+        """Refuses where nobody more is taken."""
+        worker = self._worker
+        if worker.draining:
+            raise _refusal(SessionReason.DRAINED)
+        if worker.connections >= worker.options.capacity:
+            raise _refusal(SessionReason.CAPACITY)
 
     async def _look_up(self, twin: int, address: str, now: float) -> TwinRecord | None:
         if self._looking_up >= LOOK_UPS or not self._look_ups.take(address, now):

@@ -1,0 +1,46 @@
+"""`relay.sessions.admission`: what has changed while a twin was looked up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from relay.sessions.admission import Admission, Refusal
+from relay.twins.cache import TwinCache
+from relay.twins.source import TwinRecord
+from tests.relay.twins.test_cache import ScriptedSource
+from tests.support.identities import twin
+
+
+@pytest.mark.parametrize(
+    ("change", "status"), [({"connections": 3}, 503), ({"draining": True}, 503)]
+)
+async def test_who_is_looked_up_when_it_closes_is_refused(
+    change: dict[str, Any], status: int
+) -> None:
+    source = ScriptedSource()
+    source.twins[7] = TwinRecord(7, twin(7).account, None, ("localhost",), 1)
+    source.open.clear()
+    worker: Any = SimpleNamespace(
+        loop=asyncio.get_running_loop(),
+        draining=False,
+        connections=0,
+        options=SimpleNamespace(capacity=3),
+        twins=TwinCache(source),
+        router=SimpleNamespace(banned=frozenset()),
+        now_s=lambda: int(time.time()),
+    )
+    admission = Admission(
+        worker, handshakes_per_ip_per_s=0, max_sid_bytes=128, max_token_lifetime_s=0
+    )
+    admitted = asyncio.create_task(admission.admit(twin(7).token(None).encode(), "127.0.0.1"))
+    await source.asked.wait()
+    vars(worker).update(change)
+    source.open.set()
+    with pytest.raises(Refusal) as refused:
+        await admitted
+    assert refused.value.status == status
