@@ -126,6 +126,8 @@ class TwinCache:
         if stale is not None:
             await asyncio.wait({flight}, timeout=bounds.PATIENCE_S)
             if not flight.done():
+                if self._held.get(twin) is stale:  # the others use it, too, until an answer comes
+                    self._held[twin] = self._late(stale.record)
                 return stale.record
         # Shielded: a caller that goes away must not cancel the look-up of the others.
         return await asyncio.shield(flight)
@@ -266,7 +268,6 @@ class TwinCache:
 
         A twin in use is asked for again every `RETRY_S`, in the background.
         """
-        now = self._clock()
         failed = {}
         for twin, flight in batch.items():
             held = self._held.pop(twin, None)
@@ -277,12 +278,16 @@ class TwinCache:
             if self._flights.get(twin) is flight:
                 del self._flights[twin]
                 _make_room(self._held, bounds.MAX_CACHED_TWINS)
-                held = _Held(record, now + bounds.RETRY_S, now + self._life_s)
+                held = self._late(record)
             if held is not None:
                 self._held[twin] = held
             if not flight.done():
                 flight.set_result(record)
         self._fail(failed, detail)
+
+    def _late(self, record: TwinRecord) -> _Held:
+        now = self._clock()
+        return _Held(record, now + bounds.RETRY_S, now + self._life_s)
 
     def _fail(self, batch: dict[int, Flight], detail: str) -> None:
         for twin, flight in batch.items():

@@ -362,7 +362,9 @@ async def test_a_stale_twin_is_used_while_the_source_is_slow(
     cache.invalidate(None)
     source.open.clear()
     source.twins[7] = record(7, version=2)
+    assert cache.get(7) is MISSING
     assert await cache.look_up(7) == record(7)
+    assert cache.get(7) == record(7), "whoever asks next does not wait"
     source.open.set()
     await settle()
     assert cache.get(7) == record(7, version=2)
