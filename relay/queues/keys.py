@@ -87,6 +87,11 @@ def worker(boot_id: str) -> str:
     return f"relay:worker:{boot_id}"
 
 
+def burial(boot_id: str) -> str:
+    """Who frees what a dead worker held."""
+    return f"relay:burial:{boot_id}"
+
+
 def commit_number(boot_id: str) -> str:
     """The string with the number of a worker's last applied batch."""
     return f"relay:commit:{boot_id}"

@@ -21,6 +21,7 @@ from tests.support.relay_process import eventually
 
 AHEAD_S = 7200
 DEAD = "dead"
+HELD = 5_000
 
 
 @asynccontextmanager
@@ -100,3 +101,27 @@ async def test_a_worker_tells_which_connection_is_its_own(
         valkey.run("CLIENT", "KILL", "ID", first.split()[1].decode())
         await eventually(lambda: told() != first)
         assert told().split()[1] == str(worker.commit.client_id).encode()
+
+
+async def test_what_a_dead_worker_held_is_freed_beside_the_heartbeat(
+    valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "BEAT_S", 0.02)
+    entries = [
+        word
+        for number in range(HELD)
+        for word in (f"7:{number}", f"{number + 1} {DEAD if number % 2 else 'boot'} 1.0 a:1")
+    ]
+    valkey.run("HSET", keys.SESSIONS, *entries)
+    valkey.run("SADD", keys.WORKERS, DEAD)
+    beats = set()
+    async with running(valkey), running(valkey, "other"):
+
+        def freed() -> bool:
+            beats.add(beat(valkey))
+            return bool(valkey.run("HLEN", keys.SESSIONS) == HELD // 2)
+
+        await eventually(freed, 30)
+        await eventually(lambda: DEAD.encode() not in valkey.run("SMEMBERS", keys.WORKERS))
+    assert len(beats) > 1
+    assert not valkey.run("EXISTS", keys.burial(DEAD))

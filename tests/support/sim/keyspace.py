@@ -356,6 +356,11 @@ def hgetall(db: Keyspace, args: Args) -> list[bytes]:
     return [part for item in (db.read(args[0], dict) or {}).items() for part in item]
 
 
+@command("hscan", -3)
+def hscan(db: Keyspace, args: Args) -> list[Any]:
+    return [b"0", hgetall(db, args[:1])]
+
+
 @command("hmget", -3)
 def hmget(db: Keyspace, args: Args) -> list[bytes | None]:
     fields = db.read(args[0], dict) or {}
