@@ -283,7 +283,9 @@ class AnalyticsConfig:
         "for it, wait up to this; then the oldest are dropped.",
         minimum=MIB,
     )
-    keep_days: int = option(400, "Events are kept so long.", minimum=1)
+    keep_days: int = option(
+        400, "Events are kept so long; the bill of a month needs 65 days.", minimum=1
+    )
     master: str = option(
         "local[*]",
         "Where Spark runs: local[4] (cores), spark://host:7077, yarn, k8s://https://host:6443.",

@@ -31,6 +31,12 @@ from relay.analytics.spark.window import Window
 DAYS: Final = 3
 """Looked at every day. `backfill` finds what changed before them."""
 
+LEAST_KEPT_OF_MONTH: Final = 31 + DAYS
+"""Days of events so that a month is whole when it is looked at last."""
+
+LEAST_KEPT: Final = LEAST_KEPT_OF_MONTH + max(job.reads_before.days for job in JOBS.values())
+"""... and what is read before it, too."""
+
 TRIES: Final = 3
 AGAIN_AFTER: Final = timedelta(hours=1)
 

@@ -32,6 +32,19 @@ def rows(files: Iterable[LakeFile]) -> int:
     return sum(_rows(file.path) for file in files)
 
 
+def rows_by_day(files: Iterable[LakeFile]) -> dict[str, int]:
+    """The same, for each day that has a file, by its name (YYYY-MM-DD).
+
+    Raises:
+        AnalyticsError: one is broken, or of a later version; names it.
+    """
+    found: dict[str, int] = {}
+    for file in files:
+        day = file.date.isoformat()
+        found[day] = found.get(day, 0) + _rows(file.path)
+    return found
+
+
 def assert_readable(path: Path) -> None:
     """Look at one file.
 

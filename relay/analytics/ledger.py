@@ -8,9 +8,13 @@ one, and only then; merging files leaves it as it is.
     CURRENT    has the result of just these events
     MISSING    never computed
     OUTDATED   computed of other events, or by an earlier version of the job
-    KEPT       computed of more events than there are now: old ones are deleted by and by, and what
-               was made of them is worth more than what could be made of the rest
+    KEPT       computed of events that are gone: old ones are deleted by and by, and what was made
+               of them is worth more than what could be made of the rest
     EMPTY      there are no events
+
+A period that still grows (a month) loses days of its margin meanwhile, and may lose a broken file:
+so events are compared day by day. One day with more of them than before is reason enough to compute
+it again, unless the period's own days have begun to go.
 """
 
 from __future__ import annotations
@@ -120,7 +124,16 @@ def periods(
         span = job.span(its)
         files = listing.between(*span)
         mark = _mark(job, files, within(lost, *span))
-        standing = _standing(held.get(name), mark, files, lake, tables=len(job.tables), again=again)
+        rows = held.get(name)
+        if not files:
+            standing = Standing.KEPT if rows else Standing.EMPTY
+        elif rows is None or len(rows) < len(job.tables) or _folder_is_gone(rows, lake):
+            standing = Standing.MISSING
+        elif not again and all(row.fingerprint == mark for row in rows):
+            standing = Standing.CURRENT
+        else:
+            kept = not again and _is_worth_more(rows, files, its)
+            standing = Standing.KEPT if kept else Standing.OUTDATED
         found.append(Period(name, its, files, mark, standing))
     return found
 
@@ -263,25 +276,20 @@ def _held(job: Job, names: Sequence[str]) -> dict[str, list[Published]]:
     return held
 
 
-def _standing(
-    held: list[Published] | None,
-    mark: str,
-    files: Sequence[LakeFile],
-    lake: Lake,
-    *,
-    tables: int,
-    again: bool,
-) -> Standing:
-    if not files:
-        return Standing.KEPT if held else Standing.EMPTY
-    if held is None or len(held) < tables:
-        return Standing.MISSING
-    if any(row.folder and not (lake.results / row.folder).is_dir() for row in held):
-        return Standing.MISSING
-    if again:
-        return Standing.OUTDATED
-    if all(row.fingerprint == mark for row in held):
-        return Standing.CURRENT
-    if footers.rows(files) < min(row.event_rows for row in held):
-        return Standing.KEPT
-    return Standing.OUTDATED
+def _folder_is_gone(held: Sequence[Published], lake: Lake) -> bool:
+    return any(row.folder and not (lake.results / row.folder).is_dir() for row in held)
+
+
+def _is_worth_more(held: Sequence[Published], files: Sequence[LakeFile], its: Window) -> bool:
+    """Whether a result is made of more than what another one could be made of."""
+    now = footers.rows_by_day(files)
+    least = min(held, key=lambda row: row.event_rows)
+    then: dict[str, int] = least.day_rows
+    if not then:  # of a release that did not note it
+        return sum(now.values()) < least.event_rows
+    own = [day for day in then if its.first.isoformat() <= day <= its.last.isoformat()]
+    if own and min(own) not in now:
+        return True  # days go from the first one on
+    if any(rows > then.get(day, 0) for day, rows in now.items()):
+        return False
+    return any(now.get(day, 0) < rows for day, rows in then.items())

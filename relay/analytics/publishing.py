@@ -120,7 +120,7 @@ def _settle(lake: Lake, table: Table, run: Run, period: Period) -> Path | None:
 
 
 def _announce(run: Run, period: Period, folders: dict[Table, Path | None], lake: Lake) -> None:
-    now, events = timezone.now(), footers.rows(period.files)
+    now, by_day = timezone.now(), footers.rows_by_day(period.files)
     with transaction.atomic():
         for table, folder in folders.items():
             rows, size = _measure(folder)
@@ -133,7 +133,8 @@ def _announce(run: Run, period: Period, folders: dict[Table, Path | None], lake:
                     "folder": _below_results(lake, folder) if folder else "",
                     "result_rows": rows,
                     "size_bytes": size,
-                    "event_rows": events,
+                    "event_rows": sum(by_day.values()),
+                    "day_rows": by_day,
                     "published_at": now,
                 },
             )

@@ -35,6 +35,29 @@ def check_files(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
 
 
 @register("relay")
+def check_history(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Events are kept until all is computed that is made of them."""
+    from relay.analytics import daily
+
+    config = settings.RMB.analytics
+    if not config.record or config.keep_days >= daily.LEAST_KEPT:
+        return []
+    lacks = (
+        "the bill of a month has only the first days of it"
+        if config.keep_days < daily.LEAST_KEPT_OF_MONTH
+        else "the bill of a month lacks sessions that began before it and go on after it"
+    )
+    return [
+        Warning(
+            f"analytics.keep_days is {config.keep_days}: {lacks}, and sessions that were open "
+            "for weeks may be missing in the figures of a day",
+            hint=f"{daily.LEAST_KEPT} days are enough for all of it",
+            id="relay.W003",
+        )
+    ]
+
+
+@register("relay")
 def check_bounds(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Bounds that contradict each other."""
     config = settings.RMB

@@ -23,7 +23,8 @@ For each job, how the days (months) up to yesterday stand:
   current    the result is of just the events there are
   missing    never computed
   outdated   computed of other events, since late ones came; or by an earlier version of the job
-  kept       events it was computed of are deleted since; the result stays
+  kept       events it was computed of are deleted since, so the result stays; a month whose own
+             first days are deleted stays as it is even if more events come
   empty      there are no events
 
 `rmb_analytics backfill` computes what is missing or outdated.

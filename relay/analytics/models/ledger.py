@@ -51,6 +51,7 @@ class Published(models.Model):
     result_rows = models.PositiveBigIntegerField()
     size_bytes = models.PositiveBigIntegerField()
     event_rows = models.PositiveBigIntegerField(help_text="Read for it, margins included.")
+    day_rows = models.JSONField(default=dict, help_text="The same by day; empty: not known.")
     published_at = models.DateTimeField()
 
     class Meta:

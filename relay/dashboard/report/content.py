@@ -145,9 +145,17 @@ def _missing(month: str, first: date, last: date) -> list[str]:
         if table == "usage":
             if not there:
                 found.append(f"{title}: not computed")
+            elif (at := _made_before_its_end(month, last)) is not None:
+                found.append(f"{title}: as of {at:%Y-%m-%d %H:%M} UTC")
         elif there < wanted:
             found.append(f"{title}: {there} of {wanted} days are computed")
     return found
+
+
+def _made_before_its_end(month: str, last: date) -> datetime | None:
+    """When the bill was computed, if that was before the month was over."""
+    at = Published.objects.get(table="usage", period=month).published_at.astimezone(UTC)
+    return at if at.date() <= last else None
 
 
 def _peak(lines: list[summaries.Curve]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,6 +48,12 @@ def late(lake: Lake, day: int, hour: int = 3) -> None:
     rows.write(lake.events, [rows.accepted(moment, 99)], name="late")
 
 
+def several(lake: Lake, day: date, count: int, *, name: str = "part") -> None:
+    """So many events of a day, in one hour."""
+    moment = midnight(day) + HOUR
+    rows.write(lake.events, [rows.accepted(moment, n) for n in range(count)], name=name)
+
+
 def standings(lake: Lake, job: Job = TOP, window: Window = DAYS, *, again: bool = False) -> str:
     """One letter for each period."""
     found = ledger.periods(job, window, lake, again=again)
@@ -68,6 +75,7 @@ def computed(lake: Lake, job: Job = TOP, window: Window = DAYS) -> None:
                     "result_rows": 0,
                     "size_bytes": 0,
                     "event_rows": footers.rows(period.files),
+                    "day_rows": footers.rows_by_day(period.files),
                     "published_at": timezone.now(),
                 },
             )
@@ -119,6 +127,57 @@ def test_what_was_made_of_deleted_events_is_kept(lake: Lake) -> None:
         file.path.unlink()
     assert standings(lake) == "kcc"
     assert standings(lake, again=True) == "koo"
+
+
+def test_a_month_goes_on_while_busier_days_before_it_are_deleted(tmp_path: Path) -> None:
+    lake, usage = Lake(tmp_path), JOBS["usage"]
+    february = [date(2026, 2, 1) + timedelta(days=n) for n in range(28)]
+    march = [date(2026, 3, 1) + timedelta(days=n) for n in range(31)]
+    for day in february:
+        several(lake, day, 30)
+    found = ""
+    for number, day in enumerate(march):
+        several(lake, day, 10)
+        for old in february[: max(number - 13, 0)]:  # 42 days are kept
+            shutil.rmtree(lake.events / f"date={old}", ignore_errors=True)
+        found += standings(lake, usage, Window(day, day))
+        computed(lake, usage, Window(day, day))
+    assert found == "m" + 30 * "o"
+    shutil.rmtree(lake.events / f"date={february[17]}")
+    assert standings(lake, usage, Window(day, day)) == "k"
+
+
+def test_a_month_goes_on_after_a_file_of_it_was_lost(tmp_path: Path) -> None:
+    lake, usage = Lake(tmp_path), JOBS["usage"]
+    first, second, third = (date(2026, 3, n) for n in (1, 2, 3))
+    several(lake, first, 1)
+    several(lake, second, 100)
+    several(lake, second, 1, name="other")
+    computed(lake, usage, Window(second, second))
+    (lake.hour(second, 1) / "part.parquet").unlink()
+    assert standings(lake, usage, Window(second, second)) == "k"
+    several(lake, third, 2)
+    assert standings(lake, usage, Window(second, second)) == "o"
+
+
+def test_a_month_whose_own_days_are_deleted_is_kept_whatever_comes(tmp_path: Path) -> None:
+    lake, usage = Lake(tmp_path), JOBS["usage"]
+    days = [date(2026, 3, n) for n in (1, 2, 3)]
+    for day in days:
+        several(lake, day, 5)
+    computed(lake, usage, Window(days[0], days[0]))
+    shutil.rmtree(lake.events / f"date={days[0]}")
+    several(lake, days[2], 50, name="late")
+    assert standings(lake, usage, Window(days[0], days[0])) == "k"
+
+
+def test_results_of_a_release_that_noted_no_days_are_compared_as_a_whole(lake: Lake) -> None:
+    late(lake, day=0)
+    computed(lake)
+    Published.objects.update(day_rows={})
+    late(lake, day=1)
+    lake.files(DAYS.first, DAYS.first)[0].path.unlink()
+    assert standings(lake) == "koc"
 
 
 def test_a_later_version_of_a_job_makes_all_due(lake: Lake) -> None:

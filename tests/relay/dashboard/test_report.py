@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from relay.access.matrix import Role
+from relay.analytics.models import Published
 from relay.dashboard.report import content, html, pdf
 from tests.relay.dashboard.conftest import SignIn
 from tests.relay.dashboard.test_analytics import AUDIT, US
@@ -72,6 +74,15 @@ def test_both_files_are_whole(tmp_path: Path) -> None:
     for expected in ("missed", ">66<", "burst", "1,234", "2 h"):
         assert expected in text, expected
     assert paths[1].read_bytes().startswith(b"%PDF-")
+
+
+@pytest.mark.usefixtures("november")
+def test_a_bill_of_half_a_month_says_so() -> None:
+    bill = Published.objects.filter(table="usage")
+    bill.update(published_at=datetime(2026, 11, 30, 23, 59, tzinfo=UTC))
+    assert "Usage: as of 2026-11-30 23:59 UTC" in content.gather("2026-11").missing
+    bill.update(published_at=datetime(2026, 12, 1, tzinfo=UTC))
+    assert not any("Usage" in each for each in content.gather("2026-11").missing)
 
 
 @pytest.mark.usefixtures("november")

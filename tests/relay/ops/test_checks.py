@@ -48,6 +48,19 @@ def test_tls_files_that_are_not_there(settings: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("days", "says"),
+    [(400, ""), (65, ""), (64, "lacks sessions"), (34, "lacks sessions"), (33, "the first days")],
+)
+def test_events_that_go_before_the_bill_is_made(settings: Any, days: int, says: str) -> None:
+    configured(settings, "analytics", keep_days=days)
+    assert found() == []
+    configured(settings, "analytics", record=True)
+    told = run_checks(tags=["relay"])
+    assert [message.id for message in told] == (["relay.W003"] if says else [])
+    assert all(says in message.msg for message in told)
+
+
+@pytest.mark.parametrize(
     ("section", "values", "code"),
     [
         ("queue", {"max_bytes": 1024}, "relay.E002"),
