@@ -4,6 +4,7 @@ AnalyticsError         one line that says what is wrong and what to do
     MissingPackages    Spark, Arrow or DuckDB are not installed
     NoEngine           Spark does not start
     Busy               somebody else is doing it: later it works
+    AnotherLake        the results in the database are of another lake (`relay.analytics.origin`)
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from typing import IO, Final
 
 from django.utils import timezone
 
-from relay.analytics import footers, gaps
+from relay.analytics import footers, gaps, origin
 from relay.analytics.errors import AnalyticsError, Busy
 from relay.analytics.gaps import Gap
 from relay.analytics.lake import Lake, LakeFile, fingerprint
@@ -184,9 +184,11 @@ def claimed(job: Job, lake: Lake) -> Iterator[None]:
     """Nobody else computes this job meanwhile; what a killed process left is noted as failed.
 
     Raises:
+        AnotherLake: the results in the database are of another one.
         Busy: somebody does.
         OSError: the cache cannot be written.
     """
+    origin.assert_not_another(lake)
     lake.cache.mkdir(parents=True, exist_ok=True)
     with _lock(job.name, lake).open("a+") as file:
         if not _locked(file, CLAIM_S):
@@ -203,8 +205,10 @@ def claimed(job: Job, lake: Lake) -> Iterator[None]:
 def note_killed(lake: Lake) -> None:
     """Note runs whose process is gone as failed: they count as running otherwise until the next.
 
-    Only where they were begun, as the locks are there.
+    Only where they were begun, as the locks are there: runs of another lake are none of ours.
     """
+    if origin.another(lake) is not None:
+        return
     running = Run.objects.filter(state=RunState.RUNNING).order_by().values_list("job", flat=True)
     for job in running.distinct():
         with contextlib.suppress(FileNotFoundError), _lock(job, lake).open("r+") as file:

@@ -6,6 +6,7 @@ gaps/*.json                                 what was lost before it got there
 results/<table>/<period>/<run>/*.parquet    of the jobs; the ledger says which run counts
 checkpoints/                                of the stream
 cache/                                      of Spark; may be deleted when nothing runs
+lake.id                                     which lake it is (relay.analytics.origin)
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
-from relay.analytics import footers, results
+from relay.analytics import footers, origin, results
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 from relay.analytics.ledger import Period
@@ -122,6 +122,7 @@ def _settle(lake: Lake, table: Table, run: Run, period: Period) -> Path | None:
 def _announce(run: Run, period: Period, folders: dict[Table, Path | None], lake: Lake) -> None:
     now, by_day = timezone.now(), footers.rows_by_day(period.files)
     with transaction.atomic():
+        origin.assert_not_another(lake)  # which may have taken over meanwhile
         for table, folder in folders.items():
             rows, size = _measure(folder)
             Published.objects.update_or_create(

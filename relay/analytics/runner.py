@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.db import DatabaseError
 
-from relay.analytics import footers, ledger, publishing
+from relay.analytics import footers, ledger, origin, publishing
 from relay.analytics.engine import Engine, first_line
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake, LakeFile
@@ -108,6 +108,7 @@ def _run(
         due = [period for period in found if period.due]
         if not due:
             return _outcome(job, None, found)
+        origin.claim(lake)
         noted = ledger.begin(job, window, engine.master)
         try:
             for chunk in chunks(due):

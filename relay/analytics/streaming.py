@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.db import DatabaseError, close_old_connections, connection
 
-from relay.analytics import footers, merging, sink
+from relay.analytics import footers, merging, origin, sink
 from relay.analytics.engine import Engine, first_line
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import FRESH_GLOB, Lake, replaced_by
@@ -99,6 +99,7 @@ def stream(
         AnalyticsError: it cannot go on; what it counted stays, and the next one goes on.
     """
     lake.events.mkdir(parents=True, exist_ok=True)
+    origin.claim(lake)
     with alone(lake):
         while True:
             state = checkpoint(lake, since, anew)

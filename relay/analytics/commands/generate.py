@@ -23,8 +23,9 @@ few twins that say most, messages that wait, are dropped, lost or doubled, burst
 storms of reconnects, and one relay that is hard to reach. generated.json beside the events tells
 what is hidden, to compare with what the jobs find. The same options make the same history.
 
-  rmb_analytics generate --days 3 --rows 100k --out /var/tmp/try
-  RMB_ANALYTICS__DIR=/var/tmp/try rmb_analytics run all --from 3d
+  export RMB_DATA__DIR=/var/tmp/try     a folder and a database of its own; then `migrate`
+  rmb_analytics generate --days 3 --rows 100k
+  rmb_analytics run all --from 3d
 
 5 million rows take some 12 seconds and 72 MB.
 """

@@ -40,10 +40,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
-    from relay.analytics import ledger
+    from relay.analytics import ledger, origin
 
-    ledger.note_killed(Lake.configured())
-    document = {**_standings(), "runs": [_run(run) for run in Run.objects.all()[: options["runs"]]]}
+    lake = Lake.configured()
+    ledger.note_killed(lake)
+    another = origin.another(lake)
+    document = {
+        "another_lake": None if another is None else str(another),
+        **_standings(),
+        "runs": [_run(run) for run in Run.objects.all()[: options["runs"]]],
+    }
     if options["json"]:
         out.write(json.dumps(document, indent=2))
         return
@@ -102,6 +108,8 @@ def _run(run: Run) -> dict[str, Any]:
 
 def _lines(document: dict[str, Any]) -> Iterable[str]:
     events = document["events"]
+    if document["another_lake"]:
+        yield f"the results are of another lake, {document['another_lake']}: see takeover --help"
     if events is None:
         yield "there are no events yet"
     else:

@@ -1,6 +1,6 @@
 """The models of analytics: the ledger of the jobs, and results small enough for the database."""
 
-from relay.analytics.models.ledger import Published, Run, RunState
+from relay.analytics.models.ledger import Origin, Published, Run, RunState
 from relay.analytics.models.live import LiveMinute, StreamState
 from relay.analytics.models.results import (
     Anomaly,
@@ -24,6 +24,7 @@ __all__ = [
     "FederationSlo",
     "HotPair",
     "LiveMinute",
+    "Origin",
     "Published",
     "RelayPairHour",
     "Run",

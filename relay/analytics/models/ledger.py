@@ -38,6 +38,22 @@ class Run(models.Model):
         return f"{self.name} {self.state}"
 
 
+class Origin(models.Model):
+    """The lake all results are of: one row, made when something is computed first."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    lake = models.CharField(max_length=32, help_text="Its id, as in its file lake.id.")
+    folder = models.CharField(max_length=4096, help_text="Where it was then.")
+    host = models.CharField(max_length=255, help_text="That saw it there.")
+    since = models.DateTimeField()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.folder} of {self.host} (since {self.since:%Y-%m-%d})"
+
+
 class Published(models.Model):
     """The result of one table for one period that readers are shown."""
 

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from django.conf import settings
+from django.db import DatabaseError
 
-from relay.analytics import backlog, places
+from relay.analytics import backlog, origin, places
+from relay.analytics.errors import AnalyticsError
 from relay.ops.doctor.finding import Finding, ok, warning
 
 LIBRARY: Final = "pyarrow"
@@ -50,5 +52,20 @@ def lake() -> Iterator[Finding]:
             f"{len(broken):,} segments of events could not be read whole, such as {broken[0]}",
             "what they lacked is in a gap; remove them once you have looked",
         )
+    if another := _another_lake(folders):
+        yield warning(
+            "analytics.lake",
+            f"the results are of another lake, {another}: what is recorded here is in none of them",
+            "let all hosts share one analytics.dir; if this lake took the place of that one: "
+            "rmb_analytics takeover",
+        )
     if not late and not broken:
         yield ok("analytics.backlog", "what is recorded comes into the lake")
+
+
+def _another_lake(folders: places.Places) -> str:
+    try:
+        another = origin.another(folders)
+    except (AnalyticsError, DatabaseError):
+        return ""  # what is wrong with the database others say, and with the file who computes
+    return "" if another is None else str(another)

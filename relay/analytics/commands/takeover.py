@@ -1,0 +1,45 @@
+"""`rmb_analytics takeover`: the results in the database are of this lake from now on."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from typing import Any, Final
+
+from django.core.management.base import OutputWrapper
+
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.lake import Lake
+
+SUMMARY: Final = "compute into this database from this lake, though it was another one before"
+
+DESCRIPTION: Final = """\
+The database has the results of one lake (analytics.dir): the first that something was computed of.
+Others are refused, as two would replace each other's results. When a lake is lost and another one
+takes its place, say so by this; the other one, if it is still there, is refused from then on. What
+was computed before stays where this lake has no events of the day, and is replaced elsewhere.
+
+A lake that was moved, or copied with its file lake.id, is the same lake and needs none of this.
+Hosts of one relay share analytics.dir: taking turns is no way to compute of two halves.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
+    from relay.analytics import origin
+
+    lake = Lake.configured()
+    try:
+        before = origin.take_over(lake)
+    except OSError as error:
+        raise AnalyticsError(f"{error.filename or lake.root}: {error.strerror or error}") from None
+    if options["json"]:
+        was = str(before) if before is not None else None
+        out.write(json.dumps({"lake": str(lake.root), "before": was}, indent=2))
+    elif before is None:
+        out.write(f"the results are of {lake.root}, and of no other lake before")
+    else:
+        out.write(f"the results are of {lake.root} from now on; before of {before}")

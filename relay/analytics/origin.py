@@ -1,0 +1,136 @@
+"""Which lake the results in the database are of.
+
+All hosts share one database, but a lake may be the host's own (`analytics.dir`). Two that computed
+into one database would replace each other's results by what each makes of its half. So a lake has
+an id in a file, the first that computes has it noted in the database, and others are refused until
+they are told to take over. A lake that is moved, or copied as a whole, keeps its id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import socket
+from typing import Final
+
+from django.db import transaction
+from django.utils import timezone
+
+from relay.analytics.errors import AnalyticsError
+from relay.analytics.models import Origin
+from relay.analytics.places import DRAFT, Places
+from relay.analytics.segments import sync_folder
+
+FILE: Final = "lake.id"
+
+ONLY: Final = 1
+"""There is one row."""
+
+_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class AnotherLake(AnalyticsError):
+    """The results in the database are of another lake."""
+
+    def __init__(self, lake: Places, origin: Origin) -> None:
+        super().__init__(
+            f"the results in the database are of another lake, {origin}, not of {lake.root}: have "
+            "analytics.dir be one folder that all hosts share, or, if this lake is to take its "
+            "place: manage.py rmb_analytics takeover"
+        )
+
+
+def another(lake: Places) -> Origin | None:
+    """The lake the results are of, if it is another one; None as well where there are none.
+
+    Raises:
+        AnalyticsError: the id of this lake cannot be read.
+    """
+    origin = Origin.objects.first()
+    return None if origin is None or origin.lake == _read(lake) else origin
+
+
+def assert_not_another(lake: Places) -> None:
+    """Refuse to touch the results of another lake.
+
+    Raises:
+        AnotherLake: they are.
+    """
+    if (origin := another(lake)) is not None:
+        raise AnotherLake(lake, origin)
+
+
+def claim(lake: Places) -> None:
+    """From now on the results are of this lake, unless they are of another one.
+
+    Raises:
+        AnotherLake: they are.
+        OSError: the id cannot be written.
+    """
+    told = _told(lake)
+    origin, _ = Origin.objects.get_or_create(pk=ONLY, defaults=told)
+    if origin.lake != told["lake"]:
+        raise AnotherLake(lake, origin)
+
+
+def take_over(lake: Places) -> Origin | None:
+    """From now on the results are of this lake.
+
+    Returns:
+        The lake they were of until now; None if there was none, or it is this one.
+
+    Raises:
+        OSError: the id cannot be written.
+    """
+    told = _told(lake)
+    with transaction.atomic():
+        before = Origin.objects.select_for_update().first()
+        if before is not None and before.lake == told["lake"]:
+            return None
+        Origin.objects.update_or_create(pk=ONLY, defaults=told)
+    return before
+
+
+def _told(lake: Places) -> dict[str, object]:
+    """What is noted of a lake."""
+    return {
+        "lake": _read(lake) or _write(lake),
+        "folder": str(lake.root),
+        "host": socket.gethostname(),
+        "since": timezone.now(),
+    }
+
+
+def _read(lake: Places) -> str:
+    path = lake.root / FILE
+    try:
+        found = path.read_text().strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise AnalyticsError(f"{path} cannot be read: {error}") from None
+    if not _ID.fullmatch(found):
+        raise AnalyticsError(
+            f"{path} has no id of a lake in it: remove it, then manage.py rmb_analytics takeover"
+        )
+    return found
+
+
+def _write(lake: Places) -> str:
+    """Give a lake its id: of several who do so at once, one is right."""
+    lake.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = lake.root / FILE
+    draft = path.with_name(f"{DRAFT}{FILE}-{secrets.token_hex(4)}")
+    try:
+        with draft.open("w") as file:
+            file.write(f"{secrets.token_hex(16)}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(draft)
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(lake.root)
+    return _read(lake)
