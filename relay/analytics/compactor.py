@@ -91,7 +91,8 @@ class Compactor:
             for path in backlog.closed(self._lake):
                 if self._stopping():
                     return work
-                done = convert(self._lake, path)
+                with self._lake.changing():
+                    done = convert(self._lake, path)
                 work.segments += 1
                 work.rows += done.rows
                 if self._unmerged is not None:
@@ -115,7 +116,8 @@ class Compactor:
             for day, hour in sorted(self._unmerged):
                 if self._stopping():
                     break
-                self._merge_hour(work, day, hour)
+                with lake.changing():
+                    self._merge_hour(work, day, hour)
         except OSError as error:
             work.trouble = f"hours stay as they are: {error}"
         return work
@@ -138,7 +140,9 @@ class Compactor:
         """Remove the days beyond what is kept."""
         work = Work()
         try:
-            work.days = len(retention.expire(self._lake, self._keep_days, self._wall()))
+            with self._lake.changing():
+                gone = retention.expire(self._lake, self._keep_days, self._wall())
+            work.days = len(gone)
         except OSError as error:
             work.trouble = f"old days stay: {error}"
         return work

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Final, Self
@@ -29,6 +30,8 @@ MERGED_SUFFIX: Final = ".merged.parquet"
 FRESH_GLOB: Final = "*[0-9]" + SUFFIX
 """Matches what the compactor adds and nothing that was merged: for a stream, which sees each file
 once and so must not see its rows in a second one."""
+
+LOCK: Final = "events.lock"
 
 REPLACES_KEY: Final = b"rmb.replaces"
 """In the metadata of a merged file: a JSON list of names of its folder."""
@@ -154,6 +157,18 @@ class Lake(Places):
         except FileNotFoundError:
             return []
         return sorted(found, key=lambda file: file.path.name)
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Nobody else puts, moves or removes files of events meanwhile; waits for who does.
+
+        Held for one step at a time. That a compactor is the only one is for longer, and another
+        lock.
+        """
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self.root / LOCK).open("a") as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+            yield
 
     def whole_span(self) -> tuple[date, date] | None:
         """The first and the last day with events; None where there are none."""
