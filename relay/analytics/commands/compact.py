@@ -24,11 +24,16 @@ Makes Parquet of the segments recorders closed, merges the files of hours that a
 removes the days beyond analytics.keep_days. A relay that records (analytics.record) does it by
 itself; this is for workers that are started without `runrelay`, as a job of every minute.
 
+Old days stay while fewer than seven days with events lead up to today, for the clock may be wrong.
+If it is right, `--expire` removes them: only that is done then, also beside the compactor of a
+relay.
+
 exit code: 0 done, 1 not all could be done, 2 usage
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--expire", action="store_true", help="remove old days: the clock is right")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -37,6 +42,9 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
 
     config = settings.RMB.analytics
     lake = Lake.configured()
+    if options["expire"]:
+        _expire(out, lake, config.keep_days, json_wanted=options["json"])
+        return
     with alone(lake):
         compactor = Compactor(
             lake,
@@ -63,3 +71,17 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
             out.write("{dropped:,} segments dropped for want of room".format(**total))
     if wrong:
         raise AnalyticsError("\n".join(wrong))
+
+
+def _expire(out: OutputWrapper, lake: Lake, keep_days: int, *, json_wanted: bool) -> None:
+    from relay.analytics import retention
+
+    try:
+        with lake.changing():
+            gone = retention.expire(lake, keep_days, time.time(), sure=True)
+    except OSError as error:
+        raise AnalyticsError(f"old days stay: {error}") from None
+    if json_wanted:
+        out.write(json.dumps({"days": [str(day) for day in gone]}, indent=2))
+    else:
+        out.write(f"{len(gone):,} old days removed")

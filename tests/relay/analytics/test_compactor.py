@@ -8,12 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from relay.analytics import backlog, gaps, merging
+from relay.analytics import backlog, gaps, merging, retention
 from relay.analytics.compactor import AnotherCompactorError, Compactor, alone
 from relay.analytics.gaps import Why
 from relay.analytics.lake import Lake
@@ -72,6 +72,9 @@ def busy(lake: Lake) -> Lake:
     path, descriptor = made.put_open(lake, dead[:-1], header("dead"))
     os.close(descriptor)
     os.utime(path, (LONG_AGO_S, LONG_AGO_S))
+    for back in range(retention.LEADING):  # so that today is believed
+        day = datetime.fromtimestamp(NOW_S, UTC).date() - timedelta(days=back)
+        (lake.events / f"date={day}").mkdir(exist_ok=True)
     return lake
 
 

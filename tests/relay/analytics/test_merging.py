@@ -1,4 +1,4 @@
-"""Merging and retention: every row counts once for whoever reads, before, meanwhile and after."""
+"""Merging: every row counts once for whoever reads, before, meanwhile and after."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from relay.analytics import event_files, gaps, merging, retention
+from relay.analytics import event_files, merging
 from relay.analytics.arrow_schema import EVENTS, WRITING
 from relay.analytics.compactor import Compactor
 from relay.analytics.conversion import convert
-from relay.analytics.gaps import Gap, Why
 from relay.analytics.lake import Lake, LakeError, fingerprint
 from relay.analytics.merging import KEEP_S, QUIET_S, LaterVersionError, merge, remove_replaced
 from relay.analytics.records import Kind
@@ -211,34 +210,6 @@ def test_on_a_full_disk_nothing_changes(lake: Lake, monkeypatch: pytest.MonkeyPa
     assert sorted(lake.hour(*HOUR).iterdir()) == before
 
 
-def test_days_beyond_what_is_kept_go_whole(lake: Lake) -> None:
-    for back, worker in enumerate("abcd"):
-        add(lake, worker, range(3), START - back * 24 * made.HOUR_US)
-    now_s = START / 1e6
-    assert retention.expire(lake, 3, now_s) == [date(2026, 2, 26)]
-    assert lake.days() == [date(2026, 2, 27), date(2026, 2, 28), DAY]
-    assert retention.expire(lake, 3, now_s) == []
-
-
-def test_with_the_days_goes_what_is_known_of_them(lake: Lake) -> None:
-    add(lake, "a", range(3))
-    now_s = START / 1e6
-    old_us, new_us = START - 40 * 24 * made.HOUR_US, START - 20 * 24 * made.HOUR_US
-    for to_us in (old_us, new_us):
-        gaps.write(lake.root, Gap("a.example", "a", to_us - 1, to_us, 3, Why.PRESSURE))
-    lake.bad.mkdir()
-    for path in (lake.bad / "x.parquet", lake.segments / "x.seg.unreadable"):
-        path.touch()
-        os.utime(path, (old_us / 1e6,) * 2)
-    kept = lake.segments / "y.seg.unreadable"
-    kept.touch()
-    os.utime(kept, (new_us / 1e6,) * 2)
-    retention.expire(lake, 30, now_s)
-    assert [gap.to_us for gap in gaps.read(lake.root)] == [new_us]
-    assert list(lake.segments.iterdir()) == [kept]
-    assert list(lake.bad.iterdir()) == []
-
-
 def test_the_draft_of_a_merging_that_was_killed_goes_with_the_next(lake: Lake) -> None:
     add(lake, "a", range(3))
     add(lake, "b", range(3, 6))
@@ -246,24 +217,6 @@ def test_the_draft_of_a_merging_that_was_killed_goes_with_the_next(lake: Lake) -
     draft.touch()
     merge(lake, *HOUR)
     assert not draft.exists()
-
-
-def test_a_removal_that_was_killed_is_ended(lake: Lake) -> None:
-    add(lake, "a", range(3))
-    left = lake.events / "_tmp-date=2025-01-01" / "hour=00"
-    left.mkdir(parents=True)
-    (left / "a-1.parquet").touch()
-    retention.expire(lake, 30, START / 1e6)
-    assert [path.name for path in lake.events.iterdir()] == [f"date={DAY}"]
-
-
-def test_a_clock_that_is_wrong_takes_nothing_along(
-    lake: Lake, caplog: pytest.LogCaptureFixture
-) -> None:
-    add(lake, "a", range(3))
-    assert retention.expire(lake, 30, START / 1e6 + 400 * 86_400) == []
-    assert lake.days() == [DAY]
-    assert "is the clock right?" in caplog.text
 
 
 def test_a_table_of_the_lake_is_written_as_the_schema_says(lake: Lake) -> None:
