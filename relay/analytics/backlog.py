@@ -1,7 +1,7 @@
 """The segments that wait for the compactor: those of the dead are closed, too many are dropped.
 
-Needs nothing but the standard library: without the packages that write Parquet segments wait, and
-must not fill the disk meanwhile.
+Needs no package of the analytics: without those that write Parquet segments wait, and must not fill
+the disk meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import logging
 import time
 from pathlib import Path
 from typing import Final
+
+from django.conf import settings
 
 from relay.analytics import gaps, segments
 from relay.analytics.gaps import Gap, Why
@@ -126,12 +128,25 @@ def _count(path: Path) -> int | None:
 
 
 def gap_of(path: Path, lost: int | None, why: Why) -> Gap:
-    """The gap a whole segment leaves, as far as its name tells."""
-    relay, _, rest = path.name.partition(segments.SUFFIX)[0].partition("-")
-    worker, _, started = rest.rpartition("-")
+    """The gap a whole segment leaves, as far as its header tells, or else its name."""
+    relay, worker = segments.owner(path) or owner_by_name(path)
+    started = path.name.rpartition(segments.SUFFIX)[0].rpartition("-")[2]
     to_us = changed_us(path)
     from_us = int(started) if started.isdecimal() else to_us
     return Gap(relay, worker, min(from_us, to_us), to_us, lost, why)
+
+
+def owner_by_name(path: Path) -> tuple[str, str]:
+    """Relay and worker by the name of a file, in which some characters were replaced.
+
+    The relay is one of this installation, or as it stands there if nothing was; "" otherwise.
+    """
+    name, _, rest = path.name.partition("-")
+    worker = rest.partition("-")[0]
+    for domain in settings.RMB.relay.domains:
+        if segments.file_name(domain, "") == f"{name}-":
+            return domain, worker
+    return ("" if segments.REPLACED in name else name), worker
 
 
 def put_aside(path: Path) -> None:

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from pathlib import Path
 from struct import Struct
+from struct import error as StructError
 from typing import Any, Final
 
 from relay.analytics.records import (
@@ -62,6 +63,8 @@ TABLES: Final = {"sessions": MAX_SESSIONS, "remotes": MAX_REMOTES}
 """The tables of names, with how many each may have."""
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._]+")
+REPLACED: Final = "_"
+"""Stands in names of files for what may not be there."""
 
 
 class Type(IntEnum):
@@ -102,7 +105,7 @@ class Header:
 
 def file_name(relay: str, worker: str, *more: object) -> str:
     """A name for what a process left, whatever characters are in the relay's and its own."""
-    safe = (_UNSAFE.sub("_", text) for text in (relay, worker))
+    safe = (_UNSAFE.sub(REPLACED, text) for text in (relay, worker))
     return "-".join((*safe, *map(str, more)))
 
 
@@ -243,6 +246,22 @@ class SegmentReader:
         if found.get("first") != len(known) or len(known) + len(names) > TABLES[str(table)]:
             raise SegmentError(f"{self._path}: the {table} do not continue those before")
         known.extend(str(name)[:MAX_NAME_BYTES] for name in names)
+
+
+def owner(path: Path) -> tuple[str, str] | None:
+    """Relay and worker of a segment of any version; None if its header cannot be read."""
+    try:
+        with path.open("rb") as file:
+            magic, kind, length, crc, until_us = BLOCK.unpack(file.read(BLOCK.size))
+            if magic != MAGIC or kind != Type.HEADER or length > MAX_BLOCK_BYTES:
+                return None
+            content = file.read(length)
+        if zlib.crc32(content, zlib.crc32(_SUMMED.pack(kind, length, until_us))) != crc:
+            return None
+        found = json.loads(content)
+        return str(found["relay"]), str(found["worker"])
+    except (OSError, StructError, ValueError, KeyError, TypeError):
+        return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import errno
+import json
 import os
 import shutil
 import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +21,15 @@ from relay.analytics.compactor import AnotherCompactorError, Compactor, alone
 from relay.analytics.gaps import Why
 from relay.analytics.lake import Lake
 from relay.analytics.places import DRAFT
-from relay.analytics.segments import OPEN_SUFFIX, SUFFIX, Header, SegmentReader
+from relay.analytics.segments import (
+    OPEN_SUFFIX,
+    SUFFIX,
+    Header,
+    SegmentReader,
+    Type,
+    block,
+    header_block,
+)
 from tests.relay.analytics import killed_compactor
 from tests.relay.analytics import segment_files as made
 
@@ -176,6 +187,36 @@ def test_a_segment_nobody_can_count_is_dropped_as_of_unknown_size(lake: Lake) ->
     assert backlog.keep_within(lake, 1) == 1
     (gap,) = gaps.read(lake.root)
     assert (gap.worker, gap.lost, gap.why) == ("a", None, Why.DISK)
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("later", [False, True])
+def test_a_gap_has_the_names_of_the_header(lake: Lake, torn: bool, later: bool) -> None:
+    """Those of the file have other characters in place of some."""
+    owner = Header("relay-1.example.org", "host-0", START)
+    first = header_block(owner)
+    if later:
+        content = {"version": 99, "relay": owner.relay, "worker": owner.worker}
+        first = b"".join(block(Type.HEADER, json.dumps(content).encode(), START))
+    path = made.put(lake, first + (b"torn" if torn else b""), owner)
+    if later:
+        compactor(lake).convert()
+    else:
+        backlog.keep_within(lake, 1)
+    (gap,) = gaps.read(lake.root)
+    assert (gap.relay, gap.worker, gap.from_us) == (owner.relay, owner.worker, START)
+    assert not path.exists()
+
+
+def test_a_gap_without_a_header_has_the_name_of_this_relay(lake: Lake, settings: Any) -> None:
+    for domains, relay in (((), ""), (("xn--relay-1.example",), "xn--relay-1.example")):
+        changed = dataclasses.replace(settings.RMB.relay, domains=domains)
+        settings.RMB = dataclasses.replace(settings.RMB, relay=changed)
+        made.put(lake, b"what is this", Header("xn--relay-1.example", "0", START))
+        backlog.keep_within(lake, 1)
+        (gap,) = gaps.read(lake.root)
+        assert (gap.relay, gap.worker, gap.from_us) == (relay, "0", START)
+        shutil.rmtree(lake.gaps)
 
 
 def test_what_is_dropped_makes_room_to_tell_of_it(
