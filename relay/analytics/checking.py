@@ -14,11 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
-from relay.analytics import arrow_schema, gaps, merging
+from relay.analytics import arrow_schema, backlog, gaps, merging
 from relay.analytics.conversion import HOUR_US
 from relay.analytics.event_files import make_folder
 from relay.analytics.gaps import Gap, Why
-from relay.analytics.lake import Lake, LakeError, LakeFile, replaced_by
+from relay.analytics.lake import Lake, LakeError, LakeFile, is_broken, replaced_by
 from relay.analytics.segments import sync_folder
 from relay.analytics.spark import schema
 
@@ -31,7 +31,7 @@ class Checked:
         file: which.
         rows: how many it has.
         wrong: why it cannot be read; empty if it can.
-        broken: whether no release can read it.
+        broken: whether it never will be: neither by another release, nor by another try.
     """
 
     file: LakeFile
@@ -40,13 +40,18 @@ class Checked:
     broken: bool = False
 
 
-def check(file: LakeFile, *, whole: bool) -> Checked:
-    """Look at a file.
+def check(file: LakeFile, *, whole: bool) -> Checked | None:
+    """Look at a file; None: it was removed since it was listed.
 
     Args:
         file: of a lake.
         whole: read its rows as well.
     """
+    found = _look(file, whole=whole)
+    return found if not found.wrong or file.path.exists() else None
+
+
+def _look(file: LakeFile, *, whole: bool) -> Checked:
     try:
         with parquet.ParquetFile(file.path) as found:
             rows, columns = found.metadata.num_rows, found.schema_arrow
@@ -59,9 +64,9 @@ def check(file: LakeFile, *, whole: bool) -> Checked:
         if whole:
             rows = sum(table.num_rows for table in merging.read(file.path))
     except LakeError as error:
-        return Checked(file, 0, error.why, broken=True)
+        return Checked(file, 0, error.why, broken=error.broken)
     except (OSError, pa.ArrowException, ValueError) as error:
-        return Checked(file, 0, str(error) or type(error).__name__, broken=True)
+        return Checked(file, 0, str(error) or type(error).__name__, broken=is_broken(error))
     return Checked(file, rows)
 
 
@@ -84,26 +89,60 @@ def files(lake: Lake) -> Iterator[LakeFile]:
             yield from lake.present(day, hour)
 
 
-def put_aside(lake: Lake, file: LakeFile) -> Path:
-    """Take a file that cannot be read out of every reader's way.
+def repair(lake: Lake, file: LakeFile, *, whole: bool) -> Path | None:
+    """Take a file that is broken out of every reader's way, if it still is.
 
     What it was made of counts again as far as it is still there; otherwise a gap tells that rows of
     its hour are missing.
+
+    Args:
+        lake: whose.
+        file: which.
+        whole: as it was checked.
+
+    Returns:
+        Where it is now; None: it was removed or replaced since it was listed, or can be read.
+
+    Raises:
+        OSError: it cannot be moved.
     """
-    beside = [other for other in lake.present(file.date, file.hour) if other != file]
-    if not any(_stands_for(other, file) for other in beside):
-        start = datetime(file.date.year, file.date.month, file.date.day, file.hour, tzinfo=UTC)
-        start_us = int(start.timestamp()) * 1_000_000
-        end_us = start_us + HOUR_US - 1
-        relay, _, rest = ("", "", "") if file.merged else file.path.name.partition("-")
-        worker = rest.partition("-")[0]
-        gaps.write(lake.root, Gap(relay, worker, start_us, end_us, None, Why.DISK))
-    make_folder(lake.bad)
-    target = lake.bad / f"{file.date}-{file.hour:02}-{file.path.name}"
-    file.path.rename(target)
-    sync_folder(lake.bad)
-    sync_folder(file.path.parent)
-    return target
+    with lake.changing():
+        found = check(file, whole=whole)
+        if found is None or not found.broken:
+            return None
+        beside = [other for other in lake.present(file.date, file.hour) if other != file]
+        # The gap first: who is killed in between leaves the file to the next one, which writes the
+        # same gap. Nobody else can remove the file meanwhile.
+        if not any(_stands_for(other, file) for other in beside):
+            gaps.write(lake.root, _gap_of(file))
+        make_folder(lake.bad)
+        target = lake.bad / f"{file.date}-{file.hour:02}-{file.path.name}"
+        file.path.rename(target)
+        sync_folder(lake.bad)
+        sync_folder(file.path.parent)
+        return target
+
+
+def _gap_of(file: LakeFile) -> Gap:
+    start = datetime(file.date.year, file.date.month, file.date.day, file.hour, tzinfo=UTC)
+    start_us = int(start.timestamp()) * 1_000_000
+    relay, worker = ("", "") if file.merged else backlog.owner_by_name(file.path)
+    relay = _relay_of_rows(file.path) or relay
+    return Gap(relay, worker, start_us, start_us + HOUR_US - 1, None, Why.DISK)
+
+
+def _relay_of_rows(path: Path) -> str:
+    """The relay of all rows, where the footer can be read and says that there is one."""
+    try:
+        footer = parquet.read_metadata(path)
+        place = footer.schema.to_arrow_schema().names.index("relay")
+        told = [footer.row_group(n).column(place).statistics for n in range(footer.num_row_groups)]
+    except (OSError, pa.ArrowException, ValueError):
+        return ""
+    if any(each is None or not each.has_min_max for each in told):
+        return ""
+    names = {str(name) for each in told for name in (each.min, each.max)}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _stands_for(other: LakeFile, file: LakeFile) -> bool:

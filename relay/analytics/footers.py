@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from relay.analytics.errors import AnalyticsError
-from relay.analytics.lake import LakeFile
+from relay.analytics.lake import LakeFile, is_broken
 
 VERSION: Final = 1
 """As `relay.analytics.spark.schema.VERSION`, which is not imported here because it imports Spark:
@@ -63,11 +63,10 @@ def _rows(path: Path) -> int:
     except FileNotFoundError:
         raise AnalyticsError(f"{path} was removed while it was to be read; try again") from None
     except (OSError, ArrowException) as error:
-        said = str(error).partition("\n")[0]
-        raise AnalyticsError(
-            f"{path} cannot be read ({said}): `manage.py rmb_analytics check --repair` takes it "
-            "out of the way"
-        ) from None
+        said = f"{path} cannot be read ({str(error).partition(chr(10))[0]})"
+        if is_broken(error):
+            said += ": `manage.py rmb_analytics check --repair` takes it out of the way"
+        raise AnalyticsError(said) from None
     told = (footer.metadata or {}).get(VERSION_KEY, b"1").decode(errors="replace")
     if not told.isdecimal() or int(told) > VERSION:
         raise AnalyticsError(

@@ -46,13 +46,24 @@ class LakeError(AnalyticsError):
 
     Attributes:
         why: what is wrong with it.
+        broken: whether it is the file's fault (`is_broken`).
     """
 
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(
-            f"{path}: {why}: manage.py rmb_analytics check --rows --repair takes it out of the way"
-        )
+    def __init__(self, path: Path, why: str, *, broken: bool = True) -> None:
+        remedy = "manage.py rmb_analytics check --rows --repair takes it out of the way"
+        super().__init__(f"{path}: {why}: {remedy}" if broken else f"{path}: {why}")
         self.why = why
+        self.broken = broken
+
+
+def is_broken(error: Exception) -> bool:
+    """Whether what was raised by reading a file is about what is in it.
+
+    What the system refuses (no right to it, too many open files, no memory) has a number, and
+    another try may do.
+    """
+    refused = isinstance(error, OSError) and error.errno is not None
+    return not refused and not isinstance(error, MemoryError)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -188,7 +199,8 @@ def replaced_by(path: Path) -> list[str]:
         told = parquet.read_metadata(path).metadata or {}
         return [str(name) for name in json.loads(told[REPLACES_KEY])]
     except (OSError, ArrowException, KeyError, ValueError) as error:
-        raise LakeError(path, f"cannot be read as a merged file ({error})") from None
+        why = f"cannot be read as a merged file ({error})"
+        raise LakeError(path, why, broken=is_broken(error)) from None
 
 
 def _named(folder: Path, pattern: re.Pattern[str]) -> list[str]:

@@ -30,6 +30,7 @@ from relay.analytics.lake import (
     LakeError,
     LakeFile,
     fingerprint,
+    is_broken,
     replaced_by,
 )
 from relay.analytics.places import DRAFT
@@ -143,7 +144,7 @@ def read(path: Path) -> Iterator[pa.Table]:
             for number in range(file.num_row_groups):
                 yield _in_present_schema(file.read_row_group(number))
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise LakeError(path, f"cannot be read ({error})") from None
+        raise LakeError(path, f"cannot be read ({error})", broken=is_broken(error)) from None
 
 
 def _in_present_schema(table: pa.Table) -> pa.Table:

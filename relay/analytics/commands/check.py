@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import time
@@ -17,7 +18,8 @@ from relay.analytics.lake import Lake
 SUMMARY: Final = "look whether all events can be read, and put broken files aside"
 DESCRIPTION: Final = """\
 Looks at every file of events and names those that cannot be read. A job that meets one ends with
-its name; put aside, it is in nobody's way, and a gap tells the audit what may be missing.
+its name; put aside, it is in nobody's way, and a gap tells the audit what may be missing. A file
+that the system refuses to read just now is named and stays.
 
   rmb_analytics check                 reads what each file says of itself; 3,000 files a second
   rmb_analytics check --rows          reads all rows and compares their checksums as well
@@ -44,10 +46,21 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     told = time.monotonic()
     for file in checking.files(lake):
         found = checking.check(file, whole=options["rows"])
+        moved = None
+        if found is not None and found.broken and options["repair"]:
+            try:
+                moved = checking.repair(lake, file, whole=options["rows"])
+            except OSError as error:
+                why = f"{found.wrong}; and cannot be moved: {error.strerror or error}"
+                found = dataclasses.replace(found, wrong=why)
+            else:
+                if moved is None:  # somebody was at it meanwhile
+                    found = checking.check(file, whole=options["rows"])
+        if found is None:
+            continue
         files += 1
         rows += found.rows
         if found.wrong:
-            moved = checking.put_aside(lake, file) if found.broken and options["repair"] else None
             left += moved is None
             wrong.append(
                 {"file": str(file.path), "wrong": found.wrong, "moved": str(moved or "")},

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import io
 import json
-from collections.abc import Callable
+import os
+import resource
+import shutil
+import threading
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -14,16 +20,18 @@ import pytest
 from django.core.management import CommandError, call_command
 from pyarrow import parquet
 
-from relay.analytics import checking, gaps, places
+from relay.analytics import checking, footers, gaps, places
 from relay.analytics.compactor import alone
 from relay.analytics.conversion import convert
+from relay.analytics.errors import AnalyticsError
 from relay.analytics.gaps import Why
-from relay.analytics.lake import Lake
+from relay.analytics.lake import Lake, replaced_by
 from relay.analytics.merging import merge
 from relay.analytics.places import Places
 from relay.analytics.segments import Header
 from relay.analytics.spark import schema
 from tests.relay.analytics import segment_files as made
+from tests.support.waiting import wait_until
 
 DAY = date(2026, 3, 1)
 START = made.at("2026-03-01T05:00")
@@ -86,6 +94,7 @@ def test_what_is_broken_is_named_with_its_reason(
     add(lake, "a", range(9))
     spoil(add(lake, "b", range(9)))
     good, bad = (checking.check(file, whole=whole) for file in checking.files(lake))
+    assert good is not None and bad is not None
     assert (good.rows, good.wrong, good.broken) == (9, "", False)
     assert why in bad.wrong
     assert bad.broken
@@ -117,6 +126,135 @@ def test_a_broken_file_put_aside_leaves_a_gap_of_its_hour(lake: Lake) -> None:
     assert (gap.relay, gap.worker, gap.lost, gap.why) == ("a.example", "b", None, Why.DISK)
     assert (gap.from_us, gap.to_us) == (START, START + made.HOUR_US - 1)
     assert made.uids(lake) == list(range(9))
+
+
+def test_what_was_removed_since_it_was_listed_is_not_wrong(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truncate(add(lake, "a", range(9)))
+    add(lake, "b", range(9))
+    listed = list(checking.files(lake))
+    shutil.rmtree(lake.events / f"date={DAY}")
+    assert [checking.check(file, whole=whole) for file in listed for whole in (False, True)] == (
+        [None] * 4
+    )
+    monkeypatch.setattr(checking, "files", lambda lake: iter(listed))
+    assert command("check", "--repair") == {
+        **{"files": 0, "rows": 0, "wrong": [], "gaps": 0},
+        **{"segments_waiting": 0, "segments_unreadable": 0},
+    }
+
+
+@pytest.mark.parametrize("meanwhile", ["removed", "replaced", "merged and removed"])
+def test_what_changes_while_it_is_put_aside_leaves_no_gap(lake: Lake, meanwhile: str) -> None:
+    path = add(lake, "a", range(9))
+    whole = path.read_bytes()
+    truncate(path)
+    (file,) = checking.files(lake)
+    if meanwhile == "replaced":
+        path.write_bytes(whole)
+    elif meanwhile == "removed":
+        path.unlink()
+    else:
+        shutil.rmtree(path.parent)
+    assert checking.repair(lake, file, whole=False) is None
+    assert gaps.read(lake.root) == []
+    assert not lake.bad.exists()
+
+
+def test_what_is_put_aside_waits_for_the_compactor_s_step(lake: Lake) -> None:
+    """Not for its end: a relay has one as long as it runs."""
+    path = add(lake, "a", range(9))
+    truncate(path)
+    done = threading.Event()
+
+    def repair() -> None:
+        command("check", "--repair")
+        done.set()
+
+    with alone(lake):
+        with lake.changing():
+            waiting = threading.Thread(target=repair)
+            waiting.start()
+            wait_until(lambda: waits_for_a_lock(lake), 10)
+            assert path.exists() and not done.is_set()
+        assert done.wait(10)
+    waiting.join()
+    assert not path.exists()
+
+
+def waits_for_a_lock(lake: Lake) -> bool:
+    """As the kernel tells of all who wait for the lock of a file."""
+    number = str((lake.root / "events.lock").stat().st_ino)
+    lines = Path("/proc/locks").read_text().splitlines()
+    return any("->" in line and f":{number} " in line for line in lines)
+
+
+@contextlib.contextmanager
+def no_more_files() -> Iterator[None]:
+    """The system opens no file for this process."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, limit[1]))
+    held = []
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_the_system_refuses_to_read_is_not_broken(lake: Lake, whole: bool) -> None:
+    add(lake, "a", range(9))
+    add(lake, "b", range(9))
+    merged = merge(lake, *HOUR)
+    assert merged is not None
+    listed = list(checking.files(lake))
+    with no_more_files():
+        found = [checking.check(file, whole=whole) for file in listed]
+        with pytest.raises(AnalyticsError) as refused:
+            footers.assert_readable(listed[0].path)
+        with pytest.raises(AnalyticsError) as unlisted:
+            replaced_by(merged)
+    assert len(found) == 3
+    for each in found:
+        assert each is not None and not each.broken
+        assert "Too many open files" in each.wrong
+    assert "--repair" not in f"{refused.value} {unlisted.value}"
+
+
+def test_a_file_that_cannot_be_moved_is_told(lake: Lake) -> None:
+    path = add(lake, "a", range(9))
+    truncate(path)
+    lake.bad.touch()
+    with pytest.raises(CommandError, match="1 of 1 files cannot be read"):
+        call_command("rmb_analytics", "check", "--repair")
+    assert path.exists()
+
+
+def test_the_gap_has_the_relay_s_own_name(lake: Lake, settings: Any) -> None:
+    header = Header("relay-1.example.org", "host-0", START)
+    convert(lake, made.put(lake, made.content(header, made.events(START, range(9))), header))
+    (path,) = lake.hour(*HOUR).iterdir()
+    good = path.read_bytes()
+    rot(path)
+    command("check", "--rows", "--repair")  # its footer can be read
+    (gap,) = gaps.read(lake.root)
+    assert gap.relay == header.relay
+    relay = dataclasses.replace(settings.RMB.relay, domains=(header.relay,))
+    for domains, name in (((), ""), (relay.domains, header.relay)):
+        changed = dataclasses.replace(relay, domains=domains)
+        settings.RMB = dataclasses.replace(settings.RMB, relay=changed)
+        shutil.rmtree(lake.gaps)
+        path.write_bytes(good)
+        truncate(path)
+        command("check", "--repair")
+        (gap,) = gaps.read(lake.root)
+        assert gap.relay == name
 
 
 def test_a_broken_merged_file_gives_way_to_what_it_was_made_of(lake: Lake) -> None:
