@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 from datetime import UTC, date, datetime, timedelta
+from typing import Final
 
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 from relay.analytics.spark.window import Window, next_month
+
+FIRST: Final = date(1970, 1, 1)
+LAST: Final = date(2999, 12, 31)
+"""No event is of a day beyond these; what jobs read around a day is beyond them at most a bit."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,16 +59,32 @@ def _last(text: str) -> date:
     return _day(text, last=True)
 
 
+def assert_usual(day: date) -> None:
+    """Refuse a day that nobody means.
+
+    Raises:
+        ValueError: it is beyond `FIRST` or `LAST`.
+    """
+    if not FIRST <= day <= LAST:
+        raise ValueError(f"{day} is not from {FIRST} to {LAST}")
+
+
 def _day(text: str, *, last: bool) -> date:
-    if text in ("today", "yesterday"):
-        return _today() if text == "today" else _yesterday()
     try:
-        if text.endswith("d") and text[:-1].isascii() and text[:-1].isdecimal():
-            return _today() - timedelta(days=int(text[:-1]))
-        if len(text) == len("2026-11"):
-            begin = date.fromisoformat(f"{text}-01")
-            end = next_month(begin) - timedelta(days=1)
-            return end if last else begin
-        return date.fromisoformat(text)
+        found = _read(text, last=last)
+        assert_usual(found)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"no day: {text}; 2026-11-01, 2026-11, 7d") from None
+    return found
+
+
+def _read(text: str, *, last: bool) -> date:
+    if text in ("today", "yesterday"):
+        return _today() if text == "today" else _yesterday()
+    if text.endswith("d") and text[:-1].isascii() and text[:-1].isdecimal():
+        return _today() - timedelta(days=int(text[:-1]))
+    if len(text) == len("2026-11"):
+        begin = date.fromisoformat(f"{text}-01")
+        end = next_month(begin) - timedelta(days=1)
+        return end if last else begin
+    return date.fromisoformat(text)

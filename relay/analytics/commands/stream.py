@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.base import OutputWrapper
 
+from relay.analytics import days
 from relay.analytics.lake import Lake
+from relay.ops import arguments
 
 if TYPE_CHECKING:
     from relay.analytics.models import StreamState
@@ -28,7 +30,8 @@ it again, and it goes on. It runs until it is stopped; keep it running as a serv
 
   rmb_analytics stream                          from 12 hours ago, or where it was
   rmb_analytics stream --once                   count what is there and end
-  rmb_analytics stream --from 2026-11-21T14     from that hour on, from the beginning
+  rmb_analytics stream --from 2026-11-21T14     from that hour on, from the beginning; UTC unless it
+                                                says otherwise, as 2026-11-21T14:00+02:00 does
 
 Minutes are kept for three days, and from when the stream began. For longer, and for answers that
 need more than sums, there are the jobs.
@@ -42,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--once", action="store_true", help="count what is there and end")
     parser.add_argument(
-        "--from", dest="since", type=_hour, metavar="HOUR", help="count from that hour (UTC) on"
+        "--from", dest="since", type=_hour, metavar="HOUR", help="count from that hour on (UTC)"
     )
     parser.add_argument("--anew", action="store_true", help="forget what was counted")
     parser.add_argument("--json", action="store_true", help="a JSON object for each batch")
@@ -120,6 +123,8 @@ def _seconds(text: str) -> float:
 
 def _hour(text: str) -> datetime:
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+        found = arguments.moment(text)
+        days.assert_usual(found.date())
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no hour such as 2026-11-21T14") from None
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from relay.access.actor import Face, of_command
 from relay.audit import chain, listing, pruning, services
 from relay.audit.chain import Broken, Head
 from relay.audit.models import AuditEntry
-from relay.ops import storable
+from relay.ops import arguments, storable
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 
@@ -167,9 +167,9 @@ def _moment(text: str) -> datetime:
     try:
         if text[-1:] in UNITS and text[:-1].isascii() and text[:-1].isdecimal() and len(text) < 8:
             return timezone.now() - timedelta(seconds=int(text[:-1]) * UNITS[text[-1]])
-        found = datetime.fromisoformat(text)
+        found = arguments.moment(text)
     except (ValueError, OverflowError):  # before the year 1
         found = datetime.min
     if not storable.is_within_reach(found):
         raise argparse.ArgumentTypeError("no time: 2026-11-21T10:00, or an age as 24h")
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return found
