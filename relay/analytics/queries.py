@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MEMORY: Final = "2GB"
 """DuckDB would take four fifths of the machine by itself."""
 
-_EXPLAIN: Final = re.compile(r"\s*explain(\s+analyze)?\s", re.IGNORECASE)
+_ANALYZE: Final = re.compile(rb"analy[sz]e\b", re.IGNORECASE)
 _UNKNOWN: Final = re.compile(r"Table with name (\w+) does not exist")
 
 
@@ -105,6 +105,25 @@ def ask(connection: DuckDBPyConnection, question: str) -> DuckDBPyConnection:
         raise AnalyticsError(_explained(error)) from None
 
 
+def rows(found: DuckDBPyConnection, step: int) -> Iterator[Sequence[Any]]:
+    """All rows of an answer.
+
+    Args:
+        found: what `ask` returned.
+        step: how many are in memory.
+
+    Raises:
+        AnalyticsError: one cannot be computed; the text says why.
+    """
+    import duckdb
+
+    try:
+        while batch := found.fetchmany(step):
+            yield from batch
+    except duckdb.Error as error:
+        raise AnalyticsError(_explained(error)) from None
+
+
 def _refuse_changes(connection: Any, question: str) -> None:
     from duckdb import StatementType
 
@@ -113,9 +132,36 @@ def _refuse_changes(connection: Any, question: str) -> None:
         raise AnalyticsError("one question at a time")
     kind = statements[0].type
     if kind == StatementType.EXPLAIN:
-        _refuse_changes(connection, _EXPLAIN.sub("", question, count=1))
-    elif kind != StatementType.SELECT:
+        kind = _kind_of_explained(connection, question)
+    if kind != StatementType.SELECT:
         raise AnalyticsError(f"only SELECT is answered, not {kind.name}")
+
+
+def _kind_of_explained(connection: Any, question: str) -> Any:
+    """What `EXPLAIN [ANALYZE] [(options)]` is about: with ANALYZE it is run."""
+    import duckdb
+
+    text = question.encode()  # the places of words are those of bytes
+    words = [at for at, kind in duckdb.tokenize(question) if kind != duckdb.token_type.comment]
+    first = 2 if _ANALYZE.match(text, words[1]) else 1
+    for at in (words[first], _after_brackets(text, words[first:])):
+        try:
+            statements = connection.extract_statements(text[at:].decode())
+        except duckdb.ParserException:
+            continue  # what is in brackets are options, and no SELECT
+        if len(statements) == 1:
+            return statements[0].type
+    raise AnalyticsError("only SELECT is answered, and EXPLAIN of one")
+
+
+def _after_brackets(text: bytes, words: Sequence[int]) -> int:
+    """Where the word after a pair of brackets begins; the end if there is none."""
+    depth = 0
+    for at, following in zip(words, [*words[1:], len(text)], strict=True):
+        depth += {b"(": 1, b")": -1}.get(text[at : at + 1], 0)
+        if not depth:
+            return following
+    return len(text)
 
 
 def _reading(name: str, files: Sequence[Path]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from django.core.management.base import OutputWrapper
 
-from relay.analytics import places
+from relay.analytics import days, places
 
 SUMMARY: Final = "make up a history, to try everything with"
 DESCRIPTION: Final = """\
@@ -55,9 +55,11 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     from relay.analytics import generator
 
     folder = (options["out"] or places.configured().root).expanduser().absolute()
-    first = options["first"] or datetime.now(UTC).date() - timedelta(days=options["days"])
+    today = datetime.now(UTC).date()
     names = ("days", "rows", "twins", "relays", "seed", "lost", "doubled", "bursts", "storms")
-    chosen = generator.Options(first, **{name: options[name] for name in names})
+    chosen = generator.Options(options["first"] or today, **{name: options[name] for name in names})
+    if not options["first"]:
+        chosen = dataclasses.replace(chosen, first=today - timedelta(days=chosen.days))
     began = time.monotonic()
     told = began
 
@@ -73,8 +75,8 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     if options["json"]:
         out.write(json.dumps(dataclasses.asdict(truth), indent=2))
         return
-    last = first + timedelta(days=options["days"] - 1)
-    out.write(f"{sum(truth.rows.values()):,} events of {first} to {last} in {folder}")
+    last = chosen.first + timedelta(days=chosen.days - 1)
+    out.write(f"{sum(truth.rows.values()):,} events of {chosen.first} to {last} in {folder}")
     for kind, count in truth.rows.items():
         out.write(f"  {kind:<14} {count:>14,}")
     out.write(
@@ -94,6 +96,8 @@ def _count(text: str) -> int:
 
 def _day(text: str) -> date:
     try:
-        return date.fromisoformat(text)
+        found = date.fromisoformat(text)
+        days.assert_usual(found)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-11-01") from None
+    return found

@@ -12,7 +12,7 @@ from django.core.management.base import OutputWrapper
 
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
-from relay.ops import csv_text
+from relay.ops import arguments, csv_text
 
 SUMMARY: Final = "answer a question in SQL over events and results"
 
@@ -32,6 +32,7 @@ Say which days are wanted by `date`, as above: only their files are read then.
 
 SHOWN_ROWS: Final = 100
 """Of a table on a screen; files have all."""
+MOST_SHOWN: Final = 1_000_000
 STEP: Final = 5000
 MAX_CELL: Final = 60
 _COLUMNS: Final = """
@@ -48,7 +49,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="one JSON document")
     form.add_argument("--csv", action="store_true", help="CSV with a line of names")
     parser.add_argument(
-        "--limit", type=int, default=SHOWN_ROWS, metavar="N", help="rows that are shown (100)"
+        "--limit",
+        type=arguments.whole_number(1, MOST_SHOWN),
+        default=SHOWN_ROWS,
+        metavar="N",
+        help="rows that are shown (100)",
     )
     parser.add_argument("--memory", default="", metavar="SIZE", help="such as 8GB (2GB)")
 
@@ -64,17 +69,13 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     with queries.connect(lake, views, memory=options["memory"] or queries.MEMORY) as connection:
         found = queries.ask(connection, question or _COLUMNS)
         names = [each[0] for each in found.description or ()]
+        rows = queries.rows(found, STEP)
         if options["json"]:
-            _write_json(out, names, _rows(found))
+            _write_json(out, names, rows)
         elif options["csv"]:
-            _write_csv(out, names, _rows(found))
+            _write_csv(out, names, rows)
         else:
-            _write_table(out, names, _rows(found), options["limit"], cut=bool(question))
-
-
-def _rows(found: Any) -> Iterator[Sequence[Any]]:
-    while batch := found.fetchmany(STEP):
-        yield from batch
+            _write_table(out, names, rows, options["limit"], cut=bool(question))
 
 
 def _write_json(out: OutputWrapper, names: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:

@@ -14,6 +14,7 @@ from relay.analytics import days
 from relay.analytics.lake import Lake
 from relay.analytics.models import Run
 from relay.analytics.spark.window import next_month
+from relay.ops import arguments
 
 SUMMARY: Final = "what is computed, what is missing or outdated, the latest runs"
 
@@ -31,11 +32,17 @@ For each job, how the days (months) up to yesterday stand:
 """
 
 RUNS: Final = 10
+MOST_RUNS: Final = 1_000_000
 SHOWN_SPANS: Final = 4
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--runs", type=int, default=RUNS, help=f"so many (default {RUNS})")
+    parser.add_argument(
+        "--runs",
+        type=arguments.whole_number(0, MOST_RUNS),
+        default=RUNS,
+        help=f"so many (default {RUNS})",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 

@@ -101,6 +101,12 @@ def test_without_a_question_the_views_are_told() -> None:
         ("DELETE FROM usage", "only SELECT is answered, not DELETE"),
         ("COPY usage TO 'x.csv'", "only SELECT is answered, not COPY"),
         ("EXPLAIN ANALYZE COPY usage TO 'x.csv'", "only SELECT is answered, not COPY"),
+        ("EXPLAIN/**/CREATE TABLE x(a int)", "only SELECT is answered, not CREATE"),
+        ("explain (analyze) COPY usage TO 'x.csv'", "only SELECT is answered, not COPY"),
+        ("EXPLAIN ANALYZE (FORMAT json) COPY (SELECT 1) TO 'x'", "COPY|syntax error"),
+        ("EXPLAIN EXPLAIN SELECT 1", "syntax error"),
+        ("EXPLAIN", "syntax error"),
+        ("SELECT error('for once') FROM usage", "for once"),
         ("SELECT 1; SELECT 2", "one question at a time"),
         ("SET memory_limit = '1TB'", "only SELECT"),
         ("SELECT * FROM read_text('/etc/hostname')", "file system operations are disabled"),
@@ -117,7 +123,15 @@ def test_what_is_not_answered(question: str, told: str) -> None:
 
 @pytest.mark.usefixtures("filled")
 def test_plans_and_memory() -> None:
-    assert "READ_PARQUET" in ask("EXPLAIN SELECT * FROM usage").upper()
+    for explain in (
+        "EXPLAIN SELECT * FROM usage",
+        "EXPLAIN/**/SELECT * FROM usage",
+        "/* é */ EXPLAIN -- é\n SELECT * FROM usage",
+        "explain analyse (SELECT * FROM usage)",
+        "EXPLAIN (FORMAT json) SELECT * FROM usage",
+        "EXPLAIN(analyze, format json)(SELECT * FROM usage WHERE twin <> length(')'))",
+    ):
+        assert "READ_PARQUET" in ask(explain, csv=True).upper(), explain
     with pytest.raises(CommandError, match="Memory"):
         ask("SELECT 1", memory="much")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
-from collections.abc import Callable
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +15,7 @@ from django.core.management.base import CommandError
 from relay.demo import identities
 from relay.demo.__main__ import DemoError, find_relay
 from relay.demo.load import MIN_SIZE_BYTES, Load, LoadError, Outcome
+from relay.ops.arguments import whole_number
 from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
@@ -38,14 +38,24 @@ class Command(RelayCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
-        parser.add_argument("--pairs", type=_number(1, 500), default=50, help="of sessions (50)")
         parser.add_argument(
-            "--window", type=_number(1, 100), default=8, help="messages of a pair under way (8)"
+            "--pairs", type=whole_number(1, 500), default=50, help="of sessions (50)"
         )
         parser.add_argument(
-            "--size", type=_number(MIN_SIZE_BYTES, 1 << 20), default=256, help="payload bytes (256)"
+            "--window",
+            type=whole_number(1, 100),
+            default=8,
+            help="messages of a pair under way (8)",
         )
-        parser.add_argument("--seconds", type=_number(1, 600), default=5, help="of sending (5)")
+        parser.add_argument(
+            "--size",
+            type=whole_number(MIN_SIZE_BYTES, 1 << 20),
+            default=256,
+            help="payload bytes (256)",
+        )
+        parser.add_argument(
+            "--seconds", type=whole_number(1, 600), default=5, help="of sending (5)"
+        )
         parser.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -93,12 +103,3 @@ def _lines(outcome: Outcome) -> list[str]:
         f"this program           {outcome.own_cores:>9.2f} cores",
     ]
     return lines + [f"refused {count:,} times: {text}" for text, count in outcome.errors.items()]
-
-
-def _number(least: int, most: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise ArgumentTypeError(f"must be a whole number from {least} to {most:,}")
-        return int(text)
-
-    return read
