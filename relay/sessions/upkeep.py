@@ -24,6 +24,7 @@ from redispipe import resp
 from redispipe.pipe import LinkLost
 from relay.queues import batch, keys
 from relay.sessions import scripts
+from relay.sessions.burial import LINKS, bury
 from relay.sessions.control import Control
 from relay.sessions.recent import Recent
 
@@ -51,11 +52,6 @@ FULL_PART: Final = 0.5
 """Filled by so much of a bound, a queue is named to those who watch for full ones."""
 FULLEST: Final = 50
 """Queues named, the fullest first."""
-BURIAL_S: Final = 10
-"""Another one frees what a dead worker held, where who began has not gone on for so long."""
-LINKS: Final = "relay:links"
-"""Hash: boot id -> ``<run id> <client id>`` of its commit connection. It outlives the heartbeat,
-so that whoever finds a worker dead can end the connection that may still hold a batch of it."""
 
 
 class Upkeep:
@@ -247,51 +243,12 @@ class Upkeep:
             self._others |= alive
             return
         for boot in boots - alive:
-            self._worker.spawn(self._once(partial(self._bury, boot)))
+            self._worker.spawn(self._once(partial(bury, self._worker, boot)))
         if self._others - alive:
             # A dead worker may have left a batch without a wake. Its connection is gone by now.
             for session in list(self._worker.sessions):
                 session.read()
         self._others = alive
-
-    async def _bury(self, boot: str) -> None:
-        """A worker is dead: ends its commit connection, then frees what it held.
-
-        One worker does it, beside its heartbeat: there may be tens of thousands of sessions.
-        """
-        lease = keys.burial(boot)
-        if await self._ask("SET", lease, self._worker.boot_id, "NX", "EX", BURIAL_S) is None:
-            return
-        link = await self._ask("HGET", LINKS, boot)
-        if link is not None:
-            run_id, _, client_id = link.decode().partition(" ")
-            if run_id == self._worker.commit.run_id:
-                try:
-                    await self._ask("CLIENT", "KILL", "ID", client_id)
-                except hiredis.ReplyError as error:
-                    if "No such client" not in str(error):
-                        raise
-        log.warning("worker %s is gone", boot)
-        cursor = b"0"
-        while True:
-            cursor, entries = await self._ask("HSCAN", keys.SESSIONS, cursor, "COUNT", COMPARED)
-            texts = [
-                (text.decode(), int(words[0]))
-                for text, entry in zip(entries[::2], entries[1::2], strict=True)
-                if (words := entry.decode().split(" "))[1:2] == [boot]
-            ]
-            await asyncio.gather(
-                *(self._worker.request(scripts.release(*each)) for each in texts),
-                self._ask("EXPIRE", lease, BURIAL_S),
-            )
-            for text, _ in texts:
-                if text in self._worker.guests.everywhere:
-                    self._worker.guests.left(self._worker.destination(keys.parse_key(text)))
-            if cursor == b"0":
-                break
-        await self._ask("SREM", keys.WORKERS, boot)
-        await self._ask("HDEL", LINKS, boot)
-        await self._ask("DEL", lease)
 
     # --- the check ----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pytest
 
 from redispipe.address import RedisAddress
 from relay.queues import keys
-from relay.sessions import upkeep
+from relay.sessions import burial, upkeep
 from relay.sessions.options import WorkerOptions
 from relay.sessions.worker import Worker
 from relay.twins.cache import TwinCache
@@ -94,7 +94,7 @@ async def test_a_worker_tells_which_connection_is_its_own(
     monkeypatch.setattr(upkeep, "BEAT_S", 0.02)
 
     def told() -> Any:
-        return valkey.run("HGET", upkeep.LINKS, "boot")
+        return valkey.run("HGET", burial.LINKS, "boot")
 
     async with running(valkey) as worker:
         first = await eventually(told)

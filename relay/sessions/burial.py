@@ -1,0 +1,74 @@
+"""What becomes of the sessions of a worker that died."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import hiredis
+
+from redispipe import resp
+from relay.queues import keys
+from relay.sessions import scripts
+
+if TYPE_CHECKING:
+    from relay.sessions.worker import Worker
+
+log = logging.getLogger(__name__)
+
+LEASE_S: Final = 10
+"""Another one frees what a dead worker held, where who began has not gone on for so long."""
+PAGE: Final = 500
+"""Directory entries looked at in one step."""
+LINKS: Final = "relay:links"
+"""Hash: boot id -> ``<run id> <client id>`` of its commit connection. It outlives the heartbeat,
+so that whoever finds a worker dead can end the connection that may still hold a batch of it."""
+
+
+async def bury(worker: Worker, boot: str) -> None:
+    """Ends the commit connection of a dead worker, then frees what it held.
+
+    One worker does it, beside its heartbeat: there may be tens of thousands of sessions.
+
+    Raises:
+        LinkLost: Redis went away; to be tried again.
+        hiredis.ReplyError: Redis refused.
+    """
+
+    def ask(*arguments: resp.Argument) -> asyncio.Future[Any]:
+        return worker.request(resp.command(*arguments))
+
+    lease = keys.burial(boot)
+    if await ask("SET", lease, worker.boot_id, "NX", "EX", LEASE_S) is None:
+        return
+    link = await ask("HGET", LINKS, boot)
+    if link is not None:
+        run_id, _, client_id = link.decode().partition(" ")
+        if run_id == worker.commit.run_id:
+            try:
+                await ask("CLIENT", "KILL", "ID", client_id)
+            except hiredis.ReplyError as error:
+                if "No such client" not in str(error):
+                    raise
+    log.warning("worker %s is gone", boot)
+    cursor = b"0"
+    while True:
+        cursor, entries = await ask("HSCAN", keys.SESSIONS, cursor, "COUNT", PAGE)
+        held = [
+            (text.decode(), int(words[0]))
+            for text, entry in zip(entries[::2], entries[1::2], strict=True)
+            if (words := entry.decode().split(" "))[1:2] == [boot]
+        ]
+        await asyncio.gather(
+            *(worker.request(scripts.release(text, epoch)) for text, epoch in held),
+            ask("EXPIRE", lease, LEASE_S),
+        )
+        for text, _ in held:
+            if text in worker.guests.everywhere:
+                worker.guests.left(worker.destination(keys.parse_key(text)))
+        if cursor == b"0":
+            break
+    await ask("SREM", keys.WORKERS, boot)
+    await ask("HDEL", LINKS, boot)
+    await ask("DEL", lease)
