@@ -19,14 +19,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import io
 import json
 import os
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -44,18 +41,23 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from relay.access import matrix
 from relay.access.actor import Actor
-from relay.access.errors import ServiceError
+from relay.analytics.segments import sync_folder
 from relay.audit import services as audit
+from relay.ops.backup_file import (
+    MANIFEST,
+    SECRET,
+    BackupError,
+    Digest,
+    Manifest,
+    Table,
+    line_of,
+    lines,
+    opened,
+    verify,
+)
 
-FORMAT: Final = 1
-MANIFEST: Final = "manifest.json"
-SECRET: Final = "secrets/secret_key"
 CONFIG_FILE: Final = ("RMB_CONFIG", "rmb.toml")
 """The variable that names the configuration file, and its name without."""
-
-MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
-MAX_LINE_BYTES: Final = 4 * 1024 * 1024
-"""A row is some hundred bytes; a file that says otherwise is none of ours."""
 
 LEFT_OUT: Final = frozenset(
     {
@@ -72,59 +74,6 @@ MADE_BY_MIGRATIONS: Final = frozenset({"auth.group"})
 HISTORY: Final = frozenset({"relay_sessions.session", "relay_history.point"})
 
 Progress = Callable[[str], None]
-
-
-class BackupError(ServiceError):
-    """It cannot be made, read or restored."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """One table of a backup: rows, and a digest that does not depend on their order."""
-
-    label: str
-    rows: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a backup says of itself."""
-
-    made: str
-    release: str
-    migrations: tuple[tuple[str, str], ...]
-    tables: tuple[Table, ...]
-    secrets: bool
-
-    def text(self) -> str:
-        """As it stands in the file."""
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "made": self.made,
-                "release": self.release,
-                "secrets": self.secrets,
-                "tables": {each.label: [each.rows, each.digest] for each in self.tables},
-                "migrations": self.migrations,
-            },
-            indent=1,
-        )
-
-
-class _Digest:
-    """The sum of the hashes of all lines."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self._sum = 0
-
-    def add(self, line: str) -> None:
-        self.rows += 1
-        self._sum += int.from_bytes(hashlib.sha256(line.encode()).digest(), "big")
-
-    def table(self, label: str) -> Table:
-        return Table(label, self.rows, f"{self._sum % 2**256:064x}")
 
 
 class _Exact(DjangoJSONEncoder):
@@ -160,39 +109,23 @@ def make(
         raise BackupError(f"{path} exists already: choose another name")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with (
-            os.fdopen(descriptor, "wb") as file,
-            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
-        ):
-            manifest = _write(archive, history=history, secrets=secrets, say=say)
-            archive.writestr(MANIFEST, manifest.text())
+        with os.fdopen(descriptor, "wb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                manifest = _write(archive, history=history, secrets=secrets, say=say)
+                archive.writestr(MANIFEST, manifest.text())
+            file.flush()
+            os.fsync(file.fileno())  # or the name may outlive a power loss, and its content not
         os.link(draft, path)  # whole or not at all, and never over another
+        sync_folder(path.parent)
     except FileExistsError:
         raise BackupError(f"{path} exists already: choose another name") from None
     except OSError as error:
         raise BackupError(f"cannot write {path}: {error.strerror or error}") from None
     except DatabaseError as error:
-        raise BackupError(f"database: {_line(error)}") from None
+        raise BackupError(f"database: {line_of(error)}") from None
     finally:
         draft.unlink(missing_ok=True)
     _note(actor, "backup.make", path, manifest)
-    return manifest
-
-
-def verify(path: Path) -> Manifest:
-    """Read a backup from end to end and compare it with what it says of itself.
-
-    Raises:
-        BackupError: it is damaged, or none.
-    """
-    with _opened(path) as archive:
-        manifest = _manifest(archive)
-        for wanted in manifest.tables:
-            digest = _Digest()
-            for line in _lines(archive, wanted.label):
-                digest.add(line)
-            if digest.table(wanted.label) != wanted:
-                raise BackupError(f"{path}: table {wanted.label} is damaged")
     return manifest
 
 
@@ -212,7 +145,7 @@ def restore(path: Path, *, actor: Actor, say: Progress = lambda text: None) -> M
     manifest = verify(path)
     try:
         _check_target(manifest)
-        with _opened(path) as archive, transaction.atomic():
+        with opened(path) as archive, transaction.atomic():
             for table in manifest.tables:
                 say(f"{table.label}: {table.rows:,} rows")
                 _fill(archive, table.label)
@@ -221,23 +154,11 @@ def restore(path: Path, *, actor: Actor, say: Progress = lambda text: None) -> M
                 if _digest(wanted.label) != wanted:
                     raise BackupError(f"table {wanted.label} is not what the backup holds: undone")
     except DeserializationError as error:
-        raise BackupError(f"{path}: {_line(error)}") from None
+        raise BackupError(f"{path}: {line_of(error)}") from None
     except DatabaseError as error:
-        raise BackupError(f"database: {_line(error)}") from None
+        raise BackupError(f"database: {line_of(error)}") from None
     _note(actor, "backup.restore", path, manifest)
     return manifest
-
-
-def secret_key_of(path: Path) -> str | None:
-    """The secret key in a backup; None where it has none.
-
-    Raises:
-        BackupError: it is damaged, or none.
-    """
-    with _opened(path) as archive:
-        if SECRET not in archive.namelist():
-            return None
-        return archive.read(SECRET).decode()
 
 
 def _note(actor: Actor, action: str, path: Path, manifest: Manifest) -> None:
@@ -257,7 +178,7 @@ def _write(archive: zipfile.ZipFile, *, history: bool, secrets: bool, say: Progr
         for label in _labels():
             if label in HISTORY and not history:
                 continue
-            digest = _Digest()
+            digest = Digest()
             with archive.open(f"database/{label}.jsonl", "w", force_zip64=True) as file:
                 for line in _rows(label):
                     digest.add(line)
@@ -301,7 +222,7 @@ def _rows(label: str) -> Iterator[str]:
 
 
 def _digest(label: str) -> Table:
-    digest = _Digest()
+    digest = Digest()
     for line in _rows(label):
         digest.add(line)
     return digest.table(label)
@@ -309,7 +230,7 @@ def _digest(label: str) -> Table:
 
 def _fill(archive: zipfile.ZipFile, label: str) -> None:
     model = apps.get_model(label)
-    for line in _lines(archive, label):
+    for line in lines(archive, label):
         for found in serializers.deserialize("jsonl", line, handle_forward_references=False):
             if not isinstance(found.object, model):
                 raise BackupError(f"table {label} holds a row of another table")
@@ -327,7 +248,10 @@ def _check_target(manifest: Manifest) -> None:
             f"the backup is of release {manifest.release}, and this database lacks its migration "
             f"{app}.{name}: run manage.py migrate, or use that release or a newer one"
         )
+    known = set(_labels())
     for table in manifest.tables:
+        if table.label not in known:
+            raise BackupError(f"this release has no table {table.label}")
         if table.label in MADE_BY_MIGRATIONS:
             continue
         if apps.get_model(table.label)._base_manager.exists():
@@ -393,58 +317,3 @@ def _without_secrets(text: str) -> str | None:
                 return None
             text = text.replace(str(value), "***")
     return text
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
-    except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise BackupError(f"{path} cannot be read as a backup: {_line(error)}") from None
-
-
-def _manifest(archive: zipfile.ZipFile) -> Manifest:
-    try:
-        info = archive.getinfo(MANIFEST)
-        if info.file_size > MAX_MANIFEST_BYTES:
-            raise BackupError(f"{MANIFEST} has more than {MAX_MANIFEST_BYTES} bytes")
-        document = json.loads(archive.read(info))
-        if document["format"] != FORMAT:
-            raise BackupError(
-                f"the backup has format {document['format']}, this release reads {FORMAT}"
-            )
-        tables = tuple(
-            Table(str(label), int(rows), str(digest))
-            for label, (rows, digest) in document["tables"].items()
-        )
-        return Manifest(
-            made=str(document["made"]),
-            release=str(document["release"]),
-            migrations=tuple((str(app), str(name)) for app, name in document["migrations"]),
-            tables=tables,
-            secrets=bool(document["secrets"]),
-        )
-    except KeyError as error:
-        raise BackupError(f"it is no backup of a relay: there is no {error}") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise BackupError(f"{MANIFEST} is damaged: {error}") from None
-
-
-def _lines(archive: zipfile.ZipFile, label: str) -> Iterator[str]:
-    try:
-        member = archive.open(f"database/{label}.jsonl")
-    except KeyError:
-        raise BackupError(f"table {label} is missing in the file") from None
-    try:
-        with member, io.TextIOWrapper(member, encoding="utf-8", newline="\n") as file:
-            while line := file.readline(MAX_LINE_BYTES):
-                if not line.endswith("\n"):
-                    raise BackupError(f"table {label}: a row is cut or too long")
-                yield line[:-1]
-    except (UnicodeDecodeError, zipfile.BadZipFile) as error:
-        raise BackupError(f"table {label} is damaged: {_line(error)}") from None
-
-
-def _line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

@@ -20,8 +20,8 @@ from relay.audit.models import AuditEntry
 from relay.federation.models import RelayNode
 from relay.history.models import Point
 from relay.limits.models import TwinLimit
-from relay.ops import backup
-from relay.ops.backup import BackupError
+from relay.ops import backup, backup_file
+from relay.ops.backup_file import BackupError, Digest
 from relay.sessions.models import Session
 from relay.twins.models import Twin
 from tests.support.postgres_server import PostgresServer
@@ -64,14 +64,19 @@ def clear(django_user_model: Any) -> None:
         model.objects.all().delete()
 
 
+def secret_key_of(path: Path) -> str | None:
+    with backup_file.opened(path) as archive:
+        return backup_file.secret_key_of(archive)
+
+
 def test_private_and_whole(made: Path) -> None:
     assert made.stat().st_mode & 0o777 == 0o600
     assert list(made.parent.glob(".relay*")) == []
-    manifest = backup.verify(made)
+    manifest = backup_file.verify(made)
     rows = {table.label: table.rows for table in manifest.tables}
     assert rows["relay_twins.twin"] == 2 and rows["auth.user"] == 1
     assert "contenttypes.contenttype" not in rows and "relay_ops.worker" not in rows
-    assert backup.secret_key_of(made)
+    assert secret_key_of(made)
 
 
 def test_restored_as_it_was(made: Path, django_user_model: Any) -> None:
@@ -98,7 +103,7 @@ def test_without_history_or_secrets(tmp_path: Path, db: None, django_user_model:
     fill(django_user_model)
     manifest = backup.make(tmp_path / "b.zip", actor=SYSTEM, history=False)
     assert "relay_sessions.session" not in {table.label for table in manifest.tables}
-    assert backup.secret_key_of(tmp_path / "b.zip") is None
+    assert secret_key_of(tmp_path / "b.zip") is None
     names = zipfile.ZipFile(tmp_path / "b.zip").namelist()
     values = json.loads(zipfile.ZipFile(tmp_path / "b.zip").read("settings/values.json"))
     assert "secrets/secret_key" not in names
@@ -194,13 +199,60 @@ def test_damaged(made: Path, django_user_model: Any, name: str, change: Any, err
     assert not Twin.objects.exists() and not RelayNode.objects.exists()
 
 
+@pytest.mark.parametrize("name", ["secrets/secret_key", "settings/values.json", TWINS])
+def test_a_flipped_byte_of_any_member(made: Path, name: str) -> None:
+    data = bytearray(made.read_bytes())
+    with zipfile.ZipFile(made) as archive:
+        info = archive.getinfo(name)
+    data[info.header_offset + 30 + len(name) + info.compress_size // 2] ^= 0x55
+    made.write_bytes(data)
+    with pytest.raises(BackupError):
+        backup_file.verify(made)
+    with pytest.raises(CommandError, match="damaged"):
+        call_command("rmb_backup", str(made), "--verify")
+
+
+def test_flipped_bytes_never_end_in_another_error(made: Path, tmp_path: Path) -> None:
+    """Of the directory as well as of the members; what is not found matters to nobody."""
+    whole = made.read_bytes()
+    bad = tmp_path / "bad.zip"
+    found = 0
+    for place in range(0, len(whole), 31):
+        bad.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            backup_file.verify(bad)
+        except BackupError as error:
+            assert str(error) and "\n" not in str(error)
+            found += 1
+    assert found > len(whole) // 31 // 2
+
+
+def test_without_the_key_it_says_to_have(made: Path) -> None:
+    rewrite(made, "secrets/secret_key", lambda data: None)
+    with pytest.raises(BackupError, match="secrets/secret_key is missing"):
+        backup_file.verify(made)
+
+
+def test_a_table_of_another_program(made: Path, django_user_model: Any) -> None:
+    clear(django_user_model)
+
+    def renamed(data: bytes) -> bytes:
+        return data.replace(b"relay_twins.twin", b"relay_twins.twig")
+
+    rewrite(made, "manifest.json", renamed)
+    with zipfile.ZipFile(made, "a") as archive:
+        archive.writestr(TWINS.replace("twin.", "twig."), archive.read(TWINS))
+    with pytest.raises(BackupError, match=r"no table relay_twins\.twig"):
+        backup.restore(made, actor=SYSTEM)
+
+
 def test_rows_the_database_does_not_take(made: Path, django_user_model: Any) -> None:
     """Whoever forges a file with a right digest is stopped by the database, and nothing stays."""
     clear(django_user_model)
     with zipfile.ZipFile(made) as archive:
         lines = archive.read(TWINS).decode().replace('"a_b"', f'"{"a" * 9}"').splitlines()
     lines[0] = lines[0].replace('"relay_twins.twin"', '"relay_limits.twinlimit"')
-    digest = backup._Digest()
+    digest = Digest()
     for line in lines:
         digest.add(line)
     table = digest.table("relay_twins.twin")

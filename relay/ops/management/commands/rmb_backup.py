@@ -10,8 +10,8 @@ from typing import Any
 
 from relay.access import faces
 from relay.access.actor import of_command
-from relay.ops import backup
-from relay.ops.backup import Manifest
+from relay.ops import backup, backup_file
+from relay.ops.backup_file import Manifest
 from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
@@ -44,7 +44,7 @@ class Command(RelayCommand):
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
         with faces.in_command():
             if options["verify"]:
-                manifest = backup.verify(file)
+                manifest = backup_file.verify(file)
             else:
                 manifest = backup.make(
                     file,

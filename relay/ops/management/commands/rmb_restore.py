@@ -14,7 +14,7 @@ from relay.access import faces
 from relay.access.actor import of_command
 from relay.federation import services as federation
 from relay.limits import services as limits
-from relay.ops import backup
+from relay.ops import backup, backup_file
 from relay.ops.command import RelayCommand
 from relay.ops.control import ControlError
 from relay.ops.management.commands.rmb_backup import summary
@@ -48,7 +48,8 @@ class Command(RelayCommand):
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
         with faces.in_command():
             manifest = backup.restore(file, actor=of_command(), say=self.stderr.write)
-            key = backup.secret_key_of(file)
+            with backup_file.opened(file) as archive:
+                key = backup_file.secret_key_of(archive)
         if options["json"]:
             self.stdout.write(json.dumps(asdict(manifest), indent=2))
         else:
