@@ -384,6 +384,13 @@ class SiteConfig:
 
     secret_key: str = option(
         "",
-        "Signs cookies; the same on all hosts. Empty: made once and kept in the data folder.",
+        "Signs cookies and the audit log; the same on all hosts. Empty: made once and kept in the "
+        "data folder.",
+        secret=True,
+    )
+    secret_key_fallbacks: tuple[str, ...] = option(
+        (),
+        "Secret keys of before: what they signed or encrypted, such as the audit log and second "
+        "factors, stays valid.",
         secret=True,
     )

@@ -17,6 +17,7 @@ RMB_OPTIONS = config.all_options()
 RMB_ORIGINS = _RESOLVED.origins
 
 SECRET_KEY = config.secret_key(RMB)
+SECRET_KEY_FALLBACKS = list(RMB.site.secret_key_fallbacks)
 DEBUG = False
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *RMB.admin.hosts]
 CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in RMB.admin.hosts]

@@ -117,6 +117,7 @@ def without_secrets(message: str) -> str:
 def _secrets() -> tuple[str, ...]:
     found: Iterable[str | None] = (
         settings.SECRET_KEY,
+        *settings.SECRET_KEY_FALLBACKS,
         urlsplit(settings.RMB.redis.url).password,
         *(database.get("PASSWORD") for database in settings.DATABASES.values()),
     )

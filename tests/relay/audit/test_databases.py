@@ -49,10 +49,12 @@ def database(
     return url, folder
 
 
-def manage(url: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def manage(
+    url: str, folder: Path, *arguments: str, **site: str
+) -> subprocess.CompletedProcess[str]:
     settings = {"database.url": url, "data.dir": str(folder), "redis.url": "redis://127.0.0.1:1"}
-    done = run_command(folder, *arguments, settings=settings)
-    return done
+    settings |= {f"site.{name}": value for name, value in site.items()}
+    return run_command(folder, *arguments, settings=settings)
 
 
 def execute(url: str, *statements: str) -> None:
@@ -114,3 +116,19 @@ def test_who_goes_around_the_triggers_is_found(database: tuple[str, Path]) -> No
     )
     done = manage(url, folder, "rmb_audit", "verify")
     assert (done.returncode, f"entry {KEPT}: it was changed" in done.stderr) == (1, True)
+
+
+def test_a_new_secret_key(tmp_path: Path) -> None:
+    """The old one, beside the new one, proves what it signed."""
+    url = f"sqlite:///{tmp_path}/audit.sqlite3"
+    shutil.copy(migrated_folder() / "relay.sqlite3", tmp_path / "audit.sqlite3")
+    old, new = "o" * 50, "n" * 50
+    both = {"secret_key": new, "secret_key_fallbacks": f"{'x' * 50},{old}"}
+    for number, keys in enumerate(({"secret_key": old}, both), 1):
+        done = manage(url, tmp_path, "rmb_twin", "add", str(number), f"0x{'01' * 32}", **keys)
+        assert done.returncode == 0, done.stderr
+    done = manage(url, tmp_path, "rmb_audit", "verify", **both)
+    assert (done.returncode, done.stdout[:9]) == (0, "2 entries"), done.stderr
+    for key, broken in ((new, 1), (old, 2)):
+        done = manage(url, tmp_path, "rmb_audit", "verify", secret_key=key)
+        assert (done.returncode, f"entry {broken}: it was changed, or" in done.stderr) == (1, True)
