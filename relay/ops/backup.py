@@ -8,6 +8,7 @@ A backup is a zip file of
                            unless they are asked for
     settings/values.json   every setting that is no secret
     secrets/secret_key     only when asked for: signs cookies and the audit log
+    secrets/secret_key_fallbacks  those of before, where there are some, as the setting has them
 
 The tables are read at one moment, so they fit each other. The digest of a table does not depend on
 the order of its rows: a restore computes it again from what the database then holds, and is undone
@@ -43,8 +44,10 @@ from relay.access import matrix
 from relay.access.actor import Actor
 from relay.analytics.segments import sync_folder
 from relay.audit import services as audit
+from relay.ops import backup_keys
 from relay.ops.backup_file import (
     MANIFEST,
+    OLD_SECRETS,
     SECRET,
     BackupError,
     Digest,
@@ -129,15 +132,23 @@ def make(
     return manifest
 
 
-def restore(path: Path, *, actor: Actor, say: Progress = lambda text: None) -> Manifest:
+def restore(
+    path: Path,
+    *,
+    actor: Actor,
+    unverified_log: bool = False,
+    say: Progress = lambda text: None,
+) -> Manifest:
     """Put a backup into an empty database, all of it or nothing.
 
     Args:
         path: of the file.
         actor: who wants it.
-        say: told of each table.
+        unverified_log: whether an audit log is taken that this site cannot verify.
+        say: told of each table, and of such a log.
 
     Raises:
+        LogError: the site lacks the key of the audit log, or somebody changed the log.
         BackupError: it is damaged or of a newer release, the database is not empty or cannot take
             it, or what it took is not what was in the file.
     """
@@ -145,29 +156,41 @@ def restore(path: Path, *, actor: Actor, say: Progress = lambda text: None) -> M
     manifest = verify(path)
     try:
         _check_target(manifest)
-        with opened(path) as archive, transaction.atomic():
-            for table in manifest.tables:
-                say(f"{table.label}: {table.rows:,} rows")
-                _fill(archive, table.label)
-            _reset_sequences(manifest.tables)
-            for wanted in manifest.tables:
-                if _digest(wanted.label) != wanted:
-                    raise BackupError(f"table {wanted.label} is not what the backup holds: undone")
+        with opened(path) as archive:
+            doubt = backup_keys.doubt(path, archive)
+            if doubt is not None and not unverified_log:
+                raise doubt
+            with transaction.atomic():
+                for table in manifest.tables:
+                    say(f"{table.label}: {table.rows:,} rows")
+                    _fill(archive, table.label)
+                _reset_sequences(manifest.tables)
+                for wanted in manifest.tables:
+                    if _digest(wanted.label) != wanted:
+                        raise BackupError(
+                            f"table {wanted.label} is not what the backup holds: undone"
+                        )
     except DeserializationError as error:
         raise BackupError(f"{path}: {line_of(error)}") from None
     except DatabaseError as error:
         raise BackupError(f"database: {line_of(error)}") from None
-    _note(actor, "backup.restore", path, manifest)
+    _note(actor, "backup.restore", path, manifest, log_verified=doubt is None)
+    if doubt is not None:
+        say(
+            f"the audit log can be read, but neither verified nor pruned: {doubt.broken}. Where "
+            "nothing but keys are missing, put them into site.secret_key_fallbacks"
+        )
     return manifest
 
 
-def _note(actor: Actor, action: str, path: Path, manifest: Manifest) -> None:
+def _note(actor: Actor, action: str, path: Path, manifest: Manifest, **more: bool) -> None:
     """Write it down when it is done: a lock held meanwhile would keep all others waiting."""
     with audit.change(actor, action, target=path.name) as change:
         change.after = {
             "made": manifest.made,
             "rows": sum(table.rows for table in manifest.tables),
             "secrets": manifest.secrets,
+            **more,
         }
 
 
@@ -194,6 +217,8 @@ def _write(archive: zipfile.ZipFile, *, history: bool, secrets: bool, say: Progr
             archive.writestr("settings/rmb.toml", shown)
     if secrets:
         archive.writestr(SECRET, settings.SECRET_KEY)
+        if settings.SECRET_KEY_FALLBACKS:
+            archive.writestr(OLD_SECRETS, ",".join(settings.SECRET_KEY_FALLBACKS))
     made = datetime.now(UTC).isoformat(timespec="seconds")
     release = version("rmb-relay-platform")
     return Manifest(made, release, tuple(migrations), tuple(tables), secrets)

@@ -22,6 +22,7 @@ from relay.access.errors import ServiceError
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 SECRET: Final = "secrets/secret_key"
+OLD_SECRETS: Final = "secrets/secret_key_fallbacks"
 
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
 MAX_SECRET_BYTES: Final = 16 * 1024
@@ -147,13 +148,14 @@ def manifest_of(archive: zipfile.ZipFile) -> Manifest:
         raise BackupError(f"{MANIFEST} is damaged: {error}") from None
 
 
-def secret_key_of(archive: zipfile.ZipFile) -> str | None:
-    """The secret key in a backup; None where it has none.
+def keys_of(archive: zipfile.ZipFile) -> tuple[str | None, list[str]]:
+    """The secret key in a backup, None where it has none, and those of before.
 
     Raises:
-        BackupError: it is damaged.
+        BackupError: they are damaged.
     """
-    return _text(archive, SECRET, MAX_SECRET_BYTES)
+    before = _text(archive, OLD_SECRETS, MAX_SECRET_BYTES) or ""
+    return _text(archive, SECRET, MAX_SECRET_BYTES), [each for each in before.split(",") if each]
 
 
 def lines(archive: zipfile.ZipFile, label: str) -> Iterator[str]:

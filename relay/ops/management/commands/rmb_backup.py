@@ -19,8 +19,8 @@ Write all tables of the database and the settings into one file, while the relay
 waits is not in it: it is in Redis.
 
 The file holds password hashes and keys of second factors: only its owner can read it, keep it so.
-With --secrets it also holds the site's secret key, without which the audit log of a restored
-database cannot be verified elsewhere.
+With --secrets it also holds the site's secret keys, without which it cannot be restored elsewhere
+with an audit log that proves itself.
 
   rmb_backup FILE            write it; a file that exists is not replaced
   rmb_backup FILE --verify   read one from end to end, nothing is written

@@ -8,13 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
-
 from relay.access import faces
 from relay.access.actor import of_command
 from relay.federation import services as federation
 from relay.limits import services as limits
-from relay.ops import backup, backup_file
+from relay.ops import backup
 from relay.ops.command import RelayCommand
 from relay.ops.control import ControlError
 from relay.ops.management.commands.rmb_backup import summary
@@ -28,6 +26,10 @@ The database may be of another kind than the one the backup was made of. It must
 
   RMB_DATA__DIR=new manage.py migrate
   RMB_DATA__DIR=new manage.py rmb_restore relay.zip
+
+The audit log is verified before anything is restored: this site needs the secret key that signed
+it. Without, nothing happens but that you are told how to set it; it is in backups made with
+--secrets.
 
 Running relays hear of twins, limits and decisions on other relays at once. Settings are not put
 back: `unzip -p FILE settings/rmb.toml` shows the file they were in.
@@ -43,23 +45,22 @@ class Command(RelayCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         parser.add_argument("file", type=Path, help="a backup of rmb_backup")
+        parser.add_argument(
+            "--unverified-log",
+            action="store_true",
+            help="although the audit log cannot be verified with the secret key of this site",
+        )
         parser.add_argument("--json", action="store_true", help="one JSON object")
 
-    def handle(self, *args: Any, file: Path, **options: Any) -> None:
+    def handle(self, *args: Any, file: Path, unverified_log: bool, **options: Any) -> None:
         with faces.in_command():
-            manifest = backup.restore(file, actor=of_command(), say=self.stderr.write)
-            with backup_file.opened(file) as archive:
-                key = backup_file.secret_key_of(archive)
+            manifest = backup.restore(
+                file, actor=of_command(), unverified_log=unverified_log, say=self.stderr.write
+            )
         if options["json"]:
             self.stdout.write(json.dumps(asdict(manifest), indent=2))
         else:
             self.stdout.write(f"restored and verified: {summary(manifest)}")
-        if key != settings.SECRET_KEY:
-            where = "in the file (secrets/secret_key)" if key else "not in the file"
-            self.stderr.write(
-                f"this site has another secret key than the one that made the backup, which is "
-                f"{where}: until it has that one (site.secret_key) the audit log cannot be verified"
-            )
         told = twins.announce(None)
         try:
             limits.publish_all()
