@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from typing import Any
 
 from channels.routing import ProtocolTypeRouter, URLRouter
@@ -29,10 +28,6 @@ if 0 < logging.getLogger("uvicorn.error").getEffectiveLevel() <= TRACE_LOG_LEVEL
         "uvicorn's log level trace prints requests with their query string, which is the token of "
         "a client: choose debug or a less talkative one"
     )
-
-# WhiteNoise hands Django a file, which is read in one piece under ASGI. Static files of the site
-# are small, and a proxy may serve them.
-warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronous iterators")
 
 # Before the application is made: its middleware is put together then.
 telemetry.set_up(settings.RMB.otel, "site")

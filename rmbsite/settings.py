@@ -67,6 +67,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "rmbsite.streaming.in_parts",
     "django.middleware.security.SecurityMiddleware",
     "relay.dashboard.security.browser_bounds",
     "whitenoise.middleware.WhiteNoiseMiddleware",

@@ -174,7 +174,7 @@ def get_usage_csv(request: Request, query: Query[MonthQuery]) -> Any:
     A line for each twin, and a last one that says `all`, how many they are, and the sums.
     """
     _check(query.month)
-    return lines(request, bills.csv_lines(query.month), CSV, f"usage-{query.month}.csv")
+    return lines(bills.csv_lines(query.month), CSV, f"usage-{query.month}.csv")
 
 
 @get(

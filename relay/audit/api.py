@@ -89,7 +89,7 @@ def export_audit(request: Request, query: Query[AuditExportQuery]) -> Any:
     """
     rows = _filtered(query).order_by("number")
     found = services.export(rows, query.form, actor=request.actor)
-    return lines(request, found, MEDIA_TYPES[query.form], f"audit.{query.form}")
+    return lines(found, MEDIA_TYPES[query.form], f"audit.{query.form}")
 
 
 @post(router, "/audit/verify", action="audit.view", answer=Verified)

@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 
@@ -28,6 +28,7 @@ from relay.dashboard import exports, pages
 from relay.dashboard.figures import Kind
 from relay.ops import keyset
 from relay.ops.paging import Page
+from relay.rest.lines import lines
 
 Record = TypeVar("Record", bound=Model)
 
@@ -374,12 +375,8 @@ class Table:
         except ServiceError as error:
             status = 503 if isinstance(error, Away) else 422
             return HttpResponse(error.detail, content_type="text/plain", status=status)
-        lines = exports.csv_lines(self.columns, self._all(first))
-        if form == "json":
-            lines = exports.json_lines(self.columns, self._all(first))
-        answer = StreamingHttpResponse(lines, content_type=FORMS[form])
-        answer["Content-Disposition"] = f'attachment; filename="{self.name}.{form}"'
-        return answer
+        write = exports.json_lines if form == "json" else exports.csv_lines
+        return lines(write(self.columns, self._all(first)), FORMS[form], f"{self.name}.{form}")
 
     def _all(self, page: Page[Row]) -> Iterator[Row]:
         seen = 0

@@ -162,7 +162,7 @@ def list_queue_headers(request: Request, query: Query[HeaderQuery]) -> Any:
 def export_queue(request: Request, query: Query[QueueExportQuery]) -> Any:
     """The headers of a whole queue, as lines of JSON or CSV."""
     found = services.export(query.key, query.form, actor=request.actor)
-    return lines(request, found, MEDIA_TYPES[query.form], f"queue.{query.form}")
+    return lines(found, MEDIA_TYPES[query.form], f"queue.{query.form}")
 
 
 @post(router, "/queues/purge", action="queue.purge", answer=Purged)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from asgiref.sync import sync_to_async
-from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import StreamingHttpResponse
 
 NDJSON: Final = "application/x-ndjson"
 CSV: Final = "text/csv"
@@ -18,17 +16,14 @@ LINES: Final = 200
 """Lines that are made, and sent, at once."""
 
 
-def lines(
-    request: HttpRequest, found: Iterator[str], media_type: str, file_name: str
-) -> StreamingHttpResponse:
+def lines(found: Iterator[str], media_type: str, file_name: str) -> StreamingHttpResponse:
     """An answer of lines, each with its end.
 
     The first ones are made before the answer begins, so that what is wrong from the start is told
     as a problem.
     """
     first = _part(found)
-    parts = _asynchronous(first, found) if isinstance(request, ASGIRequest) else _all(first, found)
-    answer = StreamingHttpResponse(parts, content_type=media_type)
+    answer = StreamingHttpResponse(_all(first, found), content_type=media_type)
     answer["Content-Disposition"] = f'attachment; filename="{file_name}"'
     return answer
 
@@ -42,11 +37,3 @@ def _all(first: bytes, found: Iterator[str]) -> Iterator[bytes]:
     while part:
         yield part
         part = _part(found)
-
-
-async def _asynchronous(first: bytes, found: Iterator[str]) -> AsyncIterator[bytes]:
-    """Under ASGI Django would gather what a plain iterator brings, and send it in one piece."""
-    part = first
-    while part:
-        yield part
-        part = await sync_to_async(_part)(found)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from asgiref.testing import ApplicationCommunicator
 
 from rmbsite.asgi import admin
@@ -38,7 +37,6 @@ async def get(path: str, host: str = "127.0.0.1:8081") -> tuple[int, bytes]:
             return start["status"], body
 
 
-@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")
 async def test_the_sign_in_page_and_its_files() -> None:
     status, body = await get("/admin/login/")
     assert status == 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.http import FileResponse, HttpRequest, StreamingHttpResponse
+from django.http import FileResponse, HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
@@ -17,6 +17,7 @@ from relay.dashboard.pages import page
 from relay.dashboard.report import FORMS as REPORTS
 from relay.dashboard.tables import Action, Ask, Column, Row, Table, respond
 from relay.ops.paging import Page
+from relay.rest.lines import CSV, lines
 
 TITLE: Final = "Usage"
 
@@ -32,7 +33,7 @@ COLUMNS: Final = (
            hint="its sessions together, within the month"),
 )  # fmt: skip
 ORDERS: Final = {each.order: each.key for each in COLUMNS}
-_TYPES: Final = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+PARQUET: Final = "application/vnd.apache.parquet"
 
 
 @page(analytics.VIEW)
@@ -75,12 +76,10 @@ def download(request: HttpRequest, month: str, form: str) -> HttpResponseBase:
         raise NotFound(f"the usage of {month} is not computed")
     name = f"usage-{month}.{form}"
     if form == "csv":
-        answer = StreamingHttpResponse(bills.csv_lines(month), content_type=_TYPES[form])
-        answer["Content-Disposition"] = f'attachment; filename="{name}"'
-        return answer
+        return lines(bills.csv_lines(month), CSV, name)
     if form == "parquet":
         return FileResponse(
-            bills.parquet(month), as_attachment=True, filename=name, content_type=_TYPES[form]
+            bills.parquet(month), as_attachment=True, filename=name, content_type=PARQUET
         )
     raise NotFound(f"usage is written as {' or '.join(bills.FORMS)}")
 

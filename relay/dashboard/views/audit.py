@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from django import forms
 from django.db.models import QuerySet
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
@@ -28,6 +28,7 @@ from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table
 from relay.ops import storable
 from relay.ops.paging import Page
 from relay.ops.wording import duration
+from relay.rest.lines import MEDIA_TYPES, lines
 
 FACES: Final = {
     Face.ADMIN: "browser",
@@ -56,7 +57,6 @@ FILTERS: Final = (
 MAX_VERIFIED: Final = 200_000
 """Entries that are checked for a page; a longer log wants the command."""
 VERIFIED_A_SECOND: Final = 10_000
-_TEXT: Final = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 _AGO: Final = re.compile(r"(\d{1,6}) ?(s|min|h|d)")
 _UNITS: Final = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 
@@ -124,10 +124,8 @@ def export(request: HttpRequest, form: str) -> HttpResponseBase:
     if form not in listing.FORMS:
         raise NotFound(f"the log is exported as {' or '.join(listing.FORMS)}")
     rows = _searched({each.name: given(request, each.name) for each in FILTERS})
-    lines = services.export(rows.order_by("number"), form, actor=faces.operator(request))
-    answer = StreamingHttpResponse(lines, content_type=_TEXT[form])
-    answer["Content-Disposition"] = f'attachment; filename="audit.{form}"'
-    return answer
+    found = services.export(rows.order_by("number"), form, actor=faces.operator(request))
+    return lines(found, MEDIA_TYPES[form], f"audit.{form}")
 
 
 @page("audit.view")

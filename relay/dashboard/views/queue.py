@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.conf import settings
-from django.http import HttpRequest, HttpResponseRedirect, QueryDict, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponseRedirect, QueryDict
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
@@ -19,7 +19,7 @@ from relay.dashboard.addresses import check_twin
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
-from relay.dashboard.tables import FORMS, Action, Ask, Cell, Column, Row, Table, respond
+from relay.dashboard.tables import Action, Ask, Cell, Column, Row, Table, respond
 from relay.dashboard.views.queues import state_of
 from relay.dashboard.views.traces import address_of
 from relay.ops.paging import MAX_PAGE, Page
@@ -28,6 +28,7 @@ from relay.queues import services, walking
 from relay.queues.headers import Header
 from relay.queues.moving import Moved
 from relay.queues.walking import Queue
+from relay.rest.lines import MEDIA_TYPES, lines
 from relay.sessions import listing
 
 COLUMNS: Final = (
@@ -80,10 +81,8 @@ def queue(request: HttpRequest, key: str) -> HttpResponseBase:
 def export(request: HttpRequest, key: str) -> HttpResponseBase:
     """All headers of the queue as a file. That it was taken is in the audit log."""
     form = request.GET.get("form", "csv")
-    lines = services.export(key, form, actor=faces.operator(request))
-    answer = StreamingHttpResponse(lines, content_type=FORMS.get(form, "application/x-ndjson"))
-    answer["Content-Disposition"] = f'attachment; filename="queue.{form}"'
-    return answer
+    found = services.export(key, form, actor=faces.operator(request))
+    return lines(found, MEDIA_TYPES[form], f"queue.{form}")
 
 
 @page("queue.purge")

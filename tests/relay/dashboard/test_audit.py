@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client
+from django.test import AsyncClient, Client
 from django.utils import timezone
 
 from relay.access.actor import Actor, Face
@@ -21,6 +24,7 @@ from tests.relay.dashboard.conftest import SignIn
 pytestmark = pytest.mark.django_db
 
 BASE = "/console/audit"
+MANY = 5000
 OLGA = Actor("olga", Face.REST, "192.0.2.7", None)
 
 
@@ -74,6 +78,40 @@ def test_the_export_is_an_entry_itself(sign_in: SignIn) -> None:
     assert (entry.action, entry.after) == ("audit.export", {"entries": 2, "form": "csv"})
     assert owner.get(f"{BASE}/export/exe/").status_code == 404
     assert sign_in(Role.OPERATOR).get(f"{BASE}/export/csv/").status_code == 403
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("path", ["export/jsonl/", "export/csv/"])
+async def test_an_export_leaves_while_it_is_made(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look-out counts what is read, and lets it through."""
+    read = 0
+    from_db = AuditEntry.from_db
+
+    def counted(*arguments: Any) -> AuditEntry:
+        nonlocal read
+        read += 1
+        return from_db(*arguments)
+
+    def prepare() -> AsyncClient:
+        AuditEntry.objects.bulk_create(
+            AuditEntry(number=number, at=timezone.now(), actor="olga", target="x" * 100)
+            for number in range(1, MANY + 1)
+        )
+        client = AsyncClient()
+        client.force_login(User.objects.create_superuser("one"))
+        return client
+
+    client = await sync_to_async(prepare)()
+    monkeypatch.setattr(AuditEntry, "from_db", counted)
+    answer = await client.get(f"{BASE}/{path}")
+    assert answer.status_code == 200
+    parts = aiter(answer)  # type: ignore[arg-type]
+    text = await anext(parts)
+    assert 0 < read < MANY, "the first part leaves before the last row is read"
+    text += b"".join([part async for part in parts])
+    assert read >= MANY and text.count(b"x" * 100) == MANY
 
 
 @pytest.mark.usefixtures("entries")
