@@ -25,6 +25,11 @@ LARGEST_NUMBER = 10**18
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 
+HIDDEN = "(set, not shown)"
+SPEAKS_OF_SECRETS = re.compile(r"(?i)secret|passw|passphrase|token|key|credential")
+"""Names of settings of other programs that are passed on, such as those of Spark."""
+CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
+
 Section = TypeVar("Section")
 
 
@@ -59,6 +64,25 @@ class Option(NamedTuple):
     @property
     def variable(self) -> str:
         return f"RMB_{self.section.upper()}__{self.name.upper()}"
+
+    def shown(self, value: Any) -> Any:
+        """What may be shown of a value, in force or from a file.
+
+        Nothing of a secret, but that it is the default: that is documented. In others, passwords in
+        addresses are hidden, and in lists the value of each `name=value` that speaks of a secret.
+        """
+        if value == self.default:
+            return value
+        if self.secret:
+            return HIDDEN
+        if isinstance(value, str):
+            words = split_words(value) if self.kind == "list" else ()
+            if words and tuple(map(_shown_word, words)) != words:
+                return tuple(map(_shown_word, words))
+            return CREDENTIALS.sub("***@", value)
+        if isinstance(value, list | tuple):
+            return type(value)(map(_shown_word, value))
+        return value
 
 
 class RawValue(NamedTuple):
@@ -151,6 +175,16 @@ def read_secret_file(key: str, path: Path) -> str:
 def split_words(text: str) -> tuple[str, ...]:
     """A list given as text: words apart by commas or white space."""
     return tuple(word for word in re.split(r"[\s,]+", text) if word)
+
+
+def _shown_word(word: Any) -> Any:
+    if not isinstance(word, str):
+        return word
+    # The value too: it may be options of yet another program, with names of their own.
+    name, equals, _ = word.partition("=")
+    if equals and SPEAKS_OF_SECRETS.search(word):
+        return f"{name}={HIDDEN}"
+    return CREDENTIALS.sub("***@", word)
 
 
 def _kind(hint: Any) -> str:

@@ -295,7 +295,9 @@ class AnalyticsConfig:
     )
     cores: int = option(0, "Cores of all executors together; 0: those of this machine.", minimum=0)
     spark: tuple[str, ...] = option(
-        (), "More settings of Spark, such as spark.executor.memory=4g, separated by commas."
+        (),
+        "More settings of Spark, such as spark.executor.memory=4g, separated by commas. Where one "
+        "speaks of a secret, password, token or key, its value is hidden.",
     )
     daily_at: str = option("02:00", "UTC time the jobs of the days before run; empty is never.")
     objective_percent: float = option(

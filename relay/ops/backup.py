@@ -4,8 +4,8 @@ A backup is a zip file of
 
     manifest.json          what is in it: release, migrations, rows and digest of each table
     database/<table>.jsonl one row a line, as Django's serializer writes it
-    settings/rmb.toml      the configuration file, where there is one; its secrets are blanked out
-                           unless they are asked for
+    settings/rmb.toml      the configuration file, where there is one; without its secrets and
+                           comments, unless the secrets are asked for
     settings/values.json   every setting that is no secret
     secrets/secret_key     only when asked for: signs cookies and the audit log
     secrets/secret_key_fallbacks  those of before, where there are some, as the setting has them
@@ -19,10 +19,8 @@ persistence.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
-import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -44,7 +42,7 @@ from relay.access import matrix
 from relay.access.actor import Actor
 from relay.analytics.segments import sync_folder
 from relay.audit import services as audit
-from relay.ops import backup_keys
+from relay.ops import backup_keys, backup_settings
 from relay.ops.backup_file import (
     MANIFEST,
     OLD_SECRETS,
@@ -208,11 +206,11 @@ def _write(archive: zipfile.ZipFile, *, history: bool, secrets: bool, say: Progr
                     file.write(f"{line}\n".encode())
             tables.append(digest.table(label))
             say(f"{label}: {digest.rows:,} rows")
-    archive.writestr("settings/values.json", json.dumps(_settings(), indent=1))
+    archive.writestr("settings/values.json", json.dumps(backup_settings.values(), indent=1))
     file_path = Path(os.environ.get(*CONFIG_FILE))
     if file_path.is_file():
         text = file_path.read_text()
-        shown = text if secrets else _without_secrets(text)
+        shown = text if secrets else backup_settings.without_secrets(text)
         if shown is not None:
             archive.writestr("settings/rmb.toml", shown)
     if secrets:
@@ -316,29 +314,3 @@ def _reset_sequences(tables: Iterable[Table]) -> None:
     with connection.cursor() as cursor:
         for statement in connection.ops.sequence_reset_sql(no_style(), found):
             cursor.execute(statement)
-
-
-def _settings() -> dict[str, Any]:
-    """The settings in force that are no secrets, by their keys."""
-    return {
-        f"{section.name}.{each.name}": getattr(getattr(settings.RMB, section.name), each.name)
-        for section in dataclasses.fields(settings.RMB)
-        for each in dataclasses.fields(getattr(settings.RMB, section.name))
-        if not each.metadata["secret"]
-    }
-
-
-def _without_secrets(text: str) -> str | None:
-    """A configuration file that may be shown; None where a secret is written in another way than
-    it reads, or nobody can tell."""
-    try:
-        found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return None
-    for each in settings.RMB_OPTIONS:
-        value = found.get(each.section, {}).get(each.name)
-        if each.secret and value:
-            if str(value) not in text:
-                return None
-            text = text.replace(str(value), "***")
-    return text

@@ -17,7 +17,6 @@ from relay.rest.schema import Page, PageQuery
 
 router = Router(tags=["settings"])
 
-HIDDEN: Final = "(set, not shown)"
 MAX_KEY_CHARS: Final = 64
 
 Value = str | int | float | bool | list[str]
@@ -81,8 +80,7 @@ def every() -> Iterator[SettingOut]:
             key=declared.key,
             section=declared.section,
             kind=declared.kind,
-            # A default is no secret: it is in the documentation.
-            value=HIDDEN if declared.secret and value != declared.default else _plain(value),
+            value=_plain(declared.shown(value)),
             default=_plain(declared.default),
             origin=origin or "default",
             doc=declared.doc,

@@ -131,6 +131,26 @@ def test_checkconfig_hides_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown["relay.server"] == {"value": "uvicorn", "origin": "default"}
 
 
+def test_checkconfig_hides_secrets_within_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is passed on to other programs may be one: its name tells, or the address it is in."""
+    spark = {
+        "spark.executor.memory": "4g",
+        "spark.authenticate.secret": "hunter2",
+        "spark.hadoop.fs.s3a.access.key": "hunter2",
+        "spark.executor.extraJavaOptions": "-Djavax.net.ssl.trustStorePassword=hunter2",
+        "spark.hive.url": "thrift://me:hunter2@host",
+    }
+    words = ",".join(f"{name}={value}" for name, value in spark.items())
+    monkeypatch.setenv("RMB_ANALYTICS__SPARK", words)
+    monkeypatch.setenv("RMB_SUBSTRATE__URLS", "wss://me:hunter2@node.example,wss://b.example")
+    monkeypatch.setenv("RMB_ANALYTICS__MASTER", "spark://me:hunter2@host:7077")
+    text = output("rmb_checkconfig")
+    assert "hunter2" not in text
+    assert "spark.executor.memory=4g, spark.authenticate.secret=(set, not shown)" in text
+    assert "wss://***@node.example, wss://b.example" in text and "spark://***@host:7077" in text
+    assert "thrift://***@host" in text
+
+
 def test_configdoc_names_everything() -> None:
     page, variables = output("rmb_configdoc"), output("rmb_configdoc", "--format", "env")
     for each in all_options():

@@ -11,8 +11,6 @@ from django.core.management.base import BaseCommand
 
 from rmbsite import config
 
-HIDDEN = "(set, not shown)"
-
 
 class Command(BaseCommand):
     """Bad settings never get here: they end every command with exit code 2 and one line."""
@@ -32,9 +30,7 @@ class Command(BaseCommand):
             if origin is None and not options["all"]:
                 continue
             value = getattr(getattr(resolved.config, each.section), each.name)
-            if each.secret and origin is not None:
-                value = HIDDEN
-            shown[each.key] = {"value": value, "origin": origin or "default"}
+            shown[each.key] = {"value": each.shown(value), "origin": origin or "default"}
         if options["json"]:
             self.stdout.write(json.dumps(shown, indent=2))
         else:

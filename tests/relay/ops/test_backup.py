@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
 import sqlite3
+import tomllib
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +22,7 @@ from relay.audit.models import AuditEntry
 from relay.federation.models import RelayNode
 from relay.history.models import Point
 from relay.limits.models import TwinLimit
-from relay.ops import backup, backup_file
+from relay.ops import backup, backup_file, settings_api
 from relay.ops.backup_file import BackupError, Digest
 from relay.sessions.models import Session
 from relay.twins.models import Twin
@@ -110,29 +112,67 @@ def test_without_history_or_secrets(tmp_path: Path, db: None, django_user_model:
     assert "relay.listen" in values and "redis.url" not in values, "secrets are no values"
 
 
-@pytest.mark.parametrize(
-    ("line", "kept"),
-    [
-        ('secret_key = "of-the-site-in-the-file"', 'secret_key = "***"'),
-        (r'secret_key = "of-the-\u0073ite-in-the-file"', None),
-    ],
-)
+FILE = r"""
+# url = "postgres://relay:hunter2@db/relay" was the old one
+[relay]
+domains = ["relay.example"]  # hunter2
+[site]
+secret_key = "of-the-\u0073ite, hunter2"
+[redis]
+url_file = "/run/secrets/redis"
+[log]
+level = "debug"
+[substrate]
+urls = ["wss://me:hunter2@node.example"]
+[analytics]
+record = true
+keep_days = 7
+spark = ["spark.executor.memory=4g", "spark.authenticate.secret=hunter2"]
+"""
+
+
 def test_secrets_of_the_configuration_file(
-    tmp_path: Path, db: None, monkeypatch: pytest.MonkeyPatch, line: str, kept: str | None
+    tmp_path: Path, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor are they in what stands beside the settings; what is left is a file of settings."""
     file = tmp_path / "rmb.toml"
-    file.write_text(f'[relay]\ndomains = ["relay.example"]\n[site]\n{line}\n')
+    file.write_text(FILE)
     monkeypatch.setenv("RMB_CONFIG", str(file))
     backup.make(tmp_path / "b.zip", actor=SYSTEM)
     backup.make(tmp_path / "all.zip", actor=SYSTEM, secrets=True)
     with zipfile.ZipFile(tmp_path / "b.zip") as archive:
-        if kept is None:
-            assert "settings/rmb.toml" not in archive.namelist()
-        else:
-            text = archive.read("settings/rmb.toml").decode()
-            assert text == file.read_text().replace(line, kept)
+        text = archive.read("settings/rmb.toml").decode()
+    assert "hunter2" not in text and "# secret_key is not shown" in text
+    assert tomllib.loads(text) == {
+        "relay": {"domains": ["relay.example"]},
+        "site": {},
+        "redis": {"url_file": "/run/secrets/redis"},
+        "log": {"level": "debug"},
+        "substrate": {},
+        "analytics": {"record": True, "keep_days": 7},
+    }
     with zipfile.ZipFile(tmp_path / "all.zip") as archive:
         assert archive.read("settings/rmb.toml").decode() == file.read_text()
+
+
+def test_a_configuration_file_that_is_none_any_more(
+    tmp_path: Path, db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rmb.toml").write_text("[relay")
+    monkeypatch.setenv("RMB_CONFIG", str(tmp_path / "rmb.toml"))
+    backup.make(tmp_path / "b.zip", actor=SYSTEM)
+    assert "settings/rmb.toml" not in zipfile.ZipFile(tmp_path / "b.zip").namelist()
+
+
+def test_secrets_in_settings_of_other_programs(tmp_path: Path, db: None, settings: Any) -> None:
+    spark = ("spark.executor.memory=4g", "spark.authenticate.secret=hunter2")
+    analytics = dataclasses.replace(settings.RMB.analytics, spark=spark)
+    settings.RMB = dataclasses.replace(settings.RMB, analytics=analytics)
+    backup.make(tmp_path / "b.zip", actor=SYSTEM)
+    values = zipfile.ZipFile(tmp_path / "b.zip").read("settings/values.json").decode()
+    assert "spark.executor.memory=4g" in values and "hunter2" not in values
+    shown = {each.key: each.value for each in settings_api.every()}["analytics.spark"]
+    assert shown == ["spark.executor.memory=4g", "spark.authenticate.secret=(set, not shown)"]
 
 
 def test_never_over_another_file(made: Path) -> None:
