@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from unfold.admin import ModelAdmin
@@ -15,6 +15,7 @@ from relay.access import faces
 from relay.alarms import receivers
 from relay.alarms.forms import in_form
 from relay.alarms.models import Receiver, ReceiverKind
+from relay.dashboard.views.alarm_receivers import receiver_made
 
 
 class ReceiverForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -83,10 +84,15 @@ class ReceiverAdmin(ModelAdmin):  # type: ignore[misc]
             kind=given["kind"], secret=given.get("secret", ""), actor=who, **fields
         )
         obj.pk = added.receiver.pk
-        if getattr(form, "made", ""):
-            messages.warning(
-                request, f"The secret of its signatures, shown only this once: {added.secret}"
-            )
+        form.instance.shown_once = added.secret if getattr(form, "made", "") else ""
+
+    def response_add(
+        self, request: HttpRequest, obj: Receiver, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """A secret that was made is in this answer and nowhere else."""
+        if secret := getattr(obj, "shown_once", ""):
+            return receiver_made(request, obj, secret)
+        return super().response_add(request, obj, post_url_continue)  # type: ignore[no-any-return]
 
     def delete_model(self, request: HttpRequest, obj: Receiver) -> None:
         receivers.remove_receiver(obj.pk, actor=faces.operator(request))

@@ -6,6 +6,7 @@ from typing import Final
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from relay.access.actor import Actor
@@ -15,7 +16,7 @@ from relay.alarms.models import Delivery, Outcome, Receiver
 from relay.alarms.rules import BY_KEY, Severity
 from relay.dashboard.acts import Question, act
 from relay.dashboard.figures import Kind
-from relay.dashboard.pages import may, page
+from relay.dashboard.pages import may, page, render
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
 from relay.dashboard.views.alarms import SEVERITIES, alarm_tabs
@@ -48,6 +49,16 @@ OUTCOMES: Final = {
     Outcome.SENT: State("sent", Tone.GOOD),
     Outcome.GIVEN_UP: State("given up", Tone.BAD),
 }
+
+
+def receiver_made(request: HttpRequest, receiver: Receiver, secret: str) -> TemplateResponse:
+    """The one page with the secret: a message would be stored in a session or a cookie."""
+    context = {
+        "tabs": alarm_tabs(request, "alarms_receivers"),
+        "receiver": receiver,
+        "secret": secret,
+    }
+    return render(request, "relay_dashboard/receiver_made.html", "New receiver", context)
 
 
 @page("receiver.view")
