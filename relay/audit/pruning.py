@@ -11,14 +11,15 @@ end.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Generator
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Final
+from typing import Final, cast
 
 from django.db import connection
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from relay.access.actor import Actor
@@ -26,6 +27,7 @@ from relay.access.errors import Conflict, Invalid
 from relay.audit import chain, listing, services, triggers
 from relay.audit.chain import Head
 from relay.audit.models import AuditEntry
+from relay.ops import whole_file
 
 LEAST_DAYS: Final = 30
 """Younger entries stay: who covers his tracks is in a hurry, and so is who mistypes a date."""
@@ -58,7 +60,7 @@ def prune(before: datetime, copy: Path | None, *, actor: Actor) -> Head | None:
         return None
     going = AuditEntry.objects.filter(number__lte=last.number)
     if copy is not None:
-        _write(copy, going.order_by("number").iterator(chunk_size=listing.CHUNK))
+        _write(copy, going.order_by("number"))
     with services.change(actor, chain.PRUNE, target=str(last.number)) as change:
         editor = SimpleNamespace(connection=connection)
         triggers.remove(None, editor)
@@ -77,12 +79,13 @@ def _last_before(before: datetime) -> Head | None:
     return Head(*row) if row else None
 
 
-def _write(path: Path, entries: Iterable[AuditEntry]) -> None:
+def _write(path: Path, entries: QuerySet[AuditEntry]) -> None:
+    rows = cast(Generator[AuditEntry, None, None], entries.iterator(chunk_size=listing.CHUNK))
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(handle, "w", encoding="utf-8") as file:
-            file.writelines(listing.export(entries, "jsonl"))
-            file.flush()
-            os.fsync(handle)
+        with (
+            contextlib.closing(rows),
+            whole_file.written_text(path, new=True, mode=whole_file.PRIVATE) as file,
+        ):
+            file.writelines(listing.export(rows, "jsonl"))
     except OSError as error:
         raise Invalid(fields={"copy": f"{path}: {error.strerror}"}) from None

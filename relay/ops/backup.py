@@ -40,9 +40,8 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from relay.access import matrix
 from relay.access.actor import Actor
-from relay.analytics.segments import sync_folder
 from relay.audit import services as audit
-from relay.ops import backup_keys, backup_settings
+from relay.ops import backup_keys, backup_settings, whole_file
 from relay.ops.backup_file import (
     MANIFEST,
     OLD_SECRETS,
@@ -105,27 +104,19 @@ def make(
         BackupError: it cannot be written, or the database cannot be read.
     """
     actor.require(matrix.permission_of("backup.make"))
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    if path.exists():
-        raise BackupError(f"{path} exists already: choose another name")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                manifest = _write(archive, history=history, secrets=secrets, say=say)
-                archive.writestr(MANIFEST, manifest.text())
-            file.flush()
-            os.fsync(file.fileno())  # or the name may outlive a power loss, and its content not
-        os.link(draft, path)  # whole or not at all, and never over another
-        sync_folder(path.parent)
+        with (
+            whole_file.written(path, new=True, mode=whole_file.PRIVATE) as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        ):
+            manifest = _write(archive, history=history, secrets=secrets, say=say)
+            archive.writestr(MANIFEST, manifest.text())
     except FileExistsError:
         raise BackupError(f"{path} exists already: choose another name") from None
     except OSError as error:
         raise BackupError(f"cannot write {path}: {error.strerror or error}") from None
     except DatabaseError as error:
         raise BackupError(f"database: {line_of(error)}") from None
-    finally:
-        draft.unlink(missing_ok=True)
     _note(actor, "backup.make", path, manifest)
     return manifest
 

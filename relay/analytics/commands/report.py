@@ -12,6 +12,7 @@ from django.core.management.base import OutputWrapper
 from relay.access.errors import ServiceError
 from relay.analytics.errors import AnalyticsError
 from relay.dashboard.report import FORMS
+from relay.ops import whole_file
 
 SUMMARY: Final = "write the report of a month as HTML and PDF"
 
@@ -48,7 +49,8 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
         path = folder / f"report-{options['month']}.{form}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(writers[form](report))
+            with whole_file.written(path) as file:
+                file.write(writers[form](report))
         except OSError as error:
             raise AnalyticsError(f"{path} cannot be written: {error.strerror}") from None
         files.append(str(path))

@@ -19,6 +19,7 @@ from relay.twins.csv_io import ImportRefusedError, LineError, import_twins
 from relay.twins.models import Twin
 from tests.relay.twins.test_fields import values
 from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import run_command
 
 HEADER = "id,account,pk,relays\n"
 
@@ -208,6 +209,16 @@ class TestCommand:
         self.run("export", str(tmp_path / "out.csv"))
         assert (tmp_path / "out.csv").read_text().splitlines()[1].startswith("7,5")
         assert self.run("import", str(tmp_path / "out.csv"))[0].startswith("1 rows read: 0 twins")
+
+    def test_a_file_stays_where_nothing_can_be_read(self, tmp_path: Path) -> None:
+        file = tmp_path / "twins.csv"
+        file.write_text("precious")
+        ended = run_command(tmp_path, "rmb_twin", "export", "twins.csv")
+        assert ended.returncode == 1 and "no such table" in ended.stderr
+        assert file.read_text() == "precious"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "twins.csv"]
+        with pytest.raises(CommandError, match="No such file or directory"):
+            self.run("export", str(tmp_path / "missing" / "twins.csv"))
 
     def test_a_bad_file(self, tmp_path: Path) -> None:
         file = tmp_path / "twins.csv"

@@ -8,6 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from relay.ops import whole_file
+
 DESCRIPTION = """\
 Print the OpenAPI 3.1 document of the REST API, as /api/v1/openapi.json serves it.
 
@@ -35,7 +37,8 @@ class Command(BaseCommand):
 
         try:
             if output is not None:
-                output.write_bytes(api.document)
+                with whole_file.written(output) as file:
+                    file.write(api.document)
             elif check is None:
                 self.stdout.write(api.document.decode(), ending="")
             elif check.read_bytes() != api.document:

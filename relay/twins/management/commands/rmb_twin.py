@@ -8,12 +8,14 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any, TextIO, cast
+from pathlib import Path
+from typing import Any, TextIO
 
 from django.core.management.base import CommandError
 
 from relay.access import faces
 from relay.access.actor import of_command
+from relay.ops import whole_file
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 from relay.twins import csv_io, listing, services
@@ -107,7 +109,7 @@ class Command(RelayCommand):
         self._done({"id": values.id, "added": added}, told, options)
 
     def _import(self, options: dict[str, Any]) -> None:
-        with _opened(options["file"], "r", sys.stdin) as file:
+        with _read(options["file"]) as file:
             try:
                 report = csv_io.import_twins(
                     file,
@@ -127,7 +129,7 @@ class Command(RelayCommand):
         )
 
     def _export(self, options: dict[str, Any]) -> None:
-        with _opened(options["file"], "w", sys.stdout) as file:
+        with _written(options["file"]) as file:
             count = csv_io.export_twins(file)
         self.stderr.write(f"{count} twins written")
 
@@ -173,19 +175,29 @@ class Command(RelayCommand):
 
 
 @contextlib.contextmanager
-def _opened(name: str, mode: str, standard: TextIO) -> Iterator[TextIO]:
+def _read(name: str) -> Iterator[TextIO]:
     if name == STANDARD:
-        yield standard
+        yield sys.stdin
         return
-    # Bytes that are no UTF-8 are reported with their line, by the field they are in.
-    errors = "surrogateescape" if mode == "r" else "strict"
-    encoding = "utf-8-sig" if mode == "r" else "utf-8"
     try:
-        file = cast(TextIO, open(name, mode, encoding=encoding, errors=errors, newline=""))  # noqa: SIM115
+        # Bytes that are no UTF-8 are reported with their line, by the field they are in.
+        file = open(name, encoding="utf-8-sig", errors="surrogateescape", newline="")  # noqa: SIM115
     except OSError as error:
         raise CommandError(f"{name}: {error.strerror}") from None
     with file:
         yield file
+
+
+@contextlib.contextmanager
+def _written(name: str) -> Iterator[TextIO]:
+    if name == STANDARD:
+        yield sys.stdout
+        return
+    try:
+        with whole_file.written_text(Path(name)) as file:
+            yield file
+    except OSError as error:
+        raise CommandError(f"{name}: {error.strerror}") from None
 
 
 def _texts(twin: Twin) -> tuple[str, str, str, str]:
