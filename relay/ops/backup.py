@@ -96,7 +96,7 @@ def make(
     Args:
         path: of the file.
         actor: who wants it.
-        history: whether the rows of ended sessions are in it.
+        history: whether the rows of sessions and the relay's numbers of before are in it.
         secrets: whether the site's secret key is.
         say: told of each table.
 

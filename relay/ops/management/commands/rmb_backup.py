@@ -37,7 +37,11 @@ class Command(RelayCommand):
         parser.description = DESCRIPTION
         parser.add_argument("file", type=Path, help="the backup, such as relay.zip")
         parser.add_argument("--verify", action="store_true", help="only read an existing one")
-        parser.add_argument("--no-history", action="store_true", help="leave ended sessions out")
+        parser.add_argument(
+            "--no-history",
+            action="store_true",
+            help="without all rows of sessions and the history of the relay's numbers",
+        )
         parser.add_argument("--secrets", action="store_true", help="with the site's secret key")
         parser.add_argument("--json", action="store_true", help="one JSON object")
 
