@@ -2,7 +2,9 @@
 
 There is no session it came through, so nothing in it is believed by itself: the destination twin
 must be served here, and the signature must be the source twin's. Both need look-ups, which come
-after this. Only relays make envelopes without a source, and those are errors: nobody signs them.
+after this. Only relays make envelopes without a source, and those are errors: nobody signs them. So
+anybody can make one, and it has no more room than such an error needs: it is small, and it carries
+no payload.
 """
 
 from __future__ import annotations
@@ -48,8 +50,13 @@ def examine(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Examined:
     key = from_message(destination)
     if _has_large_field(envelope, len(raw), key[1], bounds):
         return envelope, None, source, MessageReason.TOO_LARGE
-    if not source and not envelope.HasField("error"):
-        return envelope, None, source, MessageReason.BAD_SIGNATURE
+    if not source:
+        if not envelope.HasField("error"):
+            return envelope, None, source, MessageReason.BAD_SIGNATURE
+        if len(raw) > bounds.notice_bytes:
+            return envelope, None, source, MessageReason.TOO_LARGE
+        if envelope.plain or envelope.cipher:
+            return envelope, None, source, MessageReason.BAD_SIGNATURE
     return envelope, (twin, key[1]), source, None
 
 

@@ -37,6 +37,10 @@ MAX_CHARACTER_BYTES: Final = 4
 NOTICE_EXPIRATION_S: Final = 300
 """Life of an error envelope made by a relay."""
 
+NOTICE_REST_BYTES: Final = 2048
+"""What such an envelope may have beside a uid and an address. Those of relays have a text of less
+than a hundred characters, two times and a code."""
+
 DEFAULT_EXPIRATION_S: Final = 300
 """What a peer gives a request that names no expiration."""
 
@@ -86,10 +90,14 @@ class Bounds:
     connection_bytes: int = MAX_CONNECTION_BYTES
     unchecked_bytes: int = field(init=False)
     """Up to this size a message needs no look at uid, tags and relays."""
+    notice_bytes: int = field(init=False)
+    """An error that a relay made, as a whole."""
 
     def __post_init__(self) -> None:
         smallest = min(self.uid_bytes, self.tags_bytes, self.relays_bytes)
         object.__setattr__(self, "unchecked_bytes", smallest)
+        notice_bytes = self.uid_bytes + self.connection_bytes + NOTICE_REST_BYTES
+        object.__setattr__(self, "notice_bytes", notice_bytes)
 
 
 DEFAULT_BOUNDS: Final = Bounds()

@@ -4,9 +4,10 @@
     repeats   was this delivery accepted before?                    `inbound_memory`
     look up   destination and source twin, from the cache mostly
     check     the destination belongs here, the source has signed   `verification`
-    store     limits, then the group commit, as for a message of a session here
+    admit     limits, and room in the queue                         `inbound_admission`
+    store     the group commit, as for a message of a session here
 
-*store* decides about the messages of a request in their order: what a session of another relay
+*admit* and *store* take the messages of a request in their order: what a session of another relay
 sends arrives in the order it came in. What was handed to
 the group commit is answered when the commit is decided, however long that takes: a refusal
 meanwhile would have the message sent, and stored, twice.
@@ -30,16 +31,15 @@ from typing import TYPE_CHECKING, Any, Final
 from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
 from proto.federation.inbound import examine
 from proto.limits.bucket import TokenBuckets
-from proto.limits.window import WINDOW_S
 from proto.rmb.challenge import challenge
 from proto.rmb.reasons import MessageReason
 from proto.rmb.routing import Facts, Step, Twin, route
 from proto.rmb.tags import has_fail_fast
+from relay.federation.inbound_admission import InboundAdmission
 from relay.federation.inbound_memory import Mark, Memory
 from relay.federation.inbound_partners import InboundPartners, Partner
 from relay.federation.verification import Check, Verification
 from relay.queues import keys
-from relay.sessions.meters import Meter
 from relay.twins.cache import MISSING, TwinLookupError
 from relay.twins.source import TwinRecord
 
@@ -153,8 +153,7 @@ class Intake:
         self._worker = worker
         self._verification = verification
         self._partners = partners
-        self._meters: dict[int, Meter] = {}  # of source twins with a limit
-        self._meters_window = 0
+        self._admission = InboundAdmission(worker)
         self._looking_up = 0
         self._look_ups: TokenBuckets[str] = TokenBuckets(
             ADDRESS_LOOK_UPS_PER_S, ADDRESS_LOOK_UPS_PER_S * BURST_S
@@ -426,7 +425,7 @@ class Intake:
             if arrival.answer is None and held_back and twin in held_back:
                 arrival.refuse(InboundReason.BEFORE_REFUSED)
             elif arrival.answer is None and arrival.envelope is not None:
-                self._admit(arrival, now_s)
+                self._admission.admit(arrival, now_s)
                 if arrival.answer is None:
                     destination = worker.destination(arrival.destination)
                     batch = worker.commit.add(
@@ -447,40 +446,6 @@ class Intake:
                 batch.outgoing.append((command, _ignore))
             commits.watch(batch)
         return [arrival for members in stored.values() for arrival in members]
-
-    def _admit(self, arrival: Arrival, now_s: float) -> None:
-        """The limit of the source twin, and the room in the destination's queue."""
-        source = arrival.key[0]
-        over = self._over_limit(source, len(arrival.payload), now_s) if source else None
-        if over is not None:
-            self._worker.recorder.limited(arrival.key, arrival.envelope, over)
-            arrival.refuse(over, int(WINDOW_S - now_s % WINDOW_S) + 1)
-            return
-        destination = self._worker.destination(arrival.destination)
-        full = self._worker.router.fullness(destination, source)
-        if full is not None:
-            arrival.refuse(full)
-
-    def _over_limit(self, source: int, size_bytes: int, now_s: float) -> MessageReason | None:
-        book = self._worker.meters
-        window = int(now_s // WINDOW_S)
-        if window != self._meters_window:
-            self._meters_window = window
-            for former in self._meters.values():
-                book.release(former)
-            self._meters.clear()
-        meter = self._meters.get(source)
-        if meter is None:
-            if not book.limits(source):
-                return None
-            meter = self._meters[source] = book.acquire(source)
-        over = meter.count(size_bytes, now_s) if meter.limited else None
-        if over is not None:
-            self._worker.metrics.limit_hits += 1
-            self._worker.hits.message(source, "")
-            if meter.first_hit():
-                log.warning("twin %d is over its limit (%s), through another relay", source, over)
-        return over
 
 
 def _open(arrivals: Iterable[Arrival]) -> list[Arrival]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from proto.rmb.address import from_message
 from proto.rmb.reasons import MessageReason
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 log = logging.getLogger(__name__)
+
+NOTICE_SHARE: Final = 16
+"""This part of a queue at most is errors that relays made, whoever says so."""
 
 
 class Router:
@@ -121,6 +124,21 @@ class Router:
             self._ask_room(destination, source)
             return MessageReason.SOURCE_SHARE
         return None
+
+    def notice_fullness(self, destination: Destination) -> MessageReason | None:
+        """As `fullness`, for an error that another relay made: nobody has signed it.
+
+        Whoever makes them up gets a small part of the queue, and displaces nothing with it.
+        """
+        session = destination.session
+        if session is not None and session.memory_mode:
+            return None
+        shares = destination.shares
+        most = self._worker.options.queue.max_messages
+        if shares and shares.get(0, 0) * NOTICE_SHARE >= most:
+            self._ask_room(destination, 0)
+            return MessageReason.SOURCE_SHARE
+        return self.fullness(destination, 0)
 
     def _ask_room(self, destination: Destination, source: int) -> None:
         """Batches ask how full a queue is, but none has a message for one that is refused."""

@@ -8,11 +8,11 @@ import sqlite3
 
 import pytest
 
-from proto.rmb import challenge
+from proto.rmb import challenge, notices
 from proto.rmb import types_pb2 as pb
 from tests.support import envelopes
 from tests.support.federation_client import FederationClient, federation, queued, signed
-from tests.support.identities import TEST_DOMAIN
+from tests.support.identities import TEST_DOMAIN, Twin
 from tests.support.refused_envelopes import refused_envelopes
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import session
@@ -211,6 +211,47 @@ async def test_a_flood_from_one_address_503(start_relay) -> None:
             return (await other.post(signed(FAR, (one.id, None)))).status == 202
 
         await eventually(accepted)
+
+
+def _notice(destination: Twin, number: int) -> pb.Envelope:
+    """An error as relays make them: nobody has signed it."""
+    asked = envelopes.request((destination.id, None), None, uid=f"asked-{number}")
+    return pb.Envelope.FromString(notices.error_notice(asked, notices.OFFLINE, 1_800_000_000))
+
+
+@pytest.mark.parametrize("overflow", ["refuse", "drop_oldest"])
+async def test_what_nobody_signed_leaves_room_in_a_mailbox(
+    start_server, start_relay, overflow: str
+) -> None:
+    """A sixteenth of it is what anybody can fill with errors of relays, also where they would
+    displace other mail."""
+    server = start_server()
+    relay = start_relay(server, settings={"queue.max_messages": "1600", "queue.overflow": overflow})
+    (one,) = fresh_twins(1)
+    async with federation(relay.port) as other:
+        statuses = [(await other.post(_notice(one, number))).status for number in range(200)]
+        assert (await other.post(signed(FAR, (one.id, None), b"signed"))).status == 202
+    assert set(statuses) == {202, 503}
+    # The first 64 of a queue are not counted.
+    assert 100 <= statuses.count(202) <= 100 + 65
+    assert len(queued(server, one)) == statuses.count(202) + 1
+    refused = {"status": "503", "reason": "source_share"}
+    await eventually(
+        lambda: relay.counted("federation_inbound_refused_total", **refused) == statuses.count(503)
+    )
+
+
+async def test_what_nobody_signed_has_a_rate_for_each_address(relay: RelayProcess) -> None:
+    twins = fresh_twins(4)
+    async with federation(relay.port, "127.0.0.2") as other:
+        statuses = [
+            (await other.post(_notice(twins[number % 4], number))).status for number in range(1500)
+        ]
+        assert statuses[:1000] == [202] * 1000
+        assert 503 in statuses
+        assert (await other.post(signed(FAR, (twins[0].id, None)))).status == 202
+    async with federation(relay.port, "127.0.0.3") as other:
+        assert (await other.post(_notice(twins[0], 0))).status == 202
 
 
 async def test_a_failed_look_up_503(start_relay) -> None:

@@ -40,6 +40,12 @@ def refused_envelopes() -> dict[str, tuple[int, pb.Envelope | bytes, str]]:
     nobody.source.twin = 0
     garbage = signed(FAR, here)
     garbage.signature = b"s" + bytes(64)
+    unsaid = pb.Envelope(uid="u")
+    unsaid.destination.twin = one.id
+    unsaid.error.message = "e" * 4096
+    loaded = pb.Envelope(uid="u", plain=b"nobody signed this")
+    loaded.destination.twin = one.id
+    loaded.error.message = "destination offline"
     return {
         "empty": (400, b"", "empty"),
         "garbage": (400, b"\xff" * 100, "unparsable"),
@@ -58,6 +64,8 @@ def refused_envelopes() -> dict[str, tuple[int, pb.Envelope | bytes, str]]:
         "zeros for a signature": (403, garbage, "bad_signature"),
         "another key of the twin": (403, other_scheme, "bad_signature"),
         "no source": (403, nobody, "bad_signature"),
+        "error of a relay with a payload": (403, loaded, "bad_signature"),
+        "long error of a relay": (413, unsaid, "too_large"),
         "unknown source": (403, signed(UNKNOWN_TWIN, here), "unknown_source"),
         "absent and in a hurry": (404, signed(FAR, here, tags="fail-fast"), "offline_failfast"),
         "long uid": (413, signed(FAR, here, uid="u" * 300), "too_large"),

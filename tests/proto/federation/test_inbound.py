@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proto.federation.inbound import examine
+from proto.rmb import notices
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import from_message
 from proto.rmb.bounds import Bounds
@@ -38,12 +39,15 @@ def test_any_envelope_is_for_its_destination(sent: pb.Envelope) -> None:
     if reason is None:
         assert made == sent
         assert destination == from_message(sent.destination)
-        assert source or sent.HasField("error")
+        assert source or (sent.HasField("error") and not (sent.plain or sent.cipher))
     elif reason is MessageReason.MISSING_DESTINATION:
         assert not sent.destination.twin
     else:
-        assert reason is MessageReason.BAD_SIGNATURE
-        assert not source and not sent.HasField("error")
+        assert not source
+        if reason is MessageReason.BAD_SIGNATURE:
+            assert not sent.HasField("error") or sent.plain or sent.cipher
+        else:
+            assert reason is MessageReason.TOO_LARGE
 
 
 def test_empty_and_absent_connections_are_different_sessions() -> None:
@@ -59,6 +63,30 @@ def test_only_errors_may_be_without_a_source() -> None:
     assert examine(sent.SerializeToString())[3] is MessageReason.BAD_SIGNATURE
     sent.error.message = "destination offline"
     assert examine(sent.SerializeToString())[1:] == ((8, None), 0, None)
+
+
+def test_an_error_without_a_source_is_no_larger_than_relays_make_them() -> None:
+    bounds = Bounds()
+    asked = envelope(plain=b"x")
+    asked.uid = "u" * bounds.uid_bytes
+    asked.source.connection = "s" * bounds.connection_bytes
+    for text in notices.TEXTS.values():
+        raw = notices.error_notice(asked, text, 1_800_000_000)
+        assert examine(raw)[1:] == ((7, asked.source.connection), 0, None)
+    made = pb.Envelope.FromString(raw)
+    made.error.message += "!" * bounds.notice_bytes
+    assert examine(made.SerializeToString())[3] is MessageReason.TOO_LARGE
+    made.source.twin = 7
+    assert examine(made.SerializeToString())[3] is None, "a twin signs for its own"
+
+
+@pytest.mark.parametrize("field", ["plain", "cipher"])
+def test_an_error_without_a_source_carries_no_payload(field: str) -> None:
+    made = pb.Envelope.FromString(notices.error_notice(envelope(), notices.EXPIRED, 1))
+    setattr(made, field, b"")
+    assert examine(made.SerializeToString())[3] is None
+    setattr(made, field, b"nobody signed this")
+    assert examine(made.SerializeToString())[3] is MessageReason.BAD_SIGNATURE
 
 
 @pytest.mark.parametrize("field", ["uid", "tags", "relays", "source", "destination"])

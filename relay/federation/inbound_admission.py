@@ -1,0 +1,92 @@
+"""What messages of other relays may still be stored: limits of their source, room in their queue.
+
+The limit of a source twin is counted together with what it sends through sessions here. Errors made
+by relays have no source, and nobody signs them, so anybody may have made one: they have a rate for
+each address that brings them, and a small part of each queue (`Router.notice_fullness`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from proto.federation.answers import InboundReason
+from proto.limits.bucket import TokenBuckets
+from proto.limits.window import WINDOW_S
+from proto.rmb.reasons import MessageReason
+
+if TYPE_CHECKING:
+    from relay.federation.inbound_intake import Arrival
+    from relay.queues.destination import Destination
+    from relay.sessions.meters import Meter
+    from relay.sessions.worker import Worker
+
+log = logging.getLogger(__name__)
+
+ADDRESS_NOTICES_PER_S: Final = 100
+"""Errors that relays made, taken from an address each second; of a trusted relay any."""
+NOTICES_BURST_S: Final = 10
+"""A relay whose queues expire has many to tell at once."""
+
+
+class InboundAdmission:
+    """The limits of one worker for what other relays bring."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._meters: dict[int, Meter] = {}  # of source twins with a limit
+        self._meters_window = 0
+        self._notices: TokenBuckets[str] = TokenBuckets(
+            ADDRESS_NOTICES_PER_S, ADDRESS_NOTICES_PER_S * NOTICES_BURST_S
+        )
+
+    def admit(self, arrival: Arrival, now_s: float) -> None:
+        """Refuses a message that is over a limit, or for which there is no room.
+
+        Args:
+            arrival: with nothing else against it.
+            now_s: unix time.
+        """
+        worker = self._worker
+        destination = worker.destination(arrival.destination)
+        source = arrival.key[0]
+        if not source:
+            self._admit_notice(arrival, destination)
+            return
+        over = self._over_limit(source, len(arrival.payload), now_s)
+        if over is not None:
+            worker.recorder.limited(arrival.key, arrival.envelope, over)
+            arrival.refuse(over, int(WINDOW_S - now_s % WINDOW_S) + 1)
+            return
+        full = worker.router.fullness(destination, source)
+        if full is not None:
+            arrival.refuse(full)
+
+    def _admit_notice(self, arrival: Arrival, destination: Destination) -> None:
+        worker, partner = self._worker, arrival.partner
+        full = worker.router.notice_fullness(destination)
+        if full is not None:
+            arrival.refuse(full)
+        elif not partner.trusted and not self._notices.take(partner.address, worker.loop.time()):
+            arrival.refuse(InboundReason.ADDRESS_LIMIT)
+
+    def _over_limit(self, source: int, size_bytes: int, now_s: float) -> MessageReason | None:
+        book = self._worker.meters
+        window = int(now_s // WINDOW_S)
+        if window != self._meters_window:
+            self._meters_window = window
+            for former in self._meters.values():
+                book.release(former)
+            self._meters.clear()
+        meter = self._meters.get(source)
+        if meter is None:
+            if not book.limits(source):
+                return None
+            meter = self._meters[source] = book.acquire(source)
+        over = meter.count(size_bytes, now_s) if meter.limited else None
+        if over is not None:
+            self._worker.metrics.limit_hits += 1
+            self._worker.hits.message(source, "")
+            if meter.first_hit():
+                log.warning("twin %d is over its limit (%s), through another relay", source, over)
+        return over
