@@ -15,7 +15,8 @@ from google.protobuf.message import DecodeError
 
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import SessionKey, from_message
-from proto.rmb.bounds import DEFAULT_BOUNDS, MAX_CHARACTER_BYTES, Bounds
+from proto.rmb.bounds import DEFAULT_BOUNDS, MAX_CHARACTER_BYTES, MAX_RELAYS, Bounds
+from proto.rmb.fields import COUNTED_BYTES, has_many_fields
 from proto.rmb.reasons import MessageReason
 
 _parse = pb.Envelope.FromString
@@ -24,9 +25,9 @@ _parse = pb.Envelope.FromString
 Examined: TypeAlias = tuple[pb.Envelope | None, SessionKey | None, int, MessageReason | None]
 """The verdict on one envelope: envelope, destination, source, reason.
 
-The envelope is None where the bytes are none; the destination only where a reason says why it is
-refused. The source is the twin that must have signed it, 0 for an error that a relay made. A plain
-tuple, as that of `proto.rmb.inbound`.
+The envelope is None where the bytes are none, or too many fields; the destination only where a
+reason says why it is refused. The source is the twin that must have signed it, 0 for an error that
+a relay made. A plain tuple, as that of `proto.rmb.inbound`.
 """
 
 
@@ -39,6 +40,8 @@ def examine(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Examined:
     """
     if not raw:
         return None, None, 0, MessageReason.EMPTY
+    if len(raw) > COUNTED_BYTES and has_many_fields(raw):
+        return None, None, 0, MessageReason.TOO_LARGE
     try:
         envelope = _parse(raw)
     except DecodeError:
@@ -76,7 +79,10 @@ def _has_large_field(
         or _above(envelope.tags, bounds.tags_bytes)
         or (
             size_bytes > bounds.relays_bytes
-            and _above("".join(envelope.relays), bounds.relays_bytes)
+            and (
+                len(envelope.relays) > MAX_RELAYS
+                or _above("".join(envelope.relays), bounds.relays_bytes)
+            )
         )
     )
 

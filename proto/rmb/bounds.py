@@ -28,6 +28,12 @@ MAX_RELAYS_BYTES: Final = 4096
 """All entries of the deprecated relays list together: sixteen of the longest host names there
 are, where clients send at most their own handful."""
 
+MAX_RELAYS: Final = 64
+"""Entries of that list: sixteen host names fit into it, and empty ones are of no use."""
+
+MAX_FIELDS: Final = 128
+"""Of one envelope: there are fifteen, of which only relays is a list."""
+
 MAX_TWIN: Final = 2**32 - 1
 """Twin ids are uint32 on the wire and on chain."""
 

@@ -17,8 +17,15 @@ from google.protobuf.message import DecodeError
 
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import SessionKey
-from proto.rmb.bounds import DEFAULT_BOUNDS, MAX_CHARACTER_BYTES, Bounds
+from proto.rmb.bounds import (
+    DEFAULT_BOUNDS,
+    MAX_CHARACTER_BYTES,
+    MAX_FIELDS,
+    MAX_RELAYS,
+    Bounds,
+)
 from proto.rmb.errors import BoundError
+from proto.rmb.fields import COUNTED_BYTES, has_many_fields
 from proto.rmb.reasons import MessageReason
 
 Examined: TypeAlias = tuple[pb.Envelope | None, SessionKey | None, MessageReason | None, str | None]
@@ -26,8 +33,8 @@ Examined: TypeAlias = tuple[pb.Envelope | None, SessionKey | None, MessageReason
 
 With a reason, refuse it. Otherwise, with a destination, route it to that session. With neither it
 is a ping, to be answered with `notices.pong`. The envelope is None where an answer could not refer
-to anything: the message is unparsable, empty, or its uid is above the bound. The detail is what to
-tell the sender instead of the reason's own text.
+to anything: the message is unparsable, empty, or its uid or number of fields is above the bound.
+The detail is what to tell the sender instead of the reason's own text.
 
 A plain tuple, to be unpacked: a named one costs a tenth more of the whole examination.
 """
@@ -36,6 +43,8 @@ _parse = pb.Envelope.FromString
 
 COPIED_BYTES: Final = 4096
 """Reading a payload copies it: above this, a look at uid, tags and relays is cheaper."""
+
+_MANY_FIELDS: Final = f"envelope has more than {MAX_FIELDS} fields"
 
 
 def examiner(origin: SessionKey, bounds: Bounds = DEFAULT_BOUNDS) -> Callable[[bytes], Examined]:
@@ -55,12 +64,14 @@ def examiner(origin: SessionKey, bounds: Bounds = DEFAULT_BOUNDS) -> Callable[[b
     longest_connection = bounds.connection_bytes // MAX_CHARACTER_BYTES
 
     def examine(raw: bytes) -> Examined:
+        size_bytes = len(raw)
+        if size_bytes > COUNTED_BYTES and has_many_fields(raw):
+            return None, None, MessageReason.TOO_LARGE, _MANY_FIELDS
         try:
             envelope = _parse(raw)
         except DecodeError:
             return None, None, MessageReason.UNPARSABLE, None
         # Most of a large message is its payload: the rest alone is then too small to break a bound.
-        size_bytes = len(raw)
         if not size_bytes or (
             size_bytes > unchecked_bytes
             and (
@@ -123,6 +134,8 @@ def _judge_size(envelope: pb.Envelope, raw: bytes, bounds: Bounds) -> Examined |
     try:
         _check_size("tags", envelope.tags, bounds.tags_bytes)
         if len(raw) > bounds.relays_bytes and (relays := envelope.relays):
+            if len(relays) > MAX_RELAYS:
+                raise BoundError("relays", len(relays), MAX_RELAYS, "entries")
             _check_size("relays", "".join(relays), bounds.relays_bytes)
     except BoundError as error:
         return envelope, None, MessageReason.TOO_LARGE, str(error)

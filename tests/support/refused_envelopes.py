@@ -70,6 +70,16 @@ def refused_envelopes() -> dict[str, tuple[int, pb.Envelope | bytes, str]]:
         "absent and in a hurry": (404, signed(FAR, here, tags="fail-fast"), "offline_failfast"),
         "long uid": (413, signed(FAR, here, uid="u" * 300), "too_large"),
         "long tags": (413, signed(FAR, here, tags="t" * 1100), "too_large"),
+        "many relays": (
+            413,
+            signed(FAR, here).SerializeToString() + b"\x8a\x01\x00" * 2000,
+            "too_large",
+        ),
+        "many fields": (
+            413,
+            signed(FAR, here).SerializeToString() + b"\x8a\x01\x00" * 6000,
+            "too_large",
+        ),
         "long connection": (413, signed(FAR, (one.id, "c" * 129)), "too_large"),
         "long source connection": (413, signed(FAR, here, sid="c" * 129), "too_large"),
     }

@@ -10,7 +10,7 @@ from proto.federation.inbound import examine
 from proto.rmb import notices
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import from_message
-from proto.rmb.bounds import Bounds
+from proto.rmb.bounds import MAX_RELAYS, Bounds
 from proto.rmb.reasons import MessageReason
 from tests.proto.rmb import strategies
 
@@ -104,3 +104,17 @@ def test_fields_are_bounded_in_bytes(field: str, character: str) -> None:
             setattr(sent, field, character * count)
         reason = examine(sent.SerializeToString(), bounds)[3]
         assert reason is (None if fits else MessageReason.TOO_LARGE)
+
+
+def test_relays_are_bounded_in_number() -> None:
+    sent = envelope(plain=bytes(5000))
+    sent.relays.extend([""] * MAX_RELAYS)
+    assert examine(sent.SerializeToString())[3] is None
+    sent.relays.append("")
+    assert examine(sent.SerializeToString())[3] is MessageReason.TOO_LARGE
+
+
+@pytest.mark.parametrize("field", [b"\x8a\x01\x00", b"\x62\x00", b"\xa0\x06\x00"])
+def test_millions_of_fields_are_not_looked_at(field: bytes) -> None:
+    raw = envelope().SerializeToString() + field * 9000
+    assert examine(raw) == (None, None, 0, MessageReason.TOO_LARGE)

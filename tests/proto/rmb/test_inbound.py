@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import SessionKey, from_message, to_message
-from proto.rmb.bounds import DEFAULT_BOUNDS, Bounds
+from proto.rmb.bounds import DEFAULT_BOUNDS, MAX_RELAYS, Bounds
 from proto.rmb.inbound import Examined, examiner
 from proto.rmb.reasons import MessageReason
 from tests.interop.recorded import recorded
@@ -144,6 +144,26 @@ def test_fields_are_bounded(field: str, at_bound: str, detail: str) -> None:
     bad = with_text(at_bound + "x")
     verdict = examine(ORIGIN, bad.SerializeToString())
     assert verdict == (bad, None, MessageReason.TOO_LARGE, detail)
+
+
+def test_relays_are_bounded_in_number() -> None:
+    envelope = _request()
+    envelope.relays.extend([""] * MAX_RELAYS)
+    envelope.plain = bytes(5000)
+    assert examine(ORIGIN, envelope.SerializeToString())[2] is None
+    envelope.relays.append("")
+    _, _, reason, detail = examine(ORIGIN, envelope.SerializeToString())
+    assert reason is MessageReason.TOO_LARGE
+    assert detail == "relays has 65 entries, at most 64 are allowed"
+
+
+@pytest.mark.parametrize("field", [b"\x8a\x01\x00", b"\x2a\x00", b"\xa0\x06\x00"])
+def test_millions_of_fields_are_not_looked_at(field: bytes) -> None:
+    raw = _request().SerializeToString() + field * 9000
+    assert examine(ORIGIN, raw) == (
+        *(None, None, MessageReason.TOO_LARGE),
+        "envelope has more than 128 fields",
+    )
 
 
 def test_a_uid_above_its_bound_is_not_repeated_in_an_answer() -> None:
