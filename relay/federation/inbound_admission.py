@@ -58,13 +58,13 @@ class InboundAdmission:
             worker.recorder.limited(arrival.key, arrival.envelope, over)
             arrival.refuse(over, int(WINDOW_S - now_s % WINDOW_S) + 1)
             return
-        full = worker.router.fullness(destination, source)
+        full = worker.router.fullness(destination, source, len(arrival.payload))
         if full is not None:
             arrival.refuse(full)
 
     def _admit_notice(self, arrival: Arrival, destination: Destination) -> None:
         worker, partner = self._worker, arrival.partner
-        full = worker.router.notice_fullness(destination)
+        full = worker.router.notice_fullness(destination, len(arrival.payload))
         if full is not None:
             arrival.refuse(full)
         elif not partner.trusted and not self._notices.take(partner.address, worker.loop.time()):

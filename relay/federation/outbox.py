@@ -4,11 +4,7 @@ Messages for other relays wait in the streams ``federation:out:<shard>``. A work
 inside its group commit, and counts them there with ``HINCRBY`` in the hash ``federation:held:
 <account>``; who settles an entry takes it off again in the script that removes it. The *account*
 is the destination twin's list of relays: for most twins one domain, so that a dead partner fills
-only what waits for it.
-
-One integer holds both counts of a field: messages in the low bits, bytes above them. Adding and
-subtracting packed values works on both at once, and a negative one is the exact opposite of what
-was added.
+only what waits for it. Both counts of a field are in one integer (`relay.queues.held`).
 """
 
 from __future__ import annotations
@@ -18,6 +14,17 @@ from typing import Final, NamedTuple
 
 from redispipe import resp
 from relay.queues import keys
+from relay.queues.held import (
+    MESSAGE_BITS,
+    MESSAGE_MASK,
+    SOURCE_SHARE,
+    Held,
+    is_share_full,
+    pack,
+    unpack,
+)
+
+__all__ = ["MESSAGE_BITS", "Held", "pack", "unpack"]  # of `relay.queues.held`
 
 ENVELOPE: Final = "_"
 ORIGIN: Final = "from"
@@ -28,21 +35,9 @@ ACCOUNT: Final = "for"
 TOTAL: Final = "total"
 """Field of the hash of an account; all others are numbers of source twins."""
 
-MESSAGE_BITS: Final = 24
-"""Messages one count can hold: 16 million, far above any bound that makes sense."""
-MESSAGE_MASK: Final = (1 << MESSAGE_BITS) - 1
 ACCOUNT_SEPARATOR: Final = "_"
-SOURCE_SHARE: Final = 4
-"""One source twin may use this part of an account."""
 MAX_TRIES: Final = 32
 """Failed tries kept of one message, for the pages."""
-
-
-class Held(NamedTuple):
-    """How much of something the outbox holds."""
-
-    messages: int
-    size_bytes: int
 
 
 class OutboxBounds(NamedTuple):
@@ -57,9 +52,7 @@ class OutboxBounds(NamedTuple):
 
     def share_full(self, packed: int) -> bool:
         """Whether an account takes nothing more from a source, by that source's packed count."""
-        return (packed & MESSAGE_MASK) * SOURCE_SHARE >= self.max_messages or (
-            packed >> MESSAGE_BITS
-        ) * SOURCE_SHARE >= self.max_bytes
+        return is_share_full(packed, SOURCE_SHARE, self.max_messages, self.max_bytes)
 
 
 def account_of(relays: Iterable[str]) -> str:
@@ -101,15 +94,3 @@ def put_command(twin: int, payload: bytes, origin: str, account: bytes) -> bytes
 def source_of(origin: str) -> str:
     """The field a message is counted under, by its `ORIGIN`: its source twin, 0 for relays."""
     return origin.partition(":")[0] or "0"
-
-
-def pack(messages: int, size_bytes: int) -> int:
-    """Both counts in one integer, to be added (or, negated, subtracted) as a whole."""
-    return (size_bytes << MESSAGE_BITS) + messages
-
-
-def unpack(packed: int) -> Held:
-    """Reads a stored count. A broken one (below zero) reads as nothing held."""
-    if packed <= 0:
-        return Held(0, 0)
-    return Held(packed & MESSAGE_MASK, packed >> MESSAGE_BITS)

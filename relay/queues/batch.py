@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from redispipe import resp
 from relay.queues import keys
 from relay.queues.destination import Destination
+from relay.queues.held import MESSAGE_BITS, MESSAGE_MASK
 
 if TYPE_CHECKING:
     from proto.rmb.reasons import MessageReason
@@ -75,7 +76,8 @@ class Batch:
         self.charge: Charge | None = None  # what `outgoing` adds to the accounts of the outbox
         self.extras: list[tuple[bytes, Handler]] = []  # further commands of the same MULTI
         self.removals: list[tuple[Session, list[Removal]]] = []
-        self.absent: dict[Destination, dict[int, int]] = {}  # not held here -> messages by source
+        # Not held here -> what each source has for it (`relay.queues.held`).
+        self.absent: dict[Destination, dict[int, int]] = {}
         self.handlers: list[Handler] = []  # for the replies after those of the items
         self.waiters: list[Waiter] = []
         self.since = 0.0  # loop time at which the first message came
@@ -86,6 +88,14 @@ class Batch:
         self.refused = False  # some items of it were not stored
 
 
+SHARE_FROM: Final = 64
+SHARE_FROM_BYTES: Final = 1 << 20
+"""So much in a queue from which on it is counted how much each source has in it: a queue that its
+holder empties at once, on another worker, never gets there and costs no counting."""
+SHARE_FROM_PART: Final = 8
+"""... or this part of its bounds, where they are small."""
+
+
 class QueuePolicy(NamedTuple):
     """The bounds of one session's queue."""
 
@@ -93,6 +103,15 @@ class QueuePolicy(NamedTuple):
     max_bytes: int = 64 << 20
     retention_s: int = 3_600
     drop_oldest: bool = False
+
+    def counts_shares(self, messages: int, size_bytes: int) -> bool:
+        """Whether a queue with so much in it is one whose sources are counted."""
+        return (
+            messages >= SHARE_FROM
+            or size_bytes >= SHARE_FROM_BYTES
+            or messages * SHARE_FROM_PART >= self.max_messages
+            or size_bytes * SHARE_FROM_PART >= self.max_bytes
+        )
 
 
 COMMIT_TTL_S: Final = 86_400
@@ -106,9 +125,6 @@ EXPIRE_S: Final = 60.0
 """How often a stream's EXPIRE is renewed while messages arrive."""
 GATHERED_BYTES: Final = 4096
 """Messages of this size on average are not copied into one piece: the kernel gathers them."""
-SHARE_FROM: Final = 64
-"""Messages in a queue from which on it is counted how many each source has in it: a queue that
-its holder empties at once, on another worker, never gets there and costs no counting."""
 
 
 def encode(
@@ -142,7 +158,7 @@ def encode(
             if sources is None:
                 sources = absent[destination] = {}
             twin = envelope.source.twin if origin is None else origin.key[0]
-            sources[twin] = sources.get(twin, 0) + 1
+            sources[twin] = sources.get(twin, 0) + (len(payload) << MESSAGE_BITS) + 1
     batch.absent = absent
     handlers: list[Handler] = []
     for destination, sources in absent.items():
@@ -191,7 +207,8 @@ def _encode_fullness(
         if destination.queued_bytes >= policy.max_bytes:
             keep = max(1, keep * 9 // 10)
         if displaced is not None:
-            most = destination.queued + sum(sources.values()) - keep + DISPLACED_MORE
+            added = sum(sources.values()) & MESSAGE_MASK
+            most = destination.queued + added - keep + DISPLACED_MORE
             append(resp.command("XRANGE", destination.stream, "-", "+", "COUNT", most))
         append(resp.command("XTRIM", destination.stream, "MAXLEN", keep))
         _handle_trim(handlers, destination, dropped, displaced)
@@ -202,7 +219,8 @@ def _encode_fullness(
             destination.queued = reply
 
     handlers.append(queued)
-    if now >= destination.bytes_at:
+    size_bytes = sum(sources.values()) >> MESSAGE_BITS
+    if now >= destination.bytes_at or size_bytes >= SHARE_FROM_BYTES:
         destination.bytes_at = now + SIZE_LOOK_S
         append(resp.command("MEMORY", "USAGE", destination.stream, "SAMPLES", 5))
 
@@ -211,7 +229,7 @@ def _encode_fullness(
                 destination.queued_bytes = reply
 
         handlers.append(measured)
-    if destination.queued >= SHARE_FROM:
+    if policy.counts_shares(destination.queued, max(destination.queued_bytes, size_bytes)):
         _encode_shares(append, handlers, destination, sources)
     if now >= destination.expire_at:
         share = keys.share(destination.text)
@@ -248,8 +266,8 @@ def _encode_shares(
     sources: dict[int, int],
 ) -> None:
     share = keys.share(destination.text)
-    for twin, count in sources.items():
-        append(resp.command("HINCRBY", share, twin, count))
+    for twin, packed in sources.items():
+        append(resp.command("HINCRBY", share, twin, packed))
 
         def counted(reply: Any, twin: int = twin) -> None:
             if type(reply) is int:

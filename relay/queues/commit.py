@@ -29,7 +29,7 @@ from redispipe import resp
 from redispipe.pipe import LinkLost, RedisPipe
 from relay.queues import keys
 from relay.queues.batch import Batch, Displaced, Handler, Item, Origin, QueuePolicy, encode
-from relay.queues.destination import Destination
+from relay.queues.destination import Coming, Destination
 
 if TYPE_CHECKING:
     from proto.rmb.types_pb2 import Envelope
@@ -42,6 +42,8 @@ BATCH_MESSAGES: Final = 4_096
 BATCH_BYTES: Final = 1 << 20
 WAITING_BYTES: Final = 64 << 20
 """Messages a worker holds that are not committed; above it sockets are not read."""
+LARGE_BYTES: Final = 64 << 10
+"""Messages of this size are counted on their way into a queue (`Coming`)."""
 STORAGE_WAIT_S: Final = 2.0
 """How long messages wait for memory in Redis before they are refused to their senders."""
 RETRY_S: Final = 0.1
@@ -130,6 +132,9 @@ class CommitLog:
         size = len(payload)
         batch.size_bytes += size
         self.waiting_bytes += size
+        if size >= LARGE_BYTES:
+            source = envelope.source.twin if sender is None else sender.key[0]
+            batch.waiters.append(Coming(destination, source, size))
         if batch.size_bytes >= BATCH_BYTES or len(batch.items) >= BATCH_MESSAGES:
             self._ready.append(batch)
             self.filling = Batch()

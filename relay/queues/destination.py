@@ -22,6 +22,7 @@ class Destination:
     __slots__ = (
         "announcement",
         "bytes_at",
+        "coming",
         "decided",
         "expire_at",
         "generation",
@@ -50,7 +51,9 @@ class Destination:
         self.queued_bytes = 0  # memory of the stream, as last seen
         self.bytes_at = 0.0  # loop time from which `queued_bytes` may be asked again
         self.expire_at = 0.0  # loop time from which the stream's EXPIRE is due again
-        self.shares: dict[int, int] | None = None  # source twin -> messages, as last seen
+        # What each source twin has in it, as last seen (`relay.queues.held`).
+        self.shares: dict[int, int] | None = None
+        self.coming: dict[int, int] | None = None  # source twin -> bytes of large ones on their way
         self.generation = -1  # the router's generation that `decided` belongs to
         self.decided: Route | None = None  # where messages go while nobody holds the key here
 
@@ -58,3 +61,30 @@ class Destination:
         """Works out what each batch with messages for a key that is not held here needs."""
         self.announcement = resp.command("PUBLISH", self.wake, "new")
         self.look = resp.command("XLEN", self.stream)
+
+
+class Coming:
+    """A large message on its way into a queue: counted here until Redis has counted it.
+
+    A few of them fill a queue before anything that is known of it says so.
+    """
+
+    __slots__ = ("_destination", "_size_bytes", "_source")
+
+    def __init__(self, destination: Destination, source: int, size_bytes: int) -> None:
+        self._destination = destination
+        self._source = source
+        self._size_bytes = size_bytes
+        if destination.coming is None:
+            destination.coming = {}
+        destination.coming[source] = destination.coming.get(source, 0) + size_bytes
+
+    def batch_done(self) -> None:
+        """It is stored, or refused."""
+        coming = self._destination.coming
+        assert coming is not None
+        coming[self._source] -= self._size_bytes
+        if not coming[self._source]:
+            del coming[self._source]
+            if not coming:
+                self._destination.coming = None

@@ -98,8 +98,8 @@ def commit_number(boot_id: str) -> str:
 
 
 def share(text: str) -> str:
-    """The hash with how many queued messages each source twin has in one session's stream."""
-    return f"relay:share:{text}"
+    """The hash with how much each source twin has in one session's stream (`relay.queues.held`)."""
+    return f"relay:held:{text}"
 
 
 def guest_lease(text: str) -> str:

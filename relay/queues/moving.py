@@ -22,8 +22,9 @@ from redis.exceptions import RedisError
 
 from relay.ops.redis_client import text
 from relay.queues import headers, keys, scripts
-from relay.queues.batch import SHARE_FROM, QueuePolicy
+from relay.queues.batch import SHARE_FROM, SHARE_FROM_BYTES, QueuePolicy
 from relay.queues.headers import Header
+from relay.queues.held import MESSAGE_BITS
 
 MOVE_S: Final = 5.0
 """A move that takes longer stops, and the next one goes on where it ended: somebody waits."""
@@ -125,10 +126,12 @@ def _run(
     ]
     entries: list[str | int] = []
     for each in chosen:
-        entries += (each.entry, min(each.judged_deadline, _MAX_DEADLINE), each.source_twin)
+        deadline = min(each.judged_deadline, _MAX_DEADLINE)
+        entries += (each.entry, deadline, each.source_twin, each.size_bytes)
     reply: Any = client.eval(
         scripts.source("move"), len(names), *names,
-        source, target, policy.max_messages, 2 * policy.retention_s, SHARE_FROM, *entries,
+        source, target, policy.max_messages, 2 * policy.retention_s,
+        SHARE_FROM, SHARE_FROM_BYTES, MESSAGE_BITS, *entries,
     )  # fmt: skip
     stopped, moved, old = reply
     return text(stopped), int(moved), int(old)

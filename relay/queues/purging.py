@@ -16,7 +16,7 @@ from proto.rmb.reasons import MessageReason
 from relay.analytics import deleted
 from relay.ops.redis_client import text
 from relay.queues import headers, keys, scripts
-from relay.queues.batch import SHARE_FROM
+from relay.queues.batch import SHARE_FROM, SHARE_FROM_BYTES
 from relay.trace import deleting
 
 SCAN_COUNT: Final = 1000
@@ -82,7 +82,9 @@ def purge(client: Redis, key: str, up_to: str = "") -> int:
         up_to = gone.up_to
     stays = headers.following(up_to) if up_to else ""
     followed = deleting.look(client, key, up_to)
-    reply: Any = client.eval(scripts.source("purge"), len(names), *names, key, stays, SHARE_FROM)
+    reply: Any = client.eval(
+        scripts.source("purge"), len(names), *names, key, stays, SHARE_FROM, SHARE_FROM_BYTES
+    )
     if reply < 0:
         raise Connected(key)
     deleted.note(gone)

@@ -21,6 +21,7 @@ from relay.federation.outbox import account_of, put_command
 from relay.queues import keys
 from relay.queues.batch import SIZE_LOOK_S
 from relay.queues.destination import Destination
+from relay.queues.held import MESSAGE_BITS, SOURCE_SHARE, is_share_full
 from relay.twins.cache import MISSING, TwinLookupError
 
 if TYPE_CHECKING:
@@ -107,25 +108,33 @@ class Router:
 
         self._worker.commit.submit(resp.command("PUBSUB", "NUMSUB", destination.wake), answered)
 
-    def fullness(self, destination: Destination, source: int) -> MessageReason | None:
+    def fullness(
+        self, destination: Destination, source: int, size_bytes: int
+    ) -> MessageReason | None:
         """Whether a queue takes one more message of a source twin, as of the last answer."""
-        queued = destination.queued
-        if queued < self._half_messages and destination.queued_bytes < self._half_bytes:
+        queued, queued_bytes = destination.queued, destination.queued_bytes
+        coming = destination.coming
+        if coming is not None:
+            queued_bytes += sum(coming.values())
+        if queued < self._half_messages and queued_bytes + size_bytes < self._half_bytes:
             return None
         if destination.session is not None and destination.session.memory_mode:
             return None
         policy = self._worker.options.queue
         if policy.drop_oldest:
             return None
-        if queued >= policy.max_messages or destination.queued_bytes >= policy.max_bytes:
+        if queued >= policy.max_messages or queued_bytes >= policy.max_bytes:
             self._ask_room(destination, source)
             return MessageReason.QUEUE_FULL
-        if destination.shares and destination.shares.get(source, 0) * 4 >= policy.max_messages:
+        share = destination.shares.get(source, 0) if destination.shares else 0
+        if coming is not None:
+            share += coming.get(source, 0) << MESSAGE_BITS
+        if is_share_full(share, SOURCE_SHARE, policy.max_messages, policy.max_bytes):
             self._ask_room(destination, source)
             return MessageReason.SOURCE_SHARE
         return None
 
-    def notice_fullness(self, destination: Destination) -> MessageReason | None:
+    def notice_fullness(self, destination: Destination, size_bytes: int) -> MessageReason | None:
         """As `fullness`, for an error that another relay made: nobody has signed it.
 
         Whoever makes them up gets a small part of the queue, and displaces nothing with it.
@@ -133,12 +142,12 @@ class Router:
         session = destination.session
         if session is not None and session.memory_mode:
             return None
-        shares = destination.shares
-        most = self._worker.options.queue.max_messages
-        if shares and shares.get(0, 0) * NOTICE_SHARE >= most:
+        policy = self._worker.options.queue
+        share = destination.shares.get(0, 0) if destination.shares else 0
+        if is_share_full(share, NOTICE_SHARE, policy.max_messages, policy.max_bytes):
             self._ask_room(destination, 0)
             return MessageReason.SOURCE_SHARE
-        return self.fullness(destination, 0)
+        return self.fullness(destination, 0, size_bytes)
 
     def _ask_room(self, destination: Destination, source: int) -> None:
         """Batches ask how full a queue is, but none has a message for one that is refused."""

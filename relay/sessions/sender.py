@@ -168,7 +168,7 @@ class Sender:
         decision = router.decide(destination, has_fail_fast(envelope.tags), present)
         step = decision.step
         if step is Step.QUEUE:
-            refusal = router.fullness(destination, self.key[0])
+            refusal = router.fullness(destination, self.key[0], len(payload))
             if refusal is None:
                 self._batch = batch = worker.commit.add(destination, payload, self, envelope)
                 if worker.following:

@@ -94,6 +94,7 @@ class Session:
         "socket",
         "suspects",
         "took",
+        "took_bytes",
         "user_agent",
         "worker",
     )
@@ -133,6 +134,7 @@ class Session:
         self.full_bytes = 0  # what it held then
         self.suspects: set[bytes] = set()  # unread entries the check saw once
         self.took = 0  # entries taken from the stream since it last had everything
+        self.took_bytes = 0  # of them
         self.announced = False  # the recorder knows that it is open
         self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = self.drops = 0
 
@@ -401,6 +403,7 @@ class Session:
             self.read_up_to = entry_id
         if messages:
             self.took += len(messages)
+            self.took_bytes += total
             self._write(messages, ids, from_stream=True)
             if self.memory_mode:  # news of another worker, and nothing that had to wait
                 stored_s = int(ids[0].partition(b"-")[0]) / 1000

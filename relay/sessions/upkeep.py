@@ -453,8 +453,12 @@ class Upkeep:
 
     async def _forget_shares(self, streams: list[bytes]) -> None:
         """Nobody knows whose the expired messages were: counting starts anew with a short queue."""
+        policy = self._worker.commit.policy
         lengths = await asyncio.gather(*(self._ask("XLEN", stream) for stream in streams))
-        for stream, length in zip(streams, lengths, strict=True):
-            if length < batch.SHARE_FROM:
+        sizes = await asyncio.gather(
+            *(self._ask("MEMORY", "USAGE", stream, "SAMPLES", 5) for stream in streams)
+        )
+        for stream, length, size_bytes in zip(streams, lengths, sizes, strict=True):
+            if not length or not policy.counts_shares(length, size_bytes or 0):
                 text = stream.removeprefix(keys.stream("")).decode(errors="replace")
                 await self._ask("DEL", keys.share(text))

@@ -28,7 +28,7 @@ from redispipe import resp
 from redispipe.address import Connect
 from redispipe.pipe import awaited
 from relay.queues import keys
-from relay.queues.batch import SHARE_FROM, Batch, Item
+from relay.queues.batch import Batch, Item
 from relay.queues.commit import WAITING_BYTES, CommitLog
 from relay.queues.destination import Destination
 from relay.server.socket import RelaySocket
@@ -425,12 +425,12 @@ class Worker:
     def caught_up(self, session: Session) -> None:
         """A session has everything its stream had."""
         destination = session.destination
-        if destination.queued >= SHARE_FROM or destination.shares or session.took >= SHARE_FROM:
-            self.commit.add_extra(
-                resp.command("DEL", keys.share(destination.text)), lambda reply: None
-            )
-        session.took = 0
-        destination.shares = None
+        most = max(destination.queued, session.took)
+        most_bytes = max(destination.queued_bytes, session.took_bytes)
+        if destination.shares or self.options.queue.counts_shares(most, most_bytes):
+            forgets = resp.command("DEL", keys.share(destination.text))
+            self.commit.add_extra(forgets, lambda reply: None)
+        destination.shares, session.took, session.took_bytes = None, 0, 0
         destination.queued = destination.queued_bytes = 0
         if not session.announced:
             session.announced = True

@@ -213,6 +213,46 @@ async def test_a_flood_from_one_address_503(start_relay) -> None:
         await eventually(accepted)
 
 
+ROOM = {"queue.max_bytes": str(16 << 20)}
+
+
+async def test_large_messages_of_one_twin_leave_room_in_a_mailbox(
+    start_server, start_relay
+) -> None:
+    """A quarter of its bytes above half is what one twin has, whatever it sends."""
+    server = start_server()
+    relays = [start_relay(server, settings=ROOM), start_relay(server, settings=ROOM)]
+    one, honest = fresh_twins(2)
+    async with federation(relays[0].port) as other:
+        large = signed(FAR, (one.id, None), bytes(3 << 20))
+        statuses = [(await other.post(large)).status for _ in range(8)]
+        assert statuses == [202] * 2 + [503] * 6
+        assert (await other.post(signed(honest, (one.id, None), b"honest"))).status == 202
+        # Another worker learns of it with the first message that it takes.
+        async with federation(relays[1].port) as second:
+            assert [(await second.post(large)).status for _ in range(4)] == [202] + [503] * 3
+            assert (await second.post(signed(honest, (one.id, None), b"honest"))).status == 202
+        async with session(relays[0].url, one) as client:
+            await client.receive_many(5)
+            await eventually(lambda: queued(server, one) == [])
+        assert (await other.post(large)).status == 202, "counting begins anew"
+
+
+async def test_large_messages_at_once_leave_room_in_a_mailbox(start_relay) -> None:
+    """Those that are on their way into the queue count, too."""
+    relay = start_relay(settings=ROOM)
+    one, honest = fresh_twins(2)
+    large = signed(FAR, (one.id, None), bytes(3 << 20)).SerializeToString()
+
+    async def post(body: bytes) -> int:
+        async with federation(relay.port) as other:
+            return (await other.post(body)).status
+
+    statuses = await asyncio.gather(*(post(large) for _ in range(10)))
+    assert statuses.count(202) == 2, statuses
+    assert await post(signed(honest, (one.id, None), b"honest").SerializeToString()) == 202
+
+
 def _notice(destination: Twin, number: int) -> pb.Envelope:
     """An error as relays make them: nobody has signed it."""
     asked = envelopes.request((destination.id, None), None, uid=f"asked-{number}")

@@ -3,8 +3,9 @@
 -- an entry is in one of the two queues whoever is killed when; entries that are gone are passed
 -- over, so running it a second time because an answer was lost moves nothing twice.
 -- KEYS: from stream, to stream, relay:sessions, relay:guests, the guest lease of either key, the
--- shares of either. ARGV: from key, to key, most messages, life of the stream in s, messages from
--- which on shares are counted, then for each entry: id, deadline in unix s or 0, source twin.
+-- shares of either. ARGV: from key, to key, most messages, life of the stream in s, messages and
+-- bytes of a queue from which on shares are counted, bits of a share that are its messages, then for
+-- each entry: id, deadline in unix s or 0, source twin, bytes.
 -- Returns why it stopped ("" at the end of the list), entries moved, entries too old.
 if redis.call('HEXISTS', KEYS[3], ARGV[1]) == 1 then return {'connected', 0, 0} end
 if redis.call('SISMEMBER', KEYS[4], ARGV[1]) == 1 or redis.call('EXISTS', KEYS[5]) == 1
@@ -13,9 +14,30 @@ if redis.call('SISMEMBER', KEYS[4], ARGV[2]) == 1
     and redis.call('HEXISTS', KEYS[3], ARGV[2]) == 0 then return {'guest', 0, 0} end
 local now = tonumber(redis.call('TIME')[1])
 local length = redis.call('XLEN', KEYS[2])
+local size = redis.call('MEMORY', 'USAGE', KEYS[2], 'SAMPLES', 5) or 0
+local unit = 2 ^ tonumber(ARGV[7])
 local stopped, moved, old = '', 0, 0
-for place = 6, #ARGV, 3 do
+
+local function pack(messages, bytes)
+  return string.format('%.0f', bytes * unit + messages)
+end
+
+-- What was stored while the queue was short was not counted: no count goes below zero.
+local function take(twin, bytes)
+  local share = tonumber(redis.call('HGET', KEYS[7], twin) or '')
+  if not share then return end
+  local messages = share % unit - 1
+  if messages > 0 then
+    local left = math.max(math.floor(share / unit) - bytes, 0)
+    redis.call('HSET', KEYS[7], twin, pack(messages, left))
+  else
+    redis.call('HDEL', KEYS[7], twin)
+  end
+end
+
+for place = 8, #ARGV, 4 do
   local id, deadline, twin = ARGV[place], tonumber(ARGV[place + 1]), ARGV[place + 2]
+  local bytes = tonumber(ARGV[place + 3])
   local entry = redis.call('XRANGE', KEYS[1], id, id)[1]
   if entry then
     if length >= tonumber(ARGV[3]) then
@@ -28,12 +50,11 @@ for place = 6, #ARGV, 3 do
     else
       redis.call('XADD', KEYS[2], '*', unpack(entry[2]))
       redis.call('XDEL', KEYS[1], id)
-      moved, length = moved + 1, length + 1
-      if length > tonumber(ARGV[5]) then redis.call('HINCRBY', KEYS[8], twin, 1) end
-      if redis.call('HEXISTS', KEYS[7], twin) == 1
-          and redis.call('HINCRBY', KEYS[7], twin, -1) <= 0 then
-        redis.call('HDEL', KEYS[7], twin)
+      moved, length, size = moved + 1, length + 1, size + bytes
+      if length > tonumber(ARGV[5]) or size > tonumber(ARGV[6]) then
+        redis.call('HINCRBY', KEYS[8], twin, pack(1, bytes))
       end
+      take(twin, bytes)
     end
   end
 end

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 from relay.queues import headers, keys, moving, scripts
 from relay.queues.batch import SHARE_FROM, QueuePolicy
+from relay.queues.held import pack
 from relay.queues.moving import Moved
 from tests.relay.queues.mail import TO, fill, put, uids
 from tests.support.envelopes import request
@@ -145,10 +146,23 @@ def test_mail_of_guests_is_on_its_way_elsewhere(
 def test_shares_follow(any_redis: RedisServer, client: Redis) -> None:
     fill(any_redis, "7", 5)
     fill(any_redis, "7:new", SHARE_FROM, "there")
-    any_redis.run("HSET", keys.share("7"), "3", "4", "9", "1")
+    (size_bytes,) = {each.size_bytes for each in headers.read(client, "7")}
+    # The first message was not counted, as the queue was short.
+    any_redis.run("HSET", keys.share("7"), "3", pack(4, 4 * size_bytes), "9", pack(1, 77))
     moving.move(client, "7", "7:new", POLICY)
-    assert any_redis.run("HGETALL", keys.share("7")) == {b"9": b"1"}
-    assert any_redis.run("HGETALL", keys.share("7:new")) == {b"3": b"5"}
+    assert any_redis.run("HGETALL", keys.share("7")) == {b"9": b"%d" % pack(1, 77)}
+    assert any_redis.run("HGETALL", keys.share("7:new")) == {b"3": b"%d" % pack(5, 5 * size_bytes)}
+
+
+def test_shares_of_large_messages_follow(any_redis: RedisServer, client: Redis) -> None:
+    """A queue of few messages is long by its bytes; of what was not counted nothing is owed."""
+    for number in range(3):
+        put(any_redis, "7", request((3, "a"), TO, bytes(600_000), uid=f"m{number}"))
+    sizes = [each.size_bytes for each in headers.read(client, "7")]
+    any_redis.run("HSET", keys.share("7"), "3", pack(4, sizes[0]))
+    moving.move(client, "7", "7:new", POLICY)
+    assert any_redis.run("HGETALL", keys.share("7")) == {b"3": b"%d" % pack(1, 0)}
+    assert any_redis.run("HGETALL", keys.share("7:new")) == {b"3": b"%d" % pack(2, sum(sizes[1:]))}
 
 
 def test_a_batch_sent_twice_moves_once(any_redis: RedisServer, client: Redis) -> None:
