@@ -235,7 +235,9 @@ class Follower:
         if missed > self._threshold:
             return self._jump(head, f"{missed} blocks were missed")
         try:
-            branch = self._branch(node, head, known)
+            branch = self._branch(node, head, known, stop)
+            if stop.is_set():
+                return None
             if branch is not None:
                 return self._tell_branch(node, branch, stop)
         except (StateDiscardedError, BlockUnreadableError) as error:
@@ -244,13 +246,17 @@ class Follower:
         if missed > 0 or -missed > bounds.RECENT_BLOCKS:
             self._jump(head, f"block {head.number} does not follow from block {tip.height}")
 
-    def _branch(self, node: Port, head: Header, known: set[bytes]) -> list[Header] | None:
+    def _branch(
+        self, node: Port, head: Header, known: set[bytes], stop: threading.Event
+    ) -> list[Header] | None:
         """The blocks from behind a known one to `head`; None when no known one is found."""
         lowest = self._recent[0].height
         branch = [head]
-        while branch[-1].parent_hash not in known:
+        while branch[-1].parent_hash not in known and not stop.is_set():
             if branch[-1].number - 1 <= lowest:
                 return None
+            # In each round: over a slow way all headers of a gap take longer than one call may.
+            node.limit(bounds.CALL_S)
             branch += self._ancestors(node, branch[-1])
         branch.reverse()
         return branch
@@ -277,6 +283,7 @@ class Follower:
         return ancestors
 
     def _tell_branch(self, node: Port, branch: list[Header], stop: threading.Event) -> None:
+        node.limit(bounds.CALL_S)
         self._leave_fork(node, branch)
         blocks = iter(branch)
         while (batch := list(islice(blocks, bounds.CATCH_UP_BLOCKS))) and not stop.is_set():

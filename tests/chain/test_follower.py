@@ -138,6 +138,43 @@ def test_catching_up(missed: int, flushes: int) -> None:
         assert len(mirror.heads) == -(-missed // bounds.CATCH_UP_BLOCKS) + 1
 
 
+def test_each_step_of_catching_up_has_its_own_time() -> None:
+    """Over a slow way to the node all headers of a gap take longer than one call may."""
+
+    class Slow(SimulatedNode):
+        left_s = 0.0
+
+        def limit(self, timeout_s: float) -> None:
+            self.left_s = timeout_s
+
+        def headers(self, hashes: Sequence[bytes | None]) -> list[Header | None]:
+            self._spend(5.0)
+            return super().headers(hashes)
+
+        def changes(self, blocks: Sequence[Header]) -> Any:
+            self._spend(9.0)
+            return super().changes(blocks)
+
+        def _spend(self, seconds: float) -> None:
+            self.left_s -= seconds
+            if self.left_s < 0:
+                raise NodeError("no answer in time")
+
+    def connect(url: str) -> Slow:
+        run.failing += 1
+        if run.failing == 3:
+            run.stop.set()
+        return Slow(run.chain, run.script, run.stop)
+
+    run = Run(start=Head(0, Chain().best[0]))
+    for number in range(1, 591):
+        run.chain.grow(twin(number, "a"))
+    run.follower._connect = connect
+    mirror = run.play()
+    assert heights(mirror)[-1] == 590
+    assert (mirror.flushes, run.follower.progress.failures) == ([], 0)
+
+
 def test_a_threshold_of_ones_own() -> None:
     run = Run(start=Head(0, Chain().best[0]), catchup_threshold=3)
     for _ in range(4):
