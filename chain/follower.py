@@ -183,13 +183,15 @@ class Follower:
         """Follow until `stop` is set; returns soon after, at the latest when a call has ended."""
         failures = 0
         while not stop.wait(self._pause_s(failures)):
-            taken = self._taken
+            tip, taken, began = self.progress.tip, self._taken, self._clock()
             try:
                 self._follow(self._urls[0], stop)
             except NodeError as error:
                 self._note(url="", last_error=str(error), failures=self.progress.failures + 1)
                 self._urls.rotate(-1)
-                failures = 1 if self._taken > taken else failures + 1
+                # A node that only repeats a head that is known may end each connection with it.
+                lasted = self._clock() - began >= self._stall_s and self._taken > taken
+                failures = 1 if lasted or self.progress.tip != tip else failures + 1
                 # The first of an outage is news.
                 level = logging.INFO if failures == 1 else logging.DEBUG
                 logger.log(level, "chain node left: %s", error)

@@ -407,6 +407,31 @@ def test_nodes_whose_heads_lead_nowhere_are_not_asked_without_a_pause() -> None:
     assert pauses == [0, 1, 2, 3, 4, 5]
 
 
+def test_nodes_that_end_each_connection_are_not_asked_without_a_pause() -> None:
+    """As those do that allow no subscriptions: the present head is all that comes."""
+    stop, pauses = threading.Event(), []
+    chain = Chain()
+    start = Head(0, chain.best[0])
+
+    def pause_s(failures: int) -> float:
+        pauses.append(failures)
+        if len(pauses) == 4:
+            chain.grow()
+        if len(pauses) == 6:
+            stop.set()
+        return 0.0
+
+    follower = Follower(
+        ["ws://a", "ws://b"],
+        Mirror(),
+        start=start,
+        connect=lambda url: SimulatedNode(chain, deque([drop]), threading.Event()),
+    )
+    follower._pause_s = pause_s  # type: ignore[method-assign]
+    follower.run(stop)
+    assert pauses == [0, 1, 2, 3, 1, 2], "a new block shows that it was of use"
+
+
 def test_nodes_that_cannot_be_reached_are_tried_in_turn() -> None:
     stop, urls = threading.Event(), []
 
