@@ -58,5 +58,8 @@ CATCH_UP_BLOCKS: Final = 20
 CATCHUP_THRESHOLD: Final = 600
 """Blocks missed; beyond, everything is marked stale instead (reference relay)."""
 
+BEHIND_S: Final = 30.0
+"""All nodes have been far behind the last block told of for this long: the chain began anew."""
+
 RECENT_BLOCKS: Final = 64
 """Blocks the follower remembers to find where a fork began; finality lags by two or three."""

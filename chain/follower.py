@@ -16,6 +16,10 @@ discarded the state of a block in between, the fork began before the blocks reme
 events of a block cannot be decoded. The flush comes after the subscription is live, so no change
 falls in between.
 
+A node that is far behind the tip, as one is that is still syncing, would take everything back: it
+is left for the next one. Only when all of them have been there for a while, the chain began anew,
+as a stand-in does that is started again, and their head becomes the tip by a flush.
+
 When a node fails, stalls or ends the connection, the next one has its turn, after 1, 2, 4 and then
 6 seconds as long as none works.
 
@@ -174,6 +178,8 @@ class Follower:
         # Greatest height told of, left forks included. What is told later must not have a smaller
         # one, or a sink would take it for old.
         self._highest = 0
+        self._turns = 0  # nodes that were tried
+        self._behind: tuple[float, int] | None = None  # time and turn from which on all were behind
         self._taken = 0  # heads dealt with: a node that only announces them is of no use
         if start is not None:
             self._push(start, frozenset())
@@ -183,6 +189,7 @@ class Follower:
         """Follow until `stop` is set; returns soon after, at the latest when a call has ended."""
         failures = 0
         while not stop.wait(self._pause_s(failures)):
+            self._turns += 1
             tip, taken, began = self.progress.tip, self._taken, self._clock()
             try:
                 self._follow(self._urls[0], stop)
@@ -227,12 +234,15 @@ class Follower:
 
     def _take(self, node: Port, head: Header, stop: threading.Event) -> None:
         known = {block.hash for block in self._recent}
+        tip = self._recent[-1] if self._recent else None
+        if tip is not None and tip.height - head.number > bounds.RECENT_BLOCKS:
+            return self._leave_behind(head, tip.height)
+        self._behind = None
         if head.hash() in known:
             # The tip, or a block before it: then the node lags behind the one we had.
             return
-        if not self._recent:
+        if tip is None:
             return self._jump(head, "no earlier block is known")
-        tip = self._recent[-1]
         missed = head.number - tip.height
         if missed > self._threshold:
             return self._jump(head, f"{missed} blocks were missed")
@@ -245,8 +255,18 @@ class Follower:
         except (StateDiscardedError, BlockUnreadableError) as error:
             return self._jump(head, str(error))
         # Perhaps the node only lags behind the one we had: that shows when it is past the tip.
-        if missed > 0 or -missed > bounds.RECENT_BLOCKS:
+        if missed > 0:
             self._jump(head, f"block {head.number} does not follow from block {tip.height}")
+
+    def _leave_behind(self, head: Header, tip_height: int) -> None:
+        """Leaves a node that is far behind the tip, unless all have been for `BEHIND_S`."""
+        now = self._clock()
+        since, turn = self._behind or (now, self._turns)
+        if now - since < bounds.BEHIND_S or self._turns - turn < len(self._urls):
+            self._behind = since, turn
+            raise NodeError(f"the node is behind, at block {head.number} of {tip_height}")
+        self._behind = None
+        self._jump(head, f"all nodes are far behind block {tip_height}: the chain began anew")
 
     def _branch(
         self, node: Port, head: Header, known: set[bytes], stop: threading.Event

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -302,10 +303,32 @@ def test_a_node_that_lags_takes_nothing_back() -> None:
 
 
 def test_a_chain_that_began_anew_flushes() -> None:
-    run = Run(start=Head(5000, b"x" * 32))
+    """A node far behind may still be syncing: it is believed after a while."""
+    seconds = itertools.count()
+    run = Run(start=Head(5000, b"x" * 32), clock=lambda: float(next(seconds)))
     mirror = run.play(change(1, "a"))
     assert mirror.flushes == [0]
     assert mirror.changed == [(1, b"a", 1)]
+    assert "the node is behind, at block 0 of 5000" in run.follower.progress.last_error
+    assert run.follower.progress.failures > 5
+
+
+def test_a_node_far_behind_takes_nothing_back() -> None:
+    run = Run()
+    run.play(change(1, "old"), grow(60), change(1, "new"), grow(60))
+    best = list(run.chain.best)
+    lengths = iter([40, 50, len(best)])
+
+    def connect(url: str) -> SimulatedNode:
+        run.chain.best = best[: next(lengths)]
+        return SimulatedNode(run.chain, run.script, run.stop)
+
+    run.follower._connect = connect
+    mirror = run.play(change(1, "newer"))
+    assert mirror.flushes == [0]
+    assert [relay for _, relay, _ in mirror.changed] == [b"old", b"new", b"newer"]
+    run.check_truth()
+    assert run.follower.progress.last_error == "the node is behind, at block 49 of 122"
 
 
 def test_a_lost_connection_loses_no_change() -> None:
