@@ -4,7 +4,9 @@
                                    -> the mirror (`relay.twins.mirror`)
 
 Every answer is compared with the mirror, which the follower keeps: where that has the twin of a
-later block, the node lags behind. While no node answers the mirror is what is known all the same.
+later block, the node lags behind. While no node answers the mirror is what is known all the same,
+and it is used at once where the chain has not answered an earlier query for a while: no look-up
+waits for its patience to end twice.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any, Final
 
 from django.db import Error as DatabaseError
 
@@ -45,7 +47,8 @@ class ChainSource:
         """
         Args:
             urls: nodes of the chain.
-            patience_s: how long to wait for the chain when the mirror has every wanted twin.
+            patience_s: how long to wait for the chain when the mirror has every wanted twin, and
+                for the highest id.
         """
         self.away = ""
         self.queries = 0
@@ -55,12 +58,11 @@ class ChainSource:
         # One thread: the rotation has one connection, and look-ups come merged.
         self._chain = ThreadPoolExecutor(1, thread_name_prefix="chain")
         self._table = TwinTable()
-        self._waiting = 0
+        self._asked: dict[asyncio.Future[Any], float] = {}  # queries under way, with their times
 
     async def fetch(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
         query = await self._ask(lambda: self._rotation.twins(ids), ids)
-        await asyncio.wait({query}, timeout=self._patience_s)
-        if not query.done():
+        if not await self._is_answered(query):
             known = await self._known(ids)
             if len(known) == len(set(ids)):
                 raise TwinSourceError("the chain is slow", known)
@@ -72,6 +74,8 @@ class ChainSource:
 
     async def highest_id(self) -> int:
         query = await self._ask(self._rotation.last_twin_id, ())
+        if not await self._is_answered(query):
+            raise TwinSourceError("the chain is slow")
         try:
             highest = await asyncio.shield(query)
         except ChainError as error:
@@ -93,17 +97,26 @@ class ChainSource:
     async def _ask(
         self, question: Callable[[], Answer], ids: Sequence[int]
     ) -> asyncio.Future[Answer]:
-        if self._waiting >= MAX_QUERIES:
-            text = f"the chain does not answer: {self._waiting} queries wait"
+        if len(self._asked) >= MAX_QUERIES:
+            text = f"the chain does not answer: {len(self._asked)} queries wait"
             raise TwinSourceError(text, await self._known(ids))
-        self._waiting += 1
         self.queries += 1
-        query = asyncio.get_running_loop().run_in_executor(self._chain, question)
+        loop = asyncio.get_running_loop()
+        query = loop.run_in_executor(self._chain, question)
+        self._asked[query] = loop.time()
         query.add_done_callback(self._answered)
         return query
 
+    async def _is_answered(self, query: asyncio.Future[Any]) -> bool:
+        """Waits for an answer; False when the oldest query has had none for `patience_s`."""
+        oldest = next(iter(self._asked.values()), None)
+        if oldest is not None:
+            left_s = oldest + self._patience_s - asyncio.get_running_loop().time()
+            await asyncio.wait({query}, timeout=max(left_s, 0.0))
+        return query.done()
+
     def _answered(self, query: asyncio.Future[Answer]) -> None:
-        self._waiting -= 1
+        del self._asked[query]
         if query.cancelled():
             return
         error = query.exception()

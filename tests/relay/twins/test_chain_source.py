@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 
 from proto.chain.twin import Twin as ChainTwin
 from relay.twins import chain_source, mirror
+from relay.twins.cache import TwinCache
 from relay.twins.chain_source import ChainSource
 from relay.twins.models import Twin
 from relay.twins.source import TwinSourceError
@@ -101,6 +102,23 @@ async def test_without_a_node_the_mirror_is_what_is_known(
 
     await eventually(back, 15)
     assert source.away == ""
+
+
+async def test_a_mute_chain_is_waited_for_once(source: ChainSource, chain: Devchain) -> None:
+    """Also for the highest id, which a worker that has just started asks for first."""
+    await source.fetch([7, 8])
+    chain.set(held=["state_queryStorageAt"])
+    cache = TwinCache(source)
+    began = time.monotonic()
+    assert (await cache.look_up(7)).id == 7
+    assert PATIENCE_S <= time.monotonic() - began < 2 * PATIENCE_S
+    began = time.monotonic()
+    assert (await cache.look_up(8)).id == 8
+    assert time.monotonic() - began < PATIENCE_S
+    unknown = asyncio.create_task(cache.look_up(9))
+    chain.set(held=[])
+    assert await unknown is None, "only the chain can say that there is none"
+    await cache.close()
 
 
 async def test_a_slow_chain_is_not_waited_for_when_the_mirror_knows(
