@@ -34,6 +34,8 @@ START_LOOK_S: Final = 0.02
 """Between two looks whether the control state was read."""
 RESOLVE_S: Final = 60.0
 """How long the addresses of a trusted domain are used; the old ones stay while none are found."""
+RESOLVING_S: Final = 5.0
+"""How long one domain may take to be looked up: they go side by side, and all wait for the last."""
 MAX_HEARD: Final = 10_000
 """Domains noted between two writes."""
 
@@ -92,7 +94,11 @@ class InboundPartners:
             trusted = TRUSTED in own and address in (known or ())
             unsettled = TRUSTED in own and not known
             return Partner(domain, trusted, BLOCKED in own, unsettled, address)
-        trusted = any(address in known for known in self._addresses.values())
+        trusted = any(
+            address in known
+            for name, known in self._addresses.items()
+            if TRUSTED in flags.get(name, ())  # as of now: names may take a while to be looked up
+        )
         return Partner("", trusted, False, not self._resolved, address)
 
     def blocks(self, relays: Iterable[str]) -> bool:
@@ -154,9 +160,11 @@ class InboundPartners:
             now = self._worker.loop.time()
             if trusted != self._addresses.keys() or (trusted and now >= self._resolve_at):
                 self._resolve_at = now + RESOLVE_S
+                names = list(trusted)
+                found = await asyncio.gather(*map(_resolve, names))
                 self._addresses = {
-                    domain: await _resolve(domain) or self._addresses.get(domain, frozenset())
-                    for domain in trusted
+                    domain: addresses or self._addresses.get(domain, frozenset())
+                    for domain, addresses in zip(names, found, strict=True)
                 }
             self._resolved = True
             await asyncio.sleep(FLUSH_S)
@@ -166,8 +174,10 @@ async def _resolve(domain: str) -> frozenset[str]:
     """The addresses of a domain, which may have a port."""
     try:
         host = domains.parse(domain).host
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        loop = asyncio.get_running_loop()
+        asked = loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found = await asyncio.wait_for(asked, RESOLVING_S)
         return frozenset(str(ipaddress.ip_address(entry[4][0])) for entry in found)
-    except (OSError, ValueError) as error:
-        log.warning("trusted relay %s has no address: %s", domain, error)
+    except (OSError, ValueError) as error:  # a time-out, too
+        log.warning("trusted relay %s has no address: %s", domain, error or "no answer in time")
         return frozenset()
