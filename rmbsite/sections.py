@@ -58,7 +58,9 @@ class RelayConfig:
         (), "Networks whose X-Forwarded-For is believed, such as 10.0.0.0/8."
     )
     handshakes_per_ip_per_s: int = option(
-        200, "New connections each second from one address; 0 is any.", minimum=0
+        200,
+        "New connections each second from one address, or one /64 of IPv6; 0 is any.",
+        minimum=0,
     )
     tls_cert: str = option("", "Certificate file: the relay then speaks TLS itself.")
     tls_key: str = option("", "Key file of tls_cert.")
@@ -156,7 +158,9 @@ class FederationConfig:
         True, "Offer relays of this kind to send many messages at once, and do so where offered."
     )
     requests_per_ip_per_s: int = option(
-        20_000, "Messages each second from one address of another relay; 0 is any.", minimum=0
+        20_000,
+        "Messages each second from one address of another relay, or one /64 of IPv6; 0 is any.",
+        minimum=0,
     )
     verify_processes: int = option(
         1,

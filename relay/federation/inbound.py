@@ -84,10 +84,10 @@ class Inbound:
         self._verification = Verification(federation.verify_processes)
         self._partners = InboundPartners(worker)
         self._intake = Intake(worker, self._verification, self._partners)
-        self._addresses: TokenBuckets[str] | None = None
+        self._places: TokenBuckets[str] | None = None
         if federation.requests_per_ip_per_s:
             rate = federation.requests_per_ip_per_s
-            self._addresses = TokenBuckets(rate, rate)
+            self._places = TokenBuckets(rate, rate)
         self._answers: Counter[tuple[int, Reason | None]] = Counter()
         self._taken: HttpAnswer = (TAKEN.status, self._headers(TAKEN), b"")
         self._gathered: list[tuple[Post, Arrival]] = []  # the next group
@@ -257,7 +257,7 @@ class Inbound:
             reason = InboundReason.STARTING
         elif partner.blocked:
             reason = InboundReason.BLOCKED
-        elif not self._within_rate(partner.address, 1):
+        elif not self._within_rate(partner.place, 1):
             reason = InboundReason.ADDRESS_LIMIT
         elif not worker.commit.pipe.usable:
             reason = InboundReason.REDIS_AWAY
@@ -266,10 +266,10 @@ class Inbound:
         return None if reason is None else refused(reason)
 
     def _within_rate(self, address: str, messages: int) -> bool:
-        if self._addresses is None or not messages:
+        if self._places is None or not messages:
             return True
-        tokens = min(messages, self._addresses.burst)
-        return self._addresses.take(address, self._worker.loop.time(), tokens)
+        tokens = min(messages, self._places.burst)
+        return self._places.take(address, self._worker.loop.time(), tokens)
 
     async def _decide_batch(self, body: bytes, partner: Partner) -> HttpAnswer:
         try:
@@ -282,7 +282,7 @@ class Inbound:
                 else InboundReason.BAD_BATCH
             )
             return self._refused(refused(reason))
-        if not self._within_rate(partner.address, len(records) - 1):
+        if not self._within_rate(partner.place, len(records) - 1):
             return self._refused(refused(InboundReason.ADDRESS_LIMIT))
         arrivals = [
             Arrival(envelope, partner, mark(relay_name, record_id, envelope), retry)

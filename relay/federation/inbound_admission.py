@@ -67,7 +67,7 @@ class InboundAdmission:
         full = worker.router.notice_fullness(destination, len(arrival.payload))
         if full is not None:
             arrival.refuse(full)
-        elif not partner.trusted and not self._notices.take(partner.address, worker.loop.time()):
+        elif not partner.trusted and not self._notices.take(partner.place, worker.loop.time()):
             arrival.refuse(InboundReason.ADDRESS_LIMIT)
 
     def _over_limit(self, source: int, size_bytes: int, now_s: float) -> MessageReason | None:

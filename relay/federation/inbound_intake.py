@@ -252,23 +252,23 @@ class Intake:
         """The twins that have to be known, those that are not in memory looked up together."""
         worker = self._worker
         records: Records = {}
-        missing: dict[int, str] = {}  # and the address that asks
+        missing: dict[int, str] = {}  # and the place that asks
         for arrival in arrivals:
             for twin in (arrival.destination[0], arrival.key[0]):
                 if twin in records or not twin:
                     continue
                 record = worker.twins.get(twin)
                 if record is MISSING:
-                    missing[twin] = arrival.partner.address
+                    missing[twin] = arrival.partner.place
                 records[twin] = None if record is MISSING else record
         if missing:
             found = await asyncio.gather(*(self._look_up(*each) for each in missing.items()))
             records.update(zip(missing, found, strict=True))
         return records
 
-    async def _look_up(self, twin: int, address: str) -> TwinRecord | TwinLookupError | None:
+    async def _look_up(self, twin: int, place: str) -> TwinRecord | TwinLookupError | None:
         now = self._worker.loop.time()
-        if self._looking_up >= LOOK_UPS or not self._look_ups.take(address, now):
+        if self._looking_up >= LOOK_UPS or not self._look_ups.take(place, now):
             return TwinLookupError("too many look-ups")
         self._looking_up += 1
         try:
@@ -345,7 +345,7 @@ class Intake:
                 # An error made by a relay has no source, and nobody who could have signed it.
                 if not isinstance(record, TwinRecord) or envelope is None:
                     continue
-                if not shares.take(arrival.partner.address):
+                if not shares.take(arrival.partner.place):
                     arrival.refuse(InboundReason.CHECKS_FULL)
                     continue
                 checked.append(arrival)
@@ -357,7 +357,7 @@ class Intake:
             verdicts = await self._verification.verify(checks)
         finally:
             for arrival in checked:
-                shares.give(arrival.partner.address)
+                shares.give(arrival.partner.place)
         for arrival, fits in zip(checked, verdicts, strict=True):
             if not fits:
                 unsettled = arrival.partner.unsettled

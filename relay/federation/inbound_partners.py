@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proto.federation import domains
+from proto.limits.addresses import place_of
 from redispipe import resp
 from relay.queues import keys
 
@@ -49,14 +50,14 @@ class Partner(NamedTuple):
         blocked: nothing is taken.
         unsettled: it may be trusted, but addresses were not found yet: nothing that trust would
             let in is refused for good.
-        address: it called from.
+        place: what the limits of its address are counted under.
     """
 
     domain: str
     trusted: bool
     blocked: bool
     unsettled: bool
-    address: str
+    place: str
 
 
 class InboundPartners:
@@ -93,13 +94,13 @@ class InboundPartners:
             known = self._addresses.get(domain)
             trusted = TRUSTED in own and address in (known or ())
             unsettled = TRUSTED in own and not known
-            return Partner(domain, trusted, BLOCKED in own, unsettled, address)
+            return Partner(domain, trusted, BLOCKED in own, unsettled, place_of(address))
         trusted = any(
             address in known
             for name, known in self._addresses.items()
             if TRUSTED in flags.get(name, ())  # as of now: names may take a while to be looked up
         )
-        return Partner("", trusted, False, not self._resolved, address)
+        return Partner("", trusted, False, not self._resolved, place_of(address))
 
     def blocks(self, relays: Iterable[str]) -> bool:
         """Whether a twin with these relays is served by blocked ones only."""

@@ -59,7 +59,7 @@ class Verification:
 
     Attributes:
         waiting: how many are not decided.
-        shares: of the checks that may wait, by the address that brought the messages.
+        shares: of the checks that may wait, by the place that brought the messages.
         restarts: children that ended by themselves.
     """
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proto.identity import tokens
 from proto.identity.errors import TokenError
+from proto.limits.addresses import place_of
 from proto.limits.bucket import TokenBuckets
 from proto.rmb.reasons import SESSIONS, SessionReason
 from relay.queues.keys import SessionKey
@@ -91,6 +92,7 @@ class Admission:
         """
         worker = self._worker
         now = worker.loop.time()
+        address = place_of(address)
         if self._handshakes is not None and not self._handshakes.take(address, now):
             raise _refusal(SessionReason.IP_LIMIT)
         self._check_open()

@@ -60,6 +60,15 @@ async def partners(control: SimpleNamespace, names: Names) -> AsyncIterator[Inbo
     await partners.stop()
 
 
+async def test_a_network_of_ipv6_has_one_share(partners: InboundPartners) -> None:
+    """Of the signatures that may wait, the rates and the look-ups."""
+    first, second, other = (
+        partners.identify(address, "").place
+        for address in ("2001:db8::1", "2001:db8::2:1", "2001:db8:0:1::1")
+    )
+    assert first == second != other
+
+
 async def test_trust_ends_at_once_while_names_are_looked_up(
     partners: InboundPartners, control: SimpleNamespace, names: Names
 ) -> None:

@@ -1,4 +1,4 @@
-"""`relay.sessions.admission`: what has changed while a twin was looked up."""
+"""`relay.sessions.admission`: what changed while a twin was looked up, and limits of addresses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay.sessions.admission import Admission, Refusal
+from relay.sessions.admission import BURST_S, Admission, Refusal
 from relay.twins.cache import TwinCache
 from relay.twins.source import TwinRecord
 from tests.relay.twins.test_cache import ScriptedSource
@@ -44,3 +44,33 @@ async def test_who_is_looked_up_when_it_closes_is_refused(
     with pytest.raises(Refusal) as refused:
         await admitted
     assert refused.value.status == status
+
+
+@pytest.mark.parametrize("network", ["192.0.2.{}", "2001:db8:0:{}::1"])
+async def test_addresses_of_their_own_have_limits_of_their_own(network: str) -> None:
+    assert await refusals([network.format(number) for number in range(20)]) == {400}
+
+
+async def test_a_network_of_ipv6_has_one_limit() -> None:
+    addresses = [f"2001:db8::{number:x}" for number in range(20)]
+    assert await refusals(addresses[:BURST_S]) == {400}
+    assert await refusals(addresses) == {400, 429}
+
+
+async def refusals(addresses: list[str]) -> set[int]:
+    """How clients without a token are refused that come from these, one after the other."""
+    worker: Any = SimpleNamespace(
+        loop=asyncio.get_running_loop(),
+        draining=False,
+        connections=0,
+        options=SimpleNamespace(capacity=1),
+    )
+    admission = Admission(
+        worker, handshakes_per_ip_per_s=1, max_sid_bytes=128, max_token_lifetime_s=0
+    )
+    statuses = set()
+    for address in addresses:
+        with pytest.raises(Refusal) as caught:
+            await admission.admit(None, address)
+        statuses.add(caught.value.status)
+    return statuses
