@@ -34,6 +34,11 @@ FAIR_SHARE: Final = 0.5
 the usual time."""
 
 
+LEAST_TRY_S: Final = 0.02
+"""A try has at least so long, also where its message expires sooner: clocks and timers disagree by
+some milliseconds, in which tries that end at once would follow each other without a pause."""
+
+
 class Outcome(Enum):
     """What one try came to."""
 
@@ -177,8 +182,8 @@ def choose(ranked: Iterable[Candidate], sticky: str | None, now: float) -> Choic
 
 
 def time_out_s(usual_s: float, deadline: float, now: float) -> float:
-    """How long one try may take: not longer than the message lives."""
-    return max(0.0, min(usual_s, deadline - now))
+    """How long one try may take: hardly longer than its messages live."""
+    return min(usual_s, max(LEAST_TRY_S, deadline - now))
 
 
 def counts(elapsed_s: float, usual_s: float) -> bool:

@@ -152,7 +152,7 @@ class Destination:
                 ready.popleft()
                 self._load(lane)
                 continue
-            entries = _first(lane, min(messages, LANE_MESSAGES), room_bytes)
+            entries = _first(lane, min(messages, LANE_MESSAGES), room_bytes, now)
             if not entries:
                 if parts:
                     break  # no room left in this one
@@ -198,8 +198,7 @@ class Destination:
         """Sends one request and sees to its outcome."""
         sender = self._sender
         started = sender.clock()
-        deadline = min(entry.deadline for part in parts for entry in part.entries)
-        timeout_s = time_out_s(sender.options.timeout_s, deadline, started)
+        timeout_s = time_out_s(sender.options.timeout_s, _last_deadline(parts), started)
         reply: Reply | Unanswered | None = None
         try:
             reply = await self._request(parts, single, timeout_s)
@@ -263,9 +262,7 @@ class Destination:
         """A request is not under way any more."""
         self._posts -= 1
         for lane, _ in parts:
-            lane.sending = []
-            lane.stage = Stage.IDLE
-            lane.shard.advance(lane)
+            lane.shard.sent(lane)
         self._schedule()
 
     # --- outcomes -----------------------------------------------------------------------------
@@ -273,11 +270,10 @@ class Destination:
     def _unanswered(self, parts: list[Part], started: float, error: Unanswered) -> None:
         sender = self._sender
         usual_s = sender.options.timeout_s
-        deadline = min(entry.deadline for part in parts for entry in part.entries)
         if error.sent:
             _doubt(parts)
         elapsed_s = sender.clock() - started
-        cut_short = error.timed_out and deadline - started < usual_s
+        cut_short = error.timed_out and _last_deadline(parts) - started < usual_s
         if not cut_short or counts(elapsed_s, usual_s):
             self._relay_failed(parts, started, str(error), reason=MessageReason.REMOTE_TIMEOUT)
         elif sender.trace.on:
@@ -436,11 +432,16 @@ def _doubt(parts: list[Part]) -> None:
             entry.doubtful = True
 
 
-def _first(lane: Lane, messages: int, room_bytes: int) -> list[Entry]:
+def _last_deadline(parts: list[Part]) -> float:
+    """When a request is of no use any more: a message that expires does not end those beside it."""
+    return max(entry.deadline for part in parts for entry in part.entries)
+
+
+def _first(lane: Lane, messages: int, room_bytes: int, now: float) -> list[Entry]:
     """The first messages of a lane, up to the first that is not in memory or does not fit."""
     found: list[Entry] = []
     for entry in lane.entries:
-        if entry.over:
+        if entry.over or entry.deadline <= now:
             continue
         room_bytes -= entry.size_bytes + batch.RECORD_OVERHEAD_BYTES
         if entry.payload is None or room_bytes < 0 or len(found) >= messages:

@@ -26,7 +26,8 @@ through `http_client.py`, to addresses that `resolver.py` has judged.
 
 **Settling.** Accepted messages leave the outbox in batches (`settling.py`). Refused ones become
 dead letters, and the sender of a request is told. All else is tried again, at the twin's other
-relays first, until it expires, which is told as well, at that very moment.
+relays first, until it expires, which is told as well, at that very moment; if it is in a batch
+just then, when that is over and did not deliver it.
 
 **Nothing twice.** A try without an answer may have been accepted. The message is *doubtful* then,
 and goes out marked as a repeat: receivers of our kind remember what they took for ten minutes. The

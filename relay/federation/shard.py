@@ -223,6 +223,16 @@ class Shard:
         else:
             self._choose(lane, record, now)
 
+    def sent(self, lane: Lane) -> None:
+        """The request under way for a lane is over, and what was taken or refused is settled."""
+        sent, lane.sending = lane.sending, []
+        if not self.leaving:
+            now = self._sender.clock()
+            for entry in sent:
+                if entry.deadline <= now and not entry.over:
+                    self._endings.end(entry, MessageReason.EXPIRED)
+        self.advance(lane)
+
     def look_again(self) -> None:
         """Some relay may be tried earlier than lanes wait for."""
         for lane in list(self.lanes.values()):
@@ -304,7 +314,8 @@ class Shard:
         self._timer = self._sender.loop.call_later(min(delay_s, LIFE_S), self._sweep)
 
     def _sweep(self) -> None:
-        """Gives up what expired, wherever it waits; a request under way ends by itself then."""
+        """Gives up what expired, wherever it waits. What is on its way may be taken all the same:
+        its end is told when the request is over."""
         now = self._sender.clock()
         following = float("inf")
         for lane in self.lanes.values():

@@ -104,11 +104,9 @@ class PartnerServer:
                 return batch.HAD_ALREADY
         return self.status(envelope)
 
-    async def _behave(self, delivery: Delivery, writer: asyncio.StreamWriter) -> None:
-        await self.gate.wait()
-        if self.answer is not None:
-            await self.answer(delivery, writer)
-        elif delivery.batched and not self.offers:
+    async def take(self, delivery: Delivery, writer: asyncio.StreamWriter) -> None:
+        """Answers as a relay does."""
+        if delivery.batched and not self.offers:
             writer.write(respond(404))
         else:
             statuses = self.judge(delivery)
@@ -118,6 +116,10 @@ class PartnerServer:
                 writer.write(respond(200, batch.encode_answer(statuses), **headers))
             else:
                 writer.write(respond(statuses[0], **headers))
+
+    async def _behave(self, delivery: Delivery, writer: asyncio.StreamWriter) -> None:
+        await self.gate.wait()
+        await (self.answer or self.take)(delivery, writer)
 
 
 @contextlib.asynccontextmanager

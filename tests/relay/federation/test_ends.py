@@ -9,11 +9,13 @@ import time
 import pytest
 
 from relay.federation import dead_letters
+from relay.federation.shard import SWEEP_S
 from relay.queues import keys
 from tests.relay.federation.conftest import ASKER, Make, Outgoing
 from tests.support.envelopes import request, response
 from tests.support.federation_client import decide
-from tests.support.partner_server import partner
+from tests.support.partner import hang_up, in_turn, slow
+from tests.support.partner_server import PartnerServer, partner
 from tests.support.redis_servers import RedisServer, free_port
 from tests.support.relay_process import eventually
 
@@ -117,24 +119,92 @@ async def test_a_request_under_way_ends_with_its_message(out: Outgoing) -> None:
         assert told(out) == [(FIRST, "message has expired")]
 
 
-async def test_in_a_batch_too(out: Outgoing) -> None:
+async def under_way(out: Outgoing, other: PartnerServer, life_s: int) -> float:
+    """Has a partner of our kind hold a batch with `FIRST` and two that live longer; returns when
+    `FIRST` expires."""
+    twin = out.twin(9, other.domain)
+    out.client.hset(keys.partner(other.domain), "kind", "ours")
+    other.gate.clear()
+    now = int(time.time())
+    out.put(twin, "before it", timestamp=now, expiration=300)
+    out.put(twin, FIRST, timestamp=now, expiration=life_s)
+    out.put(twin, "behind it", timestamp=now, expiration=300)
+    await out.start(1)
+    await eventually(lambda: other.requests)
+    (request,) = other.requests
+    assert [each.uid for each in request.envelopes()] == ["before it", FIRST, "behind it"]
+    return now + life_s
+
+
+async def passed(moment: float) -> None:
+    """Waits until a deadline has been looked at."""
+    await asyncio.sleep(moment - time.time() + 2 * SWEEP_S)
+
+
+async def test_what_expires_in_a_batch_may_be_taken_all_the_same(out: Outgoing) -> None:
     async with partner(offers=True) as other:
-        twins = [out.twin(number, other.domain) for number in (9, 17, 25)]
-        out.put(twins[0], "opens")
-        await out.start(1)
+        await passed(await under_way(out, other, 2))
+        assert not out.notices() and len(other.requests) == 1
+        other.gate.set()
         await eventually(out.empty)
-        other.gate.clear()
-        now = int(time.time())
-        out.put(twins[0], FIRST, timestamp=now, expiration=2)
-        out.put(twins[1], "lives")
-        out.put(twins[2], "lives too")
+        assert other.uids == ["before it", FIRST, "behind it"]
+        assert not out.notices() and not out.dead() and len(other.requests) == 1
+
+
+async def test_what_expires_in_a_batch_that_fails_is_told_then(out: Outgoing) -> None:
+    async with partner(offers=True) as other:
+        await passed(await under_way(out, other, 2))
+        other.answer = in_turn(hang_up, other.take)
+        other.gate.set()
+        await eventually(out.empty)
+        assert told(out) == [(FIRST, "message has expired")]
+        assert other.uids == ["before it", "behind it"]
+        assert all(each.retry for each in other.messages), "they may have been taken the first time"
+        assert len(other.requests) == 2
+
+
+async def test_what_expires_in_a_batch_without_an_answer_is_told_then(make: Make) -> None:
+    """Nor is anything tried again and again meanwhile."""
+    out = make(timeout_s=2.0)
+    async with partner(offers=True) as other:
+        expires_at = await under_way(out, other, 2)
         await eventually(out.notices)
-        assert now + 2 <= time.time() < now + 2.5
+        assert time.time() - expires_at < out.options.timeout_s
         assert told(out) == [(FIRST, "message has expired")]
         other.gate.set()
         await eventually(out.empty)
-        # They came twice, the second time marked: a relay of our kind takes them once.
-        assert sorted(other.uids) == sorted(["opens", FIRST, "lives", "lives too"])
+        assert {"before it", "behind it"} <= set(other.uids)
+        assert len(other.requests) <= 3
+
+
+async def test_a_batch_ends_with_the_last_of_its_messages(out: Outgoing) -> None:
+    async with partner(offers=True) as other:
+        twin = out.twin(9, other.domain)
+        out.client.hset(keys.partner(other.domain), "kind", "ours")
+        other.gate.clear()
+        now = int(time.time())
+        for life_s in (2, 3):
+            out.put(twin, FIRST, timestamp=now, expiration=life_s)
+        await out.start(1)
+        await eventually(lambda: len(out.notices()) == 2)
+        assert now + 3 <= time.time() < now + 3.5
+        assert len(other.requests) == 1
+
+
+async def test_many_lives_in_one_backlog(out: Outgoing) -> None:
+    """Each is taken or told as expired, and none is tried without end."""
+    async with partner(offers=True) as other:
+        twins = [out.twin(9 + 8 * number, other.domain) for number in range(20)]
+        out.client.hset(keys.partner(other.domain), "kind", "ours")
+        other.answer = slow(0.15, other.take)
+        now = int(time.time())
+        for number in range(4000):
+            out.put(twins[number % 20], f"{number}", timestamp=now, expiration=2 + number % 4)
+        await out.start(1)
+        await eventually(out.empty, timeout_s=30)
+        both = other.uids + [notice.uid for notice in out.notices()]
+        assert sorted(both, key=int) == [f"{number}" for number in range(4000)]
+        assert len(other.requests) < 200
 
 
 async def test_without_a_time_of_life_the_retention_counts(make: Make) -> None:
