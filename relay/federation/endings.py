@@ -42,6 +42,7 @@ class Endings:
         self._lease = lease
         self._waiting: deque[tuple[Entry, MessageReason | None]] = deque()
         self._reading = 0
+        self._pausing = False  # Redis did not answer
 
     def end(self, entry: Entry, reason: MessageReason | None) -> None:
         """Gives a message up; without a reason, delivers it to a session of this relay."""
@@ -50,7 +51,7 @@ class Endings:
         self._go_on()
 
     def _go_on(self) -> None:
-        while self._waiting and self._reading < READING:
+        while self._waiting and self._reading < READING and not self._pausing:
             entry, reason = self._waiting.popleft()
             if entry.payload is not None:
                 self._end(entry, reason, entry.payload)
@@ -58,11 +59,17 @@ class Endings:
             self._reading += 1
             self._sender.pipe.submit(self._window.range(entry), partial(self._read, entry, reason))
 
+    def _again(self) -> None:
+        self._pausing = False
+        self._go_on()
+
     def _read(self, entry: Entry, reason: MessageReason | None, reply: Any) -> None:
         self._reading -= 1
         if isinstance(reply, Exception):
             self._waiting.append((entry, reason))
-            self._sender.loop.call_later(AGAIN_S, self._go_on)
+            if not self._pausing:
+                self._pausing = True
+                self._sender.loop.call_later(AGAIN_S, self._again)
             return
         payload = payload_of(reply)
         if payload is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.support.envelopes import request, response
 from tests.support.federation_client import decide
 from tests.support.partner import hang_up, in_turn, slow
 from tests.support.partner_server import PartnerServer, partner
-from tests.support.redis_servers import RedisServer, free_port
+from tests.support.redis_servers import RedisServer, free_port, start_valkey
 from tests.support.relay_process import eventually
 
 FIRST = "first"
@@ -205,6 +206,33 @@ async def test_many_lives_in_one_backlog(out: Outgoing) -> None:
         both = other.uids + [notice.uid for notice in out.notices()]
         assert sorted(both, key=int) == [f"{number}" for number in range(4000)]
         assert len(other.requests) < 200
+
+
+def only_in_redis(out: Outgoing, twin: int) -> int:
+    """How many messages to a twin are known and not in memory."""
+    lanes = [shard.lanes[twin] for shard in out.sender._shards if twin in shard.lanes]
+    return sum(entry.payload is None for lane in lanes for entry in lane.entries)
+
+
+async def test_expiry_while_redis_is_away_holds_nothing_up(make: Make, tmp_path: Path) -> None:
+    """The envelopes of what waits are in Redis, and needed for the notices."""
+    server = start_valkey(tmp_path, append_fsync="always")
+    try:
+        out = make(server=server)
+        twin = out.twin(9, f"127.0.0.1:{free_port()}")
+        now = int(time.time())
+        for number in range(100):
+            out.put(twin, f"{number}", timestamp=now, expiration=4)
+        await out.start(1)
+        await eventually(lambda: only_in_redis(out, twin) == 100)
+        server.kill()
+        await passed(now + 4)
+        server.restart()
+        await eventually(lambda: len(out.notices()) == 100)
+        await eventually(out.empty)
+        await out.close()
+    finally:
+        server.remove()
 
 
 async def test_without_a_time_of_life_the_retention_counts(make: Make) -> None:
