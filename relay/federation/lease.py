@@ -28,6 +28,8 @@ LEFT_S: Final = 86_400
 """How long it is kept what a drainer left; the messages themselves wait less."""
 UNKNOWN: Final = b"?"
 """What a drainer that died left."""
+MAX_DOUBTFUL: Final = 10_000
+"""Ids left for the successor; with more of them it has to be careful with everything."""
 
 
 class Lease:
@@ -86,15 +88,25 @@ class Lease:
             self._doubtful_up_to = None
         return entry_id in self._doubtful
 
-    async def release(self, doubtful: list[bytes]) -> None:
+    async def release(self, doubtful: list[bytes], read_up_to: bytes) -> None:
         """Gives it back.
 
         Args:
-            doubtful: ids of messages that are left and may have been accepted.
+            doubtful: ids of messages that were read, are left and may have been accepted.
+            read_up_to: id of the last message that was read; of those behind it holds what the
+                drainer before said.
         """
         self.abandon()
         names = [keys.lease(self._shard), keys.left(self._shard)]
-        await self._run("release_lease", names, self._token, b" ".join(doubtful), LEFT_S)
+        left = self._left(doubtful, _place(read_up_to))
+        await self._run("release_lease", names, self._token, left, LEFT_S)
+
+    def _left(self, doubtful: list[bytes], read_up_to: tuple[int, int]) -> bytes:
+        if self._doubtful_up_to is not None and read_up_to < self._doubtful_up_to:
+            return UNKNOWN
+        unread = [entry_id for entry_id in self._doubtful if _place(entry_id) > read_up_to]
+        ids = doubtful + unread
+        return b" ".join(ids) if len(ids) <= MAX_DOUBTFUL else UNKNOWN
 
     def abandon(self) -> None:
         """Lets it run out: the next one will be careful with everything."""

@@ -48,8 +48,6 @@ LOOK_AGAIN_S: Final = 1.0
 SOON_S: Final = 1.0
 """Messages that wait longer are not kept in memory meanwhile."""
 LONGEST_WAIT_S: Final = 60.0
-MAX_DOUBTFUL: Final = 10_000
-"""Ids left for the successor; with more of them it has to be careful with everything."""
 
 
 class Shard:
@@ -89,13 +87,14 @@ class Shard:
         Raises:
             LinkLost: Redis went away at the start or at the end.
         """
-        if not await self._lease.take():
-            return False
-        self._sender.reader.add(self)
-        try:
-            await self._live()
-        finally:
-            await self._leave()
+        if not self._sender.stopping():
+            if not await self._lease.take():
+                return False
+            self._sender.reader.add(self)
+            try:
+                await self._live()
+            finally:
+                await self._leave()
         return bool(await self._sender.pipe.call("XLEN", self.stream))
 
     async def _live(self) -> None:
@@ -127,14 +126,11 @@ class Shard:
             for entry in lane.entries
             if entry.doubtful and not entry.over
         ]
-        if (
-            len(doubtful) <= MAX_DOUBTFUL
-            and not self._sender.settler.waiting(self.number)
-            and self._lease.held
-        ):
-            await self._lease.release(doubtful)
-        else:
+        under_way = any(lane.sending for lane in self.lanes.values())
+        if under_way or self._sender.settler.waiting(self.number) or not self._lease.held:
             self._lease.abandon()
+        else:
+            await self._lease.release(doubtful, self.read_up_to)
 
     def may_send(self) -> bool:
         """Whether messages of this shard may be sent now."""
