@@ -45,6 +45,8 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import hiredis
+
 from proto.federation import batch
 from redispipe import resp
 from redispipe.address import RedisAddress
@@ -286,8 +288,11 @@ class Sender:
             await asyncio.sleep(REFRESH_S)
             try:
                 await self._refresh()
-            except (LinkLost, ValueError) as error:
+            except (LinkLost, hiredis.ReplyError) as error:
                 log.debug("federation state not refreshed: %s", error)
+            except Exception:
+                # Operators reach drainers through this loop alone: it goes on, whatever was read.
+                log.exception("refreshing the federation state")
 
     async def _refresh(self) -> None:
         self.http.tidy()

@@ -9,8 +9,9 @@ import signal
 import socket
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import hiredis
 from channels.layers import get_channel_layer
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -21,6 +22,7 @@ from proto.limits.window import Limit
 from proto.rmb.bounds import Bounds
 from redispipe import resp
 from redispipe.address import RedisAddress
+from redispipe.pipe import LinkLost
 from relay.federation.inbound import Inbound
 from relay.federation.outbox import OutboxBounds
 from relay.federation.wake import Starter
@@ -44,6 +46,8 @@ log = logging.getLogger(__name__)
 
 STOP_S = 10.0
 """How long a stop waits for sessions to give up their keys after the drain."""
+SCHEMA_AGAIN_S: Final = 1.0
+"""Redis did not tell its layout: the next look."""
 
 
 class Runtime:
@@ -170,10 +174,16 @@ class Runtime:
                 await asyncio.sleep(1.0)
 
     async def _check_schema(self) -> None:
-        await self.worker.until_usable()
         number = keys.SCHEMA_VERSION
-        await self.worker.request(resp.command("SET", keys.SCHEMA, number, "NX"))
-        stored = int(await self.worker.request(resp.command("GET", keys.SCHEMA)))
+        while True:
+            await self.worker.until_usable()
+            try:
+                await self.worker.request(resp.command("SET", keys.SCHEMA, number, "NX"))
+                stored = int(await self.worker.request(resp.command("GET", keys.SCHEMA)))
+                break
+            except (LinkLost, hiredis.ReplyError, ValueError, TypeError) as error:
+                log.warning("the layout of redis is not known: %s", error)
+                await asyncio.sleep(SCHEMA_AGAIN_S)
         if stored > number:
             log.critical("redis holds layout %d, this release knows up to %d", stored, number)
             self.worker.drain()

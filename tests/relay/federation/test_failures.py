@@ -13,6 +13,7 @@ import redis
 
 from relay.queues import keys
 from tests.relay.federation.conftest import Make, Outgoing
+from tests.support.federation_client import decide
 from tests.support.partner import Delivery, respond, silence
 from tests.support.partner_server import PartnerServer, partner
 from tests.support.redis_servers import start_valkey
@@ -303,6 +304,22 @@ async def test_the_outbox_is_drained_when_redis_is_out_of_memory(
         await out.close()
     finally:
         server.remove()
+
+
+async def test_operators_are_heard_after_an_error_of_redis(out: Outgoing) -> None:
+    async with partner() as other:
+        twin = out.twin(9, other.domain)
+        await opened(out, other, twin, 1)
+        out.client.config_resetstat()
+        out.client.set(keys.CONTROL, "no hash")
+        await eventually(lambda: "errorstat_WRONGTYPE" in out.client.info("errorstats"))
+        out.client.delete(keys.CONTROL)
+        decide(out.server, other.domain, "paused")
+        partners = out.sender.partners
+        await eventually(lambda: partners.get(other.domain).paused)
+        out.put(twin, "waits")
+        decide(out.server, other.domain, "")
+        await eventually(lambda: other.uids == ["opens", "waits"])
 
 
 async def test_the_source_of_twins_is_away_for_a_while(out: Outgoing) -> None:
