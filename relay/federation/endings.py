@@ -20,7 +20,7 @@ from proto.rmb.reasons import MessageReason
 from proto.rmb.types_pb2 import Envelope
 from relay.federation.lane import Entry
 from relay.federation.lease import Lease
-from relay.federation.window import Window, payload_of
+from relay.federation.window import Window, read_again
 from relay.queues import keys
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Endings:
                 self._pausing = True
                 self._sender.loop.call_later(AGAIN_S, self._again)
             return
-        payload = payload_of(reply)
+        payload = read_again(entry, reply)
         if payload is None:
             self._window.gone(entry)  # somebody else removed it
         else:

@@ -10,9 +10,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from proto.federation.delivery import Candidate, Setbacks
+from relay.federation.notes import Note, Notes
 
 if TYPE_CHECKING:
     from relay.analytics.drainer_events import Ends
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from relay.federation.partners import Partner
     from relay.federation.shard import Shard
     from relay.twins.source import TwinRecord
+
+
+KEPT: Final = 8
+"""Messages of a lane that waits which are more than notes."""
+RECALLED: Final = 64
+"""Notes that become more at once: what a batch takes of one lane."""
 
 
 class Entry:
@@ -31,7 +38,7 @@ class Entry:
         deadline: unix time it expires.
         size_bytes: of the envelope.
         origin: session key of its sender as text; empty where a relay made it.
-        account: it is counted under.
+        account: it is counted under. Of one that was a note both are known when it is read again.
         payload: the envelope; None while it waits in Redis only.
         doubtful: it may have been accepted in an earlier try.
         tried: a failed try of it was noted.
@@ -76,6 +83,18 @@ class Entry:
         self.over = False
 
 
+def _note(entry: Entry) -> Note:
+    return Note(entry.id, entry.deadline, entry.size_bytes, entry.doubtful)
+
+
+def _recalled(note: Note) -> Entry:
+    stored_at = int(note.id.partition(b"-")[0]) / 1000
+    entry = Entry(note.id, stored_at, note.deadline, b"", "", "", note.doubtful)
+    entry.size_bytes = note.size_bytes
+    entry.payload = None
+    return entry
+
+
 class Stage(Enum):
     """What a lane is about."""
 
@@ -90,6 +109,8 @@ class Lane:
     """The lane of one twin.
 
     Attributes:
+        entries: its first messages; where there are none there are no notes either.
+        notes: of all behind them.
         record: the twin, as it was when a relay was chosen last.
         destination: the relay that took the last message.
         queue: the one it queues at, or did last.
@@ -102,6 +123,7 @@ class Lane:
         "busy",
         "destination",
         "entries",
+        "notes",
         "queue",
         "record",
         "sending",
@@ -114,6 +136,7 @@ class Lane:
         self.shard = shard
         self.twin = twin
         self.entries: deque[Entry] = deque()
+        self.notes = Notes()
         self.stage = Stage.IDLE
         self.record: TwinRecord | None = None
         self.destination: Destination | None = None
@@ -129,7 +152,35 @@ class Lane:
             if not entries[0].over:
                 return entries[0]
             entries.popleft()
+            if not entries:
+                self.recall()
         return None
+
+    def put_off(self, entry: Entry) -> None:
+        """Adds a message whose turn is not soon, and which has no envelope."""
+        if self.notes or len(self.entries) >= KEPT:
+            self.notes.add(_note(entry))
+        else:
+            self.entries.append(entry)
+
+    def fold(self) -> None:
+        """Makes notes of all messages but the first, as far as they are nothing more."""
+        entries, sending = self.entries, set(map(id, self.sending))
+        folded: list[Note] = []
+        while len(entries) > KEPT and not (entries[-1].tried or id(entries[-1]) in sending):
+            entry = entries.pop()
+            if not entry.over:
+                folded.append(_note(entry))
+        if folded:
+            self.notes.put_first(reversed(folded))
+
+    def recall(self, count: int = RECALLED) -> None:
+        """Makes messages of the first notes."""
+        self.entries.extend(map(_recalled, self.notes.take(count)))
+
+    def expired_notes(self, now: float) -> list[Entry]:
+        """The messages among the notes that expired; they are not in the lane any more."""
+        return list(map(_recalled, self.notes.expired(now)))
 
     def candidate(self, partner: Partner, now: float) -> Candidate:
         """A relay of the twin, as one that may be tried next."""

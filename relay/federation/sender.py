@@ -15,9 +15,9 @@ way within a millisecond.
 **Lanes.** Messages to one twin form a `Lane` (`lane.py`). One request at a time is under way for
 it, so its order is kept. The twin is looked up as the workers do, and the relay is chosen by the
 rules of `proto.federation.delivery`: the one that took the last message, else the best by rank
-(`ranks.py`) that is not left alone after failures (`partners.py`). A lane that cannot go on waits
-and keeps its payloads in Redis only. A twin that has moved to this relay meanwhile gets its mail
-into its queue here.
+(`ranks.py`) that is not left alone after failures (`partners.py`). A lane that cannot go on waits,
+keeps its payloads in Redis only, and of most messages no more than a note (`notes.py`). A twin that
+has moved to this relay meanwhile gets its mail into its queue here.
 
 **Sending.** At the `Destination` (`destination.py`) lanes queue up. Relays of our kind offer the
 batch form in every answer and then get the first messages of all lanes that are ready in one

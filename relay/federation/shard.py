@@ -43,6 +43,8 @@ MAX_LANES: Final = 10_000
 """Kept for the relay they used last; those with messages are kept anyway."""
 SWEEP_S: Final = 0.25
 """From one look at all deadlines to the next: with many messages a look takes a while."""
+SWEEP_PAUSE: Final = 20.0
+"""The same in times that the look took."""
 LOOK_AGAIN_S: Final = 1.0
 """The source of twins is away: the next look."""
 SOON_S: Final = 1.0
@@ -126,6 +128,8 @@ class Shard:
             for entry in lane.entries
             if entry.doubtful and not entry.over
         ]
+        for lane in self.lanes.values():
+            doubtful += lane.notes.doubtful()
         under_way = any(lane.sending for lane in self.lanes.values())
         if under_way or self._sender.settler.waiting(self.number) or not self._lease.held:
             self._lease.abandon()
@@ -163,12 +167,15 @@ class Shard:
                 broken.append(entry)
                 continue
             lane = lanes.get(twin) or self._new_lane(twin)
-            if not lane.entries:
-                if lane.stage is Stage.IDLE:
+            if lane.entries and (
+                lane.stage is Stage.WAITING or lane.notes or lane.entries[-1].payload is None
+            ):
+                self._window.let_go(entry)
+                lane.put_off(entry)
+            else:
+                if not lane.entries and lane.stage is Stage.IDLE:
                     awake.append(lane)
-            elif lane.stage is Stage.WAITING or lane.entries[-1].payload is None:
-                self._window.let_go(entry)  # its turn is not soon
-            lane.entries.append(entry)
+                lane.entries.append(entry)
             if entry.deadline < nearest:
                 nearest = entry.deadline
         for entry in broken:
@@ -196,8 +203,6 @@ class Shard:
         lane.stage = Stage.IDLE
         if self.leaving:
             self._answered.set()
-            return
-        if not lane.entries:
             return
         sender, now = self._sender, self._sender.clock()
         while (head := lane.head()) is not None and head.deadline <= now:
@@ -295,6 +300,7 @@ class Shard:
         self._window.load(lane, then)
 
     def _end_all(self, lane: Lane, reason: MessageReason | None) -> None:
+        lane.recall(len(lane.notes))
         for entry in lane.entries:
             if not entry.over:
                 self._endings.end(entry, reason)
@@ -312,7 +318,7 @@ class Shard:
     def _sweep(self) -> None:
         """Gives up what expired, wherever it waits. What is on its way may be taken all the same:
         its end is told when the request is over."""
-        now = self._sender.clock()
+        now, started = self._sender.clock(), time.monotonic()
         following = float("inf")
         for lane in self.lanes.values():
             sending = set(map(id, lane.sending))
@@ -323,6 +329,10 @@ class Shard:
                     following = min(following, entry.deadline)
                 elif id(entry) not in sending:
                     self._endings.end(entry, MessageReason.EXPIRED)
+            for entry in lane.expired_notes(now):
+                self._endings.end(entry, MessageReason.EXPIRED)
+            following = min(following, lane.notes.nearest)
         self._next_deadline = float("inf")
         if following < float("inf"):
-            self._expect(max(following, now + SWEEP_S))
+            pause_s = max(SWEEP_S, SWEEP_PAUSE * (time.monotonic() - started))
+            self._expect(max(following, now + pause_s))

@@ -1,8 +1,9 @@
-"""What of one shard is in memory: the envelopes of messages that go on soon, the ids of the others.
+"""What of one shard is in memory: the envelopes of messages that go on soon, notes of the others.
 
 New messages come with their envelopes. Those of lanes that have to wait are let go of, and read
 again when their turn comes. When the window is full, lanes whose relay takes nothing give up their
-place: a relay that is slow or away holds up neither the reading nor the messages of others.
+place: a relay that is slow or away holds up neither the reading nor the messages of others, and its
+mail takes hardly any memory (`notes.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from google.protobuf.message import DecodeError
 from proto.federation.delivery import deadline_s
 from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
-from relay.federation.lane import Entry, Lane
+from relay.federation.lane import Entry, Lane, Stage
 from relay.federation.lease import Lease
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ WINDOW_BYTES: Final = 16 << 20
 """Envelopes in memory; above, no more are read."""
 STALL_S: Final = 0.1
 """A relay that took nothing for so long gives up its place in a full window."""
-MAX_TRACKED: Final = 100_000
-"""Messages known by their ids; above, no more are read until some are settled."""
+MAX_TRACKED: Final = 1_000_000
+"""Messages known, nearly all of them by notes of 29 bytes; above, no more are read until some are
+settled. That is forty times what one twin may have waiting for relays that are away."""
 LOAD_MESSAGES: Final = 64
 LOAD_BYTES: Final = 1 << 20
 """Of one lane, read again at once."""
@@ -149,9 +151,13 @@ class Window:
         for entry in lane.entries:
             if entry.payload is not None and not entry.over and id(entry) not in sending:
                 self.let_go(entry)
+        if lane.stage is not Stage.FETCHING:  # those that are being read have to be in the lane
+            lane.fold()
 
     def load(self, lane: Lane, then: Callable[[], None]) -> None:
         """Reads the first messages of a lane again, as far as they are not in memory."""
+        if len(lane.entries) < LOAD_MESSAGES:
+            lane.recall()
         wanted: list[Entry] = []
         size_bytes = 0
         for entry in lane.entries:
@@ -163,7 +169,7 @@ class Window:
             wanted.append(entry)
 
         def read(entry: Entry, reply: Any) -> None:
-            payload = payload_of(reply)
+            payload = read_again(entry, reply)
             if entry.over or entry.payload is not None:
                 pass  # it expired meanwhile
             elif payload is not None:
@@ -190,11 +196,14 @@ class Window:
 _NAMES: Final = (b"_", b"from", b"for")
 
 
-def payload_of(reply: Any) -> bytes | None:
-    """The envelope in what Redis replied for one message; None where there is none."""
+def read_again(entry: Entry, reply: Any) -> bytes | None:
+    """The envelope of a message in what Redis replied for it; None where there is none."""
     if not isinstance(reply, list) or not reply:
         return None
     fields = reply[0][1]
     values = dict(zip(fields[::2], fields[1::2], strict=True))
-    payload: bytes = values.get(b"_", b"")
+    payload: bytes
+    payload, origin, account = (values.get(name, b"") for name in _NAMES)
+    entry.origin = origin.decode("utf-8", "replace")
+    entry.account = account.decode("utf-8", "replace")
     return payload

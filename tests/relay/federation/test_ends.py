@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from relay.federation import dead_letters
+from relay.federation.outbox import unpack
 from relay.federation.shard import SWEEP_S
 from relay.queues import keys
 from tests.relay.federation.conftest import ASKER, Make, Outgoing
@@ -211,7 +212,8 @@ async def test_many_lives_in_one_backlog(out: Outgoing) -> None:
 def only_in_redis(out: Outgoing, twin: int) -> int:
     """How many messages to a twin are known and not in memory."""
     lanes = [shard.lanes[twin] for shard in out.sender._shards if twin in shard.lanes]
-    return sum(entry.payload is None for lane in lanes for entry in lane.entries)
+    entries = [entry for lane in lanes for entry in lane.entries]
+    return sum(entry.payload is None for entry in entries) + sum(len(e.notes) for e in lanes)
 
 
 async def test_expiry_while_redis_is_away_holds_nothing_up(make: Make, tmp_path: Path) -> None:
@@ -257,6 +259,20 @@ async def test_many_expire_at_once(out: Outgoing) -> None:
     await eventually(lambda: len(out.notices()) == 2000)
     assert time.time() < now + 5
     assert out.empty() and out.client.xlen(keys.DEAD_LETTERS) == 2000
+
+
+async def test_what_is_only_noted_expires_in_time(out: Outgoing) -> None:
+    twin = out.twin(9, f"127.0.0.1:{free_port()}")
+    now = int(time.time())
+    for number in range(300):
+        out.put(twin, f"{number}", timestamp=now, expiration=300 if number % 3 else 3)
+    await out.start(1)
+    await eventually(lambda: len(out.notices()) == 100)
+    assert now + 3 <= time.time() < now + 5
+    assert sorted(int(uid) for uid, _ in told(out)) == list(range(0, 300, 3))
+    await eventually(lambda: out.client.xlen(keys.outbox(1)) == 200)
+    account = out.client.hget(keys.held(out.twins.twins[twin].relays[0]), "total")
+    assert unpack(int(account)).messages == 200
 
 
 async def test_a_dead_letter_is_sent_again(out: Outgoing) -> None:

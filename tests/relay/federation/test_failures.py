@@ -185,6 +185,47 @@ async def test_a_dead_relay_does_not_slow_a_live_one(out: Outgoing) -> None:
         assert not dead.taken
 
 
+async def test_mail_of_dead_relays_keeps_no_other_from_being_read(out: Outgoing) -> None:
+    """As much of it as one twin may have waiting for four of them."""
+    async with partner(offers=True) as live:
+        fast = out.twin(8, live.domain)
+        for number in range(1, 5):
+            twin = out.twin(8 + 8 * number, f"127.0.0.1:{number}")
+            out.put_many(twin, (f"{n}" for n in range(26_000)))
+        out.put(fast, "after them")
+        await out.start(0)
+        await eventually(lambda: live.uids == ["after them"], timeout_s=30)
+        (shard,) = out.sender._shards
+        kept = sum(len(lane.entries) for lane in shard.lanes.values())
+        assert kept < 10_000 < 104_000 <= kept + sum(len(e.notes) for e in shard.lanes.values())
+
+
+async def test_mail_that_was_only_noted_goes_in_its_order(out: Outgoing) -> None:
+    async with partner(offers=True) as other:
+        twins = [out.twin(8 * number, other.domain) for number in range(1, 5)]
+        await other.stop()
+        out.client.set(keys.left(0), "?")  # all of it may have been accepted
+        for number in range(500):
+            out.put(twins[number % 4], f"{number}")
+        await out.start(0)
+        await eventually(lambda: out.partner(other.domain).get("failures", "0") >= "3")
+        for number in range(500, 1000):
+            out.put(twins[number % 4], f"{number}")
+        (shard,) = out.sender._shards
+        await eventually(lambda: sum(len(lane.notes) for lane in shard.lanes.values()) > 900)
+        await out.stop()
+        assert out.client.get(keys.left(0)).count(b" ") == 499
+        await out.start(0)
+        await other.start()
+        out.client.hset(keys.partner(other.domain), "heard", f"{time.time():.3f}")
+        await eventually(out.empty)
+        assert len(other.taken) == 1000
+        for at, twin in enumerate(twins):
+            got = [e for e in other.messages if e.envelope.destination.twin == twin]
+            assert [e.envelope.uid for e in got] == [f"{n}" for n in range(at, 1000, 4)]
+            assert all(e.retry == (int(e.envelope.uid) < 500) for e in got)
+
+
 async def latencies_s(out: Outgoing, other: PartnerServer, twin: int) -> list[float]:
     """How long messages take that go one at a time."""
     found = []
