@@ -24,6 +24,7 @@ from proto.rmb.reasons import MessageReason
 from relay.federation.http_client import Reply, Unanswered, request_opening
 from relay.federation.lane import Entry, Lane, Stage
 from relay.federation.partners import Partner
+from relay.federation.resolver import Asker
 
 if TYPE_CHECKING:
     from relay.federation.sender import Sender
@@ -213,11 +214,14 @@ class Destination:
 
     async def _request(self, parts: list[Part], single: bool, timeout_s: float) -> Reply:
         sender, domain = self._sender, self.partner.domain
+        asker = Asker(parts[0].lane.twin, self.partner.success_at > 0)
         if single:
             entry = parts[0].entries[0]
             assert entry.payload is not None
             headers = {**sender.headers, batch.DELIVERY_HEADER: self._name(parts[0])}
-            return await sender.http.post(domain, "/", headers, entry.payload, timeout_s)
+            return await sender.http.post(
+                domain, "/", headers, entry.payload, timeout_s, asker=asker
+            )
         records = []
         for lane, entries in parts:
             prefix = lane.shard.prefix
@@ -226,7 +230,7 @@ class Destination:
                 records.append(batch.Record(prefix + entry.id, entry.doubtful, entry.payload))
         body = batch.encode(sender.relay_id.encode(), records)
         return await sender.http.post(
-            domain, batch.PATH, sender.headers, body, timeout_s, 2 * len(records)
+            domain, batch.PATH, sender.headers, body, timeout_s, 2 * len(records), asker
         )
 
     def _name(self, part: Part) -> str:
@@ -270,6 +274,11 @@ class Destination:
     def _unanswered(self, parts: list[Part], started: float, error: Unanswered) -> None:
         sender = self._sender
         usual_s = sender.options.timeout_s
+        if error.not_tried:
+            sender.partners.put_off(self.partner)
+            for lane, _ in parts:
+                lane.destination = None
+            return
         if error.sent:
             _doubt(parts)
         elapsed_s = sender.clock() - started

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from proto.federation.batch import OFFER, OFFER_HEADER
 from proto.federation.domains import DomainError, Place, parse
 from relay.federation.http_connection import Answer, HttpConnection
-from relay.federation.resolver import PublicResolver
+from relay.federation.resolver import ANYBODY, Asker, PublicResolver, ResolverFull
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +58,16 @@ class Unanswered(Exception):
     Attributes:
         sent: the request may have arrived.
         timed_out: it was waited for in vain.
+        not_tried: the relay has nothing to do with it.
     """
 
-    def __init__(self, text: str, *, sent: bool, timed_out: bool = False) -> None:
+    def __init__(
+        self, text: str, *, sent: bool, timed_out: bool = False, not_tried: bool = False
+    ) -> None:
         super().__init__(text[:MAX_REASON_CHARS])
         self.sent = sent
         self.timed_out = timed_out
+        self.not_tried = not_tried
 
 
 Replied = Callable[[Reply | Unanswered], None]
@@ -115,6 +119,7 @@ class HttpClient:
         body: bytes,
         timeout_s: float,
         answer_bytes: int = 0,
+        asker: Asker = ANYBODY,
     ) -> Reply:
         """Sends one request.
 
@@ -125,6 +130,7 @@ class HttpClient:
             body: of the request.
             timeout_s: for everything.
             answer_bytes: needed of the body of the answer.
+            asker: for whom the domain is looked up, if it is.
 
         Raises:
             Unanswered: there was no answer, or it made no sense.
@@ -135,7 +141,7 @@ class HttpClient:
             if connection is None:
                 began = self._loop.time()
                 async with asyncio.timeout(timeout_s):
-                    connection = await self._connect(self._pool(domain).place)
+                    connection = await self._connect(self._pool(domain).place, asker)
                 timeout_s -= self._loop.time() - began
             opening = request_opening(domain, path, headers)
             answered: asyncio.Future[Reply | Unanswered] = self._loop.create_future()
@@ -146,6 +152,8 @@ class HttpClient:
             reply = await answered
         except TimeoutError as error:
             raise Unanswered("no connection in time", sent=False, timed_out=True) from error
+        except ResolverFull as error:
+            raise Unanswered(str(error), sent=False, not_tried=True) from error
         except (DomainError, OSError) as error:
             raise Unanswered(f"no connection: {_reason(error)}", sent=False) from error
         except BaseException:
@@ -249,12 +257,12 @@ class HttpClient:
             connection.close()
         return None
 
-    async def _connect(self, place: Place) -> HttpConnection:
+    async def _connect(self, place: Place, asker: Asker) -> HttpConnection:
         """A connection to the first address of a name that takes one."""
         port = place.port or self._port
         failure: Exception = OSError("no address")
         async with asyncio.timeout(self._connect_timeout_s):
-            for address in await self._resolver.resolve(place.host, port):
+            for address in await self._resolver.resolve(place.host, port, asker):
                 try:
                     _, connection = await self._loop.create_connection(
                         lambda: HttpConnection(self._loop),

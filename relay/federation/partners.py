@@ -31,6 +31,7 @@ LOOKED_AT: Final = 32
 LATENCY_WEIGHT: Final = 0.1
 """Of a new delivery in the moving average."""
 MAX_ERROR_CHARS: Final = 120
+PUT_OFF_S: Final = 1.0
 
 
 class Partner:
@@ -42,6 +43,8 @@ class Partner:
         paused: an operator wants nothing sent.
         blocked: an operator wants nothing to do with it.
         loaded: its state was read; not any more once it is forgotten.
+        put_off_until: it could not be tried, for reasons of our own, and is not before; 0 where it
+            took messages since.
     """
 
     __slots__ = (
@@ -53,6 +56,7 @@ class Partner:
         "latency_ms",
         "loaded",
         "paused",
+        "put_off_until",
         "setbacks",
         "success_at",
     )
@@ -64,6 +68,7 @@ class Partner:
         self.paused = False
         self.blocked = False
         self.loaded = False
+        self.put_off_until = 0.0
         self.latency_ms = 0.0
         self.success_at = 0.0
         self.accepted = 0  # since the last flush
@@ -72,11 +77,14 @@ class Partner:
     @property
     def open(self) -> bool:
         """It is known, and nothing that speaks against it."""
-        return self.loaded and not (self.setbacks.failures or self.paused or self.blocked)
+        against = self.setbacks.failures or self.paused or self.blocked or self.put_off_until
+        return self.loaded and not against
 
     def retry_at(self) -> float:
         """When it may be tried again."""
-        return math.inf if self.paused or self.blocked else self.setbacks.retry_at
+        if self.paused or self.blocked:
+            return math.inf
+        return max(self.setbacks.retry_at, self.put_off_until)
 
 
 class Partners:
@@ -143,6 +151,7 @@ class Partners:
         weight = LATENCY_WEIGHT if partner.success_at else 1.0
         partner.latency_ms += (took_ms - partner.latency_ms) * weight
         partner.success_at = now
+        partner.put_off_until = 0.0
         partner.changed = True
         if partner.setbacks.failures:
             self.works(partner)
@@ -169,6 +178,10 @@ class Partners:
         }
         pairs = [part for pair in fields.items() for part in pair]
         self._send("HSET", keys.partner(partner.domain), *pairs)
+
+    def put_off(self, partner: Partner) -> None:
+        """It could not be tried, and is soon."""
+        partner.put_off_until = self._clock() + PUT_OFF_S
 
     def declined(self, partner: Partner) -> None:
         """It did not want a message now; it works."""

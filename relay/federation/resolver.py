@@ -5,6 +5,11 @@ metadata service of a cloud. A name is looked up once for a connection; what is 
 out of the answer, and the connection is made to an address of that very answer, so a name that
 resolves differently the next time gains nothing. Addresses written as such (also inside of IPv6
 ones) are judged the same way before anything is sent.
+
+Name servers that do not answer hold a thread for as long as the system asks them, and twins choose
+the names. So a name is asked for once at a time, a twin's new names a few at a time, names of
+relays that have taken messages have threads of their own, and an answer of the last minute will do
+where none comes.
 """
 
 from __future__ import annotations
@@ -12,12 +17,23 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 THREADS: Final = 32
 """Look-ups under way: names whose servers do not answer must not hold up the others."""
+PROVEN_THREADS: Final = 16
+"""As many more for names of relays that have taken messages."""
+TWIN_LOOK_UPS: Final = 2
+"""Names at a time that one twin may have looked up, beside those of such relays."""
+REMEMBERED_S: Final = 60.0
+MAX_REMEMBERED: Final = 1024
+"""Names whose answer is remembered."""
+PATIENCE_S: Final = 0.5
+"""An answer that is there already is used after so long."""
 MAX_ADDRESSES: Final = 8
 """Used of one answer."""
 
@@ -29,8 +45,29 @@ _GIVEN: Final = ipaddress.IPv6Network("2000::/3")
 # Special addresses that the library of the oldest Python takes for global ones.
 _SPECIAL: Final = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
 
+Found = list[tuple[Any, ...]]
+"""What `getaddrinfo` answers."""
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-LookUp = Callable[..., list[tuple[Any, ...]]]
+LookUp = Callable[..., Found]
+
+
+class ResolverFull(OSError):
+    """No look-up can begin now, which says nothing of the relay."""
+
+
+class Asker(NamedTuple):
+    """For whom a name is looked up.
+
+    Attributes:
+        twin: that lists the relay.
+        proven: the relay has taken messages before.
+    """
+
+    twin: int
+    proven: bool
+
+
+ANYBODY: Final = Asker(0, True)
 
 
 def is_public(address: Address) -> bool:
@@ -59,7 +96,10 @@ class PublicResolver:
         """
         self._allow_private = allow_private
         self._look_up = look_up
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="resolver")
+        self._threads = ThreadPoolExecutor(THREADS + PROVEN_THREADS, thread_name_prefix="resolver")
+        self._under_way: dict[str, asyncio.Future[Found]] = {}  # by name
+        self._asked: Counter[int] = Counter()  # of them, by twin, for relays that are not proven
+        self._remembered: dict[str, tuple[float, Found]] = {}  # until which loop time
 
     def check(self, host: str) -> None:
         """Judges a host that is written as an address; a name is judged when it is looked up.
@@ -71,19 +111,18 @@ class PublicResolver:
         if address is not None and not self._lets(address):
             raise OSError(f"{address} is not a public address")
 
-    async def resolve(self, host: str, port: int) -> list[str]:
+    async def resolve(self, host: str, port: int, asker: Asker = ANYBODY) -> list[str]:
         """The addresses of a host that may be connected to.
 
         Raises:
+            ResolverFull: it can't be looked up now.
             OSError: there is none.
         """
         address = _literal(host)
         if address is not None:
             self.check(host)
             return [str(address)]
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._threads, self._found, host, port
-        )
+        found = await self._find(host, port, asker)
         addresses = [
             ipaddress.ip_address(place[0].partition("%")[0]) for *_, place in found[:MAX_ADDRESSES]
         ]
@@ -95,8 +134,48 @@ class PublicResolver:
     def _lets(self, address: Address) -> bool:
         return self._allow_private or is_public(address)
 
-    def _found(self, host: str, port: int) -> list[tuple[Any, ...]]:
+    async def _find(self, host: str, port: int, asker: Asker) -> Found:
+        until, remembered = self._remembered.get(host, (0.0, []))
+        if until <= asyncio.get_running_loop().time():
+            remembered = []
+        look_up = self._under_way.get(host) or self._begin(host, port, asker)
+        if look_up is not None:
+            # It goes on when this is cancelled: the thread is taken, so its answer may be used.
+            await asyncio.wait({look_up}, timeout=PATIENCE_S if remembered else None)
+            if look_up.done():
+                return look_up.result()
+        if not remembered:
+            raise ResolverFull("too many names are being looked up")
+        return remembered
+
+    def _begin(self, host: str, port: int, asker: Asker) -> asyncio.Future[Found] | None:
+        if len(self._under_way) >= THREADS + (PROVEN_THREADS if asker.proven else 0):
+            return None
+        if not asker.proven:
+            if self._asked[asker.twin] >= TWIN_LOOK_UPS:
+                return None
+            self._asked[asker.twin] += 1
+        look_up = asyncio.get_running_loop().run_in_executor(self._threads, self._ask, host, port)
+        self._under_way[host] = look_up
+        look_up.add_done_callback(partial(self._answered, host, asker))
+        return look_up
+
+    def _ask(self, host: str, port: int) -> Found:
         return self._look_up(host, port, type=socket.SOCK_STREAM)
+
+    def _answered(self, host: str, asker: Asker, look_up: asyncio.Future[Found]) -> None:
+        del self._under_way[host]
+        if not asker.proven:
+            self._asked[asker.twin] -= 1
+            if not self._asked[asker.twin]:
+                del self._asked[asker.twin]
+        if look_up.cancelled() or look_up.exception() is not None or not look_up.result():
+            return
+        self._remembered.pop(host, None)
+        if len(self._remembered) >= MAX_REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        until = asyncio.get_running_loop().time() + REMEMBERED_S
+        self._remembered[host] = until, look_up.result()
 
     async def close(self) -> None:
         """Ends the threads without waiting for the look-ups they are in."""

@@ -12,6 +12,7 @@ import redis
 from proto.rmb.types_pb2 import Envelope
 from relay.analytics.drainer_events import DrainerEvents
 from relay.federation.outbox import account_of, pack, source_of
+from relay.federation.resolver import PublicResolver
 from relay.federation.sender import Sender, SenderOptions
 from relay.queues import keys
 from relay.twins.source import TwinRecord
@@ -49,9 +50,14 @@ class Outgoing:
         self.twins.twins[number] = TwinRecord(number, bytes(32), None, relays, 1)
         return number
 
-    async def start(self, *shards: int, events: DrainerEvents | None = None) -> None:
+    async def start(
+        self,
+        *shards: int,
+        events: DrainerEvents | None = None,
+        resolver: PublicResolver | None = None,
+    ) -> None:
         """Begins to drain."""
-        self.sender = Sender(self.options, self.twins, lambda: self.leave, events=events)
+        self.sender = Sender(self.options, self.twins, lambda: self.leave, resolver, events)
         await self.sender.start()
         for shard in shards or range(keys.OUTBOX_SHARDS):
             self.drains.append(asyncio.create_task(self.sender.drain(shard)))

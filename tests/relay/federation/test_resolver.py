@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
+import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from relay.federation.http_client import HttpClient, Unanswered
-from relay.federation.resolver import PublicResolver, is_public
+from relay.federation.resolver import (
+    THREADS,
+    TWIN_LOOK_UPS,
+    Asker,
+    PublicResolver,
+    ResolverFull,
+    is_public,
+)
+from tests.relay.federation.conftest import Outgoing
 from tests.support.partner_server import partner
+from tests.support.relay_process import eventually
 
 # Names of networks: an address of each is tried.
 PRIVATE = [
@@ -146,6 +158,102 @@ async def test_a_name_without_an_address() -> None:
         await http.post("nowhere.example", "/", {}, b"", 1.0)
     assert not raised.value.sent
     await http.close()
+
+
+class NameServers:
+    """Name servers that say nothing of the names of `silent` until `answers` is set.
+
+    Attributes:
+        asked: for which names, in order.
+    """
+
+    def __init__(self, *silent: str) -> None:
+        self.silent = set(silent)
+        self.answers = threading.Event()
+        self.asked: list[str] = []
+
+    def __call__(self, host: str, port: int, **_: Any) -> list[Any]:
+        self.asked.append(host)
+        if host in self.silent:
+            self.answers.wait()
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+
+@pytest.fixture
+def servers() -> Iterator[NameServers]:
+    """Those of names `0.slow` to `99.slow` are silent."""
+    found = NameServers(*(f"{number}.slow" for number in range(100)))
+    yield found
+    found.answers.set()
+
+
+async def begin(resolver: PublicResolver, names: Iterable[tuple[str, int]]) -> None:
+    """Has names looked up for twins, and does not wait for an answer."""
+    for name, twin in names:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await resolver.resolve(name, 443, Asker(twin, False))
+
+
+async def test_silent_names_leave_room_for_those_of_relays_that_work(servers: NameServers) -> None:
+    resolver = PublicResolver(True, servers)
+    await begin(resolver, ((f"{number}.slow", number) for number in range(THREADS)))
+    with pytest.raises(ResolverFull):
+        await resolver.resolve("new.example", 443, Asker(99, False))
+    assert await resolver.resolve("good.example", 443, Asker(1, True)) == ["127.0.0.1"]
+    servers.answers.set()
+    assert await resolver.resolve("31.slow", 443, Asker(31, False)) == ["127.0.0.1"]
+    await resolver.resolve("new.example", 443, Asker(99, False))
+    await resolver.close()
+
+
+async def test_a_silent_name_is_asked_for_once(servers: NameServers) -> None:
+    resolver = PublicResolver(True, servers)
+    await begin(resolver, (("0.slow", twin) for twin in range(20)))
+    assert servers.asked == ["0.slow"]
+    servers.answers.set()
+    assert await resolver.resolve("0.slow", 443, Asker(1, False)) == ["127.0.0.1"]
+    await resolver.close()
+
+
+async def test_a_twin_has_few_new_names_looked_up_at_a_time(servers: NameServers) -> None:
+    resolver = PublicResolver(True, servers)
+    await begin(resolver, ((f"{number}.slow", 1) for number in range(TWIN_LOOK_UPS)))
+    with pytest.raises(ResolverFull):
+        await resolver.resolve("99.slow", 443, Asker(1, False))
+    await resolver.resolve("new.example", 443, Asker(2, False))
+    await resolver.resolve("known.example", 443, Asker(1, True))
+    await resolver.close()
+
+
+async def test_an_answer_is_used_again_where_none_comes(servers: NameServers) -> None:
+    resolver = PublicResolver(True, servers)
+    await resolver.resolve("good.example", 443)
+    servers.silent.add("good.example")
+    assert await resolver.resolve("good.example", 443) == ["127.0.0.1"]
+    assert servers.asked == ["good.example"] * 2
+    resolver._remembered["good.example"] = (0.0, [])  # as after a minute
+    await begin(resolver, [("good.example", 1)])
+    await resolver.close()
+
+
+async def test_a_name_that_cannot_be_looked_up_now_is_no_failure(
+    out: Outgoing, servers: NameServers
+) -> None:
+    resolver = PublicResolver(True, servers)
+    async with partner() as other:
+        twin = out.twin(9, f"good.example:{other.port}")
+        await begin(resolver, ((f"{number}.slow", number) for number in range(THREADS)))
+        await out.start(1, resolver=resolver)
+        out.put(twin, "waits")
+        found = out.sender.partners.get(f"good.example:{other.port}")
+        await eventually(lambda: found.put_off_until)
+        servers.answers.set()
+        await eventually(lambda: other.uids == ["waits"])
+        await eventually(out.empty)
+        assert not found.put_off_until
+        assert "last_failure" not in out.partner(found.domain)
+        await out.stop()
 
 
 def _envelope() -> bytes:
