@@ -15,7 +15,8 @@ import logging
 import os
 import ssl
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from proto.federation.batch import OFFER, OFFER_HEADER
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_S: Final = 4.0
 """An unused connection is closed before the usual servers do (5 s and more), as a request that
 meets their closing has to be repeated."""
+NEXT_ADDRESS_S: Final = 0.25
+"""An address of a name is tried beside those before it after so long (RFC 8305)."""
 MAX_RETRY_AFTER_S: Final = 3600.0
 MAX_REASON_CHARS: Final = 120
 
@@ -259,23 +262,61 @@ class HttpClient:
 
     async def _connect(self, place: Place, asker: Asker) -> HttpConnection:
         """A connection to the first address of a name that takes one."""
-        port = place.port or self._port
-        failure: Exception = OSError("no address")
         async with asyncio.timeout(self._connect_timeout_s):
-            for address in await self._resolver.resolve(place.host, port, asker):
-                try:
-                    _, connection = await self._loop.create_connection(
-                        lambda: HttpConnection(self._loop),
-                        address,
-                        port,
-                        ssl=self._tls,
-                        server_hostname=place.host if self._tls is not None else None,
-                    )
-                except OSError as error:
+            addresses = await self._resolver.resolve(place.host, place.port or self._port, asker)
+            if len(addresses) == 1:
+                return await self._open(place, addresses[0])
+            return await self._race(place, deque(_alternating(addresses)))
+
+    async def _race(self, place: Place, addresses: deque[str]) -> HttpConnection:
+        """Tries addresses until one takes a connection; one that is silent holds up no other."""
+        failure: BaseException = OSError("no address")
+        tries: set[asyncio.Task[HttpConnection]] = set()
+        try:
+            while addresses or tries:
+                if addresses:
+                    tries.add(self._loop.create_task(self._open(place, addresses.popleft())))
+                done, _ = await asyncio.wait(
+                    tries,
+                    timeout=NEXT_ADDRESS_S if addresses else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    tries.discard(task)
+                    error = task.exception()
+                    if error is None:
+                        return task.result()
                     failure = error
-                else:
-                    return connection
+        finally:
+            for task in tries:
+                task.cancel()
+            for late in await asyncio.gather(*tries, return_exceptions=True):
+                if isinstance(late, HttpConnection):
+                    late.close()
         raise failure
+
+    async def _open(self, place: Place, address: str) -> HttpConnection:
+        connection = HttpConnection(self._loop)
+        try:
+            await self._loop.create_connection(
+                lambda: connection,
+                address,
+                place.port or self._port,
+                ssl=self._tls,
+                server_hostname=place.host if self._tls is not None else None,
+            )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _alternating(addresses: list[str]) -> Iterator[str]:
+    """The same addresses, those of both families in turns."""
+    first = [address for address in addresses if (":" in address) == (":" in addresses[0])]
+    others = [address for address in addresses if address not in first]
+    for pair in zip_longest(first, others):
+        yield from filter(None, pair)
 
 
 def request_opening(domain: str, path: str, headers: Mapping[str, str]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -11,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from relay.federation.http_client import HttpClient, Reply, Unanswered, request_opening
+from relay.federation.http_client import (
+    NEXT_ADDRESS_S,
+    HttpClient,
+    Reply,
+    Unanswered,
+    _alternating,
+    request_opening,
+)
 from relay.federation.resolver import PublicResolver
 from tests.support.certificates import make_certificate
 from tests.support.envelopes import request
@@ -172,6 +180,63 @@ async def test_certificates_are_verified(tmp_path: Path) -> None:
         async with client("https", str(certificate)) as http:
             assert (await post(http, other.domain)).status == 202
             assert (await post(http, f"localhost:{other.port}")).status == 202
+
+
+def at(*addresses: str) -> PublicResolver:
+    """All names have these addresses."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
+    return PublicResolver(True, lambda *_, **__: found)
+
+
+async def test_a_silent_address_holds_the_next_one_up_for_a_moment(tmp_path: Path) -> None:
+    """And the connection to it is not left behind."""
+    context, certificate = _server_context(tmp_path)
+    ended = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # a TLS handshake, never answered
+        ended.set()
+        writer.close()
+
+    async with partner(tls=context) as other:
+        listener = await asyncio.start_server(say_nothing, "127.0.0.2", other.port)
+        http = HttpClient(
+            at("127.0.0.2", "127.0.0.1"),
+            scheme="https",
+            connect_timeout_s=10.0,
+            ca_file=str(certificate),
+        )
+        async with listener:
+            started = time.monotonic()
+            reply = await http.post(f"localhost:{other.port}", "/", {}, BODY, 10.0)
+            assert reply.status == 202
+            assert NEXT_ADDRESS_S <= time.monotonic() - started < 5
+            async with asyncio.timeout(5):
+                await ended.wait()
+        await http.close()
+
+
+async def test_an_address_that_refuses_holds_nobody_up() -> None:
+    async with partner() as other:
+        http = HttpClient(
+            at("127.0.0.2", "127.0.0.3", "127.0.0.1"), scheme="http", connect_timeout_s=10.0
+        )
+        reply = await http.post(f"many.example:{other.port}", "/", {}, BODY, 10.0)
+        assert reply.status == 202
+        await http.close()
+
+
+async def test_addresses_that_all_fail() -> None:
+    http = HttpClient(at("127.0.0.2", "127.0.0.3"), scheme="http", connect_timeout_s=10.0)
+    with pytest.raises(Unanswered, match="refused") as raised:
+        await http.post(f"none.example:{free_port()}", "/", {}, BODY, 10.0)
+    assert not raised.value.sent
+    await http.close()
+
+
+def test_both_families_have_their_turn() -> None:
+    found = _alternating(["::1", "::2", "::3", "192.0.2.1", "192.0.2.2"])
+    assert list(found) == ["::1", "192.0.2.1", "::2", "192.0.2.2", "::3"]
 
 
 def opening(domain: str) -> bytes:
