@@ -161,7 +161,10 @@ class PublicResolver:
         return look_up
 
     def _ask(self, host: str, port: int) -> Found:
-        return self._look_up(host, port, type=socket.SOCK_STREAM)
+        try:
+            return self._look_up(host, port, type=socket.SOCK_STREAM)
+        except UnicodeError as error:  # a part of it is empty or has more than 63 characters
+            raise OSError(f"{host} is no name of a host") from error
 
     def _answered(self, host: str, asker: Asker, look_up: asyncio.Future[Found]) -> None:
         del self._under_way[host]
