@@ -52,6 +52,11 @@ _REASONS: Final = {
 }
 """What is recorded of one message."""
 _DELIVERY: Final = batch.DELIVERY_HEADER.encode()
+SINGLE_FROM: Final = 3
+"""Failures in a row from which on one message by itself finds out whether the relay works: it may
+be the batch form alone that does not."""
+SINGLES_S: Final = 10.0
+"""No batches are sent for so long where that was so."""
 FORGET_OFFER: Final = frozenset((404, 405, 415, 501))
 
 
@@ -80,11 +85,23 @@ class Destination:
         self._loading = 0
         self._scheduled = False
         self._pumped_at = 0.0  # loop time
+        self._bad_batches = 0  # in a row, each with an answer
+        self._singles_until = 0.0  # unix time
 
     @property
     def idle(self) -> bool:
         """Whether nothing of it is under way."""
         return not (self._ready or self._posts or self._loading)
+
+    @property
+    def _batched(self) -> bool:
+        """Whether messages go in the batch form now."""
+        partner = self.partner
+        return (
+            partner.batch
+            and partner.setbacks.failures < SINGLE_FROM
+            and self._sender.clock() >= self._singles_until
+        )
 
     def enqueue(self, lane: Lane) -> None:
         """A lane has something for this relay."""
@@ -97,7 +114,7 @@ class Destination:
         if self._scheduled:
             return
         self._scheduled = True
-        pause_s = 0.0 if self.partner.batch else TOGETHER_S * self._posts
+        pause_s = 0.0 if self._batched else TOGETHER_S * self._posts
         wait_s = self._pumped_at + pause_s - self._sender.loop.time()
         if wait_s <= 0:
             self._sender.pump_soon(self)
@@ -116,16 +133,17 @@ class Destination:
                     lane.stage = Stage.IDLE
                     lane.shard.advance(lane)
                 return
-            limit = 1 if partner.setbacks.failures else BATCHES if partner.batch else SINGLES
+            batched = self._batched
+            limit = 1 if partner.setbacks.failures else BATCHES if batched else SINGLES
             if self._posts >= limit:
                 return
-            messages = batch.MAX_MESSAGES if partner.batch else 1
+            messages = batch.MAX_MESSAGES if batched else 1
             parts = self._collect(messages)
             if not parts:
                 return
             self._posts += 1
             first = parts[0].entries[0]
-            if partner.batch and first.size_bytes <= MAX_BATCHED_BYTES:
+            if batched and first.size_bytes <= MAX_BATCHED_BYTES:
                 self._sender.spawn(self._post(parts, False))
             elif not self._post_at_once(parts):
                 self._sender.spawn(self._post(parts, True))
@@ -297,6 +315,9 @@ class Destination:
             self._relay_failed([part], started, f"answered {reply.status}")
             return
         self._works(started, part.entries if outcome is Outcome.ACCEPTED else [])
+        if self._bad_batches >= SINGLE_FROM:
+            self._bad_batches = 0
+            self._singles_until = sender.clock() + SINGLES_S
         self._settle(part, [reply.status], [outcome], started, reply.retry_after_s or 0.0)
 
     def _batch_answered(self, parts: list[Part], started: float, reply: Reply) -> None:
@@ -310,6 +331,7 @@ class Destination:
                 return
             if outcome is Outcome.FAILED:
                 _doubt(parts)
+            self._bad_batches += 1
             wait_s = reply.retry_after_s or 0.0
             self._relay_failed(parts, started, f"answered {reply.status}", wait_s)
             return
@@ -318,9 +340,10 @@ class Destination:
             statuses = batch.decode_answer(reply.body, messages)
         except BatchError as error:
             _doubt(parts)
+            self._bad_batches += 1
             self._relay_failed(parts, started, str(error))
             return
-        at = 0
+        self._bad_batches = at = 0
         accepted: list[Entry] = []
         for part in parts:
             answers = statuses[at : at + len(part.entries)]

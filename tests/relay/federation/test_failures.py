@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from relay.federation.destination import SINGLE_FROM
 from relay.queues import keys
 from tests.relay.federation.conftest import Make, Outgoing
 from tests.support.federation_client import decide
@@ -270,6 +271,49 @@ async def test_garbage_in_place_of_statuses(out: Outgoing) -> None:
         await eventually(out.empty)
         assert other.uids[1:] == [f"{number}" for number in range(5)]
         assert "failures" not in out.partner(other.domain)
+
+
+@pytest.mark.parametrize("status", [200, 302, 500])
+async def test_a_relay_without_the_batch_form_may_answer_anything(
+    out: Outgoing, status: int
+) -> None:
+    """As where another program has come in the place of one of our kind."""
+    async with partner(offers=True) as other:
+        twin = out.twin(9, other.domain)
+        await opened(out, other, twin, 1)
+        other.offers = False
+
+        async def answer(delivery: Delivery, writer: asyncio.StreamWriter) -> None:
+            if delivery.batched:
+                writer.write(respond(status, b"no such page"))
+            else:
+                await other.take(delivery, writer)
+
+        other.answer = answer
+        out.put(twin, "goes")
+        await eventually(lambda: other.uids == ["opens", "goes"], timeout_s=20)
+        await eventually(out.empty)
+        assert [request.batched for request in other.requests] == [False, True, True, True, False]
+        await eventually(lambda: "kind" not in out.partner(other.domain))
+
+
+async def test_batches_that_fail_hold_up_nothing_where_they_are_offered(out: Outgoing) -> None:
+    async with partner(offers=True) as other:
+        twin = out.twin(9, other.domain)
+        await opened(out, other, twin, 1)
+
+        async def answer(delivery: Delivery, writer: asyncio.StreamWriter) -> None:
+            if delivery.batched:
+                writer.write(respond(500))
+            else:
+                await other.take(delivery, writer)
+
+        other.answer = answer
+        for number in range(50):
+            out.put(twin, f"{number}")
+        await eventually(out.empty, timeout_s=20)
+        assert other.uids[1:] == [f"{number}" for number in range(50)]
+        assert sum(request.batched for request in other.requests) == SINGLE_FROM
 
 
 async def test_a_drainer_without_its_lease_sends_nothing(out: Outgoing) -> None:
