@@ -70,10 +70,14 @@ class Connection(WSListener):
         self._unsent: list[bytes] = []  # messages of this turn
         self._unsent_bytes = 0
         self._kernel_full = False
+        self._abandoned = False
 
     # Called by picows.
 
     def on_ws_connected(self, transport: WSTransport) -> None:
+        if self._abandoned:
+            transport.underlying_transport.abort()
+            return
         self._websocket = transport
         self._transport = transport.underlying_transport
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
@@ -158,6 +162,11 @@ class Connection(WSListener):
         """End at once; the second time nothing happens."""
         if self._transport is not None and not self.ended.is_set():
             self._transport.abort()
+
+    def abandon(self) -> None:
+        """End at once, or as soon as there is a connection: nobody waits for it any more."""
+        self._abandoned = True
+        self.drop()
 
     # Inside.
 

@@ -201,18 +201,25 @@ class Link:
             self._ping_after_s,
             self._give_up_after_s,
         )
-        async with asyncio.timeout(CONNECT_S):
-            await ws_connect(
-                lambda: connection,
-                f"{self.url}?{self._token()}",
-                websocket_handshake_timeout=CONNECT_S,
-                logger_name=_picows_logger,
-                max_frame_size=MAX_MESSAGE_BYTES,
-                max_redirects=0,  # a token is for the relay that was named
-                # aiofastnet (1.2) leaves the descriptor of a connection that is reset early in the
-                # loop's selector: the next one with that number then neither reads nor writes.
-                use_aiofastnet=False,
-            )
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await ws_connect(
+                    lambda: connection,
+                    f"{self.url}?{self._token()}",
+                    websocket_handshake_timeout=CONNECT_S,
+                    logger_name=_picows_logger,
+                    max_frame_size=MAX_MESSAGE_BYTES,
+                    max_redirects=0,  # a token is for the relay that was named
+                    # aiofastnet (1.2) leaves the descriptor of a connection that is reset early in
+                    # the loop's selector: the next one with that number then neither reads nor
+                    # writes.
+                    use_aiofastnet=False,
+                )
+        except BaseException:
+            # Picows (2.3) goes on with a handshake that nobody waits for any more: a relay that
+            # answers late would have a session here that nobody reads.
+            connection.abandon()
+            raise
         if not connection.began:  # picows returns all the same when it is cut off before
             raise ConnectionError("the connection was closed before it was open")
         if self._paused:

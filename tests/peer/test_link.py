@@ -121,6 +121,26 @@ async def test_a_new_token_for_each_attempt_and_the_relays_reason() -> None:
         assert link.sessions == 1
 
 
+async def test_a_relay_that_answers_a_closed_link_has_no_session() -> None:
+    """Messages for a session that nobody reads would be lost."""
+    asked, answer, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def hesitate(connection: ServerConnection, request: Request) -> None:
+        asked.set()
+        await answer.wait()
+
+    async def wait_closed(connection: ServerConnection) -> None:
+        await connection.wait_closed()
+        ended.set()
+
+    async with fake_relay(wait_closed, process_request=hesitate) as relay:
+        async with linked(relay.url):
+            await asked.wait()
+        answer.set()
+        async with asyncio.timeout(5):
+            await ended.wait()
+
+
 async def test_a_refusal_without_a_text_is_named() -> None:
     def refuse(connection: ServerConnection, request: Request) -> Response | None:
         return connection.respond(HTTPStatus.FOUND, "")
