@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
@@ -40,6 +40,7 @@ class Connection(WSListener):
         ended: set when nothing more comes or goes.
         full: whether too much is unsent.
         reason: why it ended, if that is known.
+        close_code: with which the relay has closed it; 0: with none.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Connection(WSListener):
         self.full = False
         self._full_since_s = 0.0
         self.reason = ""
+        self.close_code = 0
         self._on_message = on_message
         self._on_text = on_text
         self._on_writable = on_writable
@@ -94,7 +96,8 @@ class Connection(WSListener):
         elif kind is WSMsgType.CLOSE:
             code = frame.get_close_code()
             text = frame.get_close_reason() or ""
-            number = getattr(code, "value", code)
+            number: Any = getattr(code, "value", code)
+            self.close_code = int(number or 0)
             what = PUSHED_OUT if number == _REPLACED else text
             self.reason = shortened(f"closed by the relay: {number} {what}")
             transport.send_close(WSCloseCode.OK)

@@ -79,6 +79,7 @@ class Link:
     Attributes:
         url: of the relay.
         sessions: how many connections there were, the present one included.
+        close_code: with which the relay has closed the last session that ended; 0: with none.
         last_error: why it is not connected, or was not before; empty for never.
         on_text: called for each text message, which no relay should send; set by the owner.
     """
@@ -96,6 +97,7 @@ class Link:
     ) -> None:
         self.url = check_url(url)
         self.sessions = 0
+        self.close_code = 0
         self.last_error = ""
         self.on_text: Callable[[], None] = _nothing
         self._token = token
@@ -232,6 +234,7 @@ class Link:
     def _lost(self, connection: Connection) -> None:
         self._connection = None
         connection.drop()
+        self.close_code = connection.close_code
         if not self._closing:
             self._failed(connection.reason or "the relay closed the connection")
         self._changed()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from peer.link import BACKOFF, Link
@@ -83,18 +83,25 @@ class Links:
         for link in self.links:
             link.resume()
 
-    def try_send(self, data: bytes) -> Link | None:
+    def try_send(self, data: bytes, without: Collection[Link] = ()) -> Link | None:
         """Send through the link that worked last; returns it, or None when none can now.
 
         One that is busy for a moment is not passed over: messages to one twin should take one way.
+
+        Args:
+            data: the message.
+            without: links that are not to be used for this one.
         """
         first = self._order[0]
-        if first.try_send(data):
+        if not without and first.try_send(data):
             return first
         for link in self._order:
+            if link in without:
+                continue
             if link.try_send(data):
-                self._order.remove(link)
-                self._order.insert(0, link)
+                if not without:
+                    self._order.remove(link)
+                    self._order.insert(0, link)
                 return link
             if link.connected and link.busy_s < TRY_S:
                 return None

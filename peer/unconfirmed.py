@@ -7,6 +7,11 @@ there is, byte for byte the same, so that a receiver knows a repeat by its signa
 
     send()  -->  a link takes it         -->  pong, or `settle`  -->  on_settled(token)
                  no link does: it waits  -->  deadline gone      -->  on_expired(token)
+                 all relays say that it is too large             -->  on_refused(token)
+
+A relay may end a session because of one message, and would do so again and again. When it says
+that one was too large, the largest is not sent to it again. Otherwise what two sessions have lost
+is put aside: it goes behind everything else, one first, then twice as many each time.
 
 A ping is a message and counts against the twin's limit at its relay, so an answer that comes
 earlier settles its request (`settle`), and pings go only while something else is unconfirmed.
@@ -18,8 +23,8 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any, Final, Protocol
 
 BARRIER_S: Final = 1.0
 """Between pings on one link while little is sent."""
@@ -32,6 +37,15 @@ BARRIER_BYTES: Final = 1024 * 1024
 
 BARRIER_TIMEOUT_S: Final = 10.0
 """A ping without an answer by then is repeated: a relay drops it when a limit is exceeded."""
+
+MANY_LOSSES: Final = 2
+"""A message that so many sessions have lost is put aside."""
+
+TRIAL_PAUSE_S: Final = 10.0
+"""Before one that was put aside, and has ended one more session, is tried again."""
+
+TOO_BIG: Final = 1009
+"""Close code of a relay that was sent more than it takes (RFC 6455, 7.4.1)."""
 
 RETRY_S: Final = 0.05
 """Between tries while a link is there whose socket takes nothing."""
@@ -54,6 +68,10 @@ class Lane(Protocol):
     def sessions(self) -> int:
         """How often it has been connected."""
 
+    @property
+    def close_code(self) -> int:
+        """With which its relay has closed the last session that ended; 0: with none."""
+
     def try_send(self, data: bytes) -> bool:
         """Sends, or says that it can't now."""
 
@@ -65,14 +83,17 @@ class Lanes(Protocol):
     def links(self) -> Sequence[Lane]:
         """All of them."""
 
-    def try_send(self, data: bytes) -> Lane | None:
-        """Sends over one, or none can now."""
+    def try_send(self, data: bytes, without: Collection[Any] = ()) -> Lane | None:
+        """Sends over one that is not excluded, or none can now."""
 
 
 class _Message:
     """One that is not settled."""
 
-    __slots__ = ("data", "deadline", "lane", "number", "position", "token")
+    __slots__ = (
+        *("data", "deadline", "lane", "losses", "not_before", "number"),
+        *("on_trial", "position", "token"),
+    )
 
     def __init__(self, number: int, data: bytes, deadline: float, token: Hashable) -> None:
         self.number = number  # in the order of `send`
@@ -81,6 +102,9 @@ class _Message:
         self.token = token
         self.lane: _Sent | None = None  # None: no link has taken it
         self.position = 0  # among what its lane sent
+        self.losses = 0  # sessions that ended while they had it
+        self.not_before = 0.0  # monotonic; of one that is put aside
+        self.on_trial = False  # sent after it was put aside
 
 
 class _Sent:
@@ -94,6 +118,7 @@ class _Sent:
         self.pinged = 0  # position of the last message before the last ping
         self.pinged_at = 0.0  # monotonic
         self.bytes_since = 0  # sent since the last ping
+        self.confirms = 0  # pings that were answered
 
 
 class Unconfirmed:
@@ -106,6 +131,8 @@ class Unconfirmed:
         on_settled: called with the token of a message that needs no more care.
         on_expired: called with that of one that no link took in time.
         on_room: called when `full` has turned false.
+        on_refused: called with the token of a message that is too large for all relays; without
+            it `on_expired` is.
     """
 
     def __init__(
@@ -115,17 +142,23 @@ class Unconfirmed:
         on_settled: Callable[[Hashable], None],
         on_expired: Callable[[Hashable], None],
         on_room: Callable[[], None] | None = None,
+        on_refused: Callable[[Hashable], None] | None = None,
     ) -> None:
         self._lanes = lanes
         self._make_ping = make_ping
         self._on_settled = on_settled
         self._on_expired = on_expired
         self._on_room = on_room
+        self._on_refused = on_refused or on_expired
         self._messages: dict[Hashable, _Message] = {}
         self._bytes = 0
         self._number = 0
         self._waiting: deque[_Message] = deque()  # taken by no link, in order
+        self._aside: list[_Message] = []  # lost too often to go with the others
+        self._on_trial = 0  # of them, sent and not settled
+        self._portion = 1  # how many of them go at once
         self._sent: dict[Lane, _Sent] = {}
+        self._limits: dict[Lane, int] = {}  # bytes that were too many for a relay
         self._was_full = False
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -138,7 +171,7 @@ class Unconfirmed:
     @property
     def waiting(self) -> int:
         """Messages that no link has taken yet."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._aside)
 
     @property
     def full(self) -> bool:
@@ -157,6 +190,9 @@ class Unconfirmed:
         """
         if token in self._messages:
             raise ValueError(f"{token!r} is in use")
+        if self._limits and len(self._too_small_for(data)) == len(self._lanes.links):
+            self._on_refused(token)
+            return
         self._number += 1
         message = _Message(self._number, data, deadline, token)
         self._messages[token] = message
@@ -186,13 +222,7 @@ class Unconfirmed:
         """Takes note that a link was connected, has ended, or takes messages again."""
         sent = self._sent.get(link)
         if sent is not None and (not link.connected or sent.session != link.sessions):
-            del self._sent[link]
-            lost = sent.messages.values()
-            for message in lost:
-                message.lane = None
-            self.resent += len(lost)
-            ordered = sorted((*lost, *self._waiting), key=lambda message: message.number)
-            self._waiting = deque(ordered)
+            self._lost(link, sent)
         elif sent is not None:
             self._ping_if_due(link, sent)
         self._send_waiting()
@@ -214,8 +244,52 @@ class Unconfirmed:
         if self._timer is not None:
             self._timer.cancel()
 
+    def _lost(self, link: Lane, sent: _Sent) -> None:
+        """Takes back what a session has not confirmed."""
+        del self._sent[link]
+        lost = list(sent.messages.values())
+        if link.close_code == TOO_BIG and lost:
+            largest = max(len(message.data) for message in lost)
+            self._limits[link] = min(largest, self._limits.get(link, largest))
+        else:  # it may take more when it is back
+            self._limits.pop(link, None)
+            now = time.monotonic()
+            for message in lost:
+                message.losses += 1
+                message.not_before = now + TRIAL_PAUSE_S if message.on_trial else 0.0
+        for message in lost:
+            self._end_trial(message)
+            message.lane = None
+        self._portion = 1
+        self.resent += len(lost)
+        ordered = sorted((*lost, *self._waiting), key=lambda message: message.number)
+        if self._limits:
+            ordered = [message for message in ordered if not self._refuse(message)]
+            self._aside = [message for message in self._aside if not self._refuse(message)]
+        self._waiting = deque(each for each in ordered if each.losses < MANY_LOSSES)
+        self._aside += (each for each in ordered if each.losses >= MANY_LOSSES)
+        self._aside.sort(key=lambda message: (message.losses, message.number))
+
+    def _too_small_for(self, data: bytes) -> list[Lane]:
+        """The links to relays that have shown not to take so much."""
+        return [link for link, limit in self._limits.items() if len(data) >= limit]
+
+    def _refuse(self, message: _Message) -> bool:
+        """Gives up a message that all relays find too large; returns whether it is one."""
+        refused = len(self._too_small_for(message.data)) == len(self._lanes.links)
+        if refused and self._messages.get(message.token) is message:
+            self._forget(message)
+            self._on_refused(message.token)
+        return refused
+
+    def _end_trial(self, message: _Message) -> None:
+        if message.on_trial:
+            message.on_trial = False
+            self._on_trial -= 1
+
     def _try(self, message: _Message) -> bool:
-        link = self._lanes.try_send(message.data)
+        without = self._too_small_for(message.data) if self._limits else ()
+        link = self._lanes.try_send(message.data, without)
         if link is None:
             return False
         sent = self._sent.get(link)
@@ -245,6 +319,7 @@ class Unconfirmed:
             sent.pinged_at = time.monotonic()
 
     def _confirm(self, sent: _Sent) -> None:
+        sent.confirms += 1
         confirmed = []
         for position in sent.messages:
             if position > sent.pinged:
@@ -252,6 +327,8 @@ class Unconfirmed:
             confirmed.append(position)
         for position in confirmed:
             self._settle(sent.messages.pop(position))
+        if self._aside:
+            self._send_aside()
 
     def _settle(self, message: _Message) -> None:
         self._forget(message)
@@ -261,6 +338,10 @@ class Unconfirmed:
     def _forget(self, message: _Message) -> None:
         del self._messages[message.token]
         self._bytes -= len(message.data)
+        if message.on_trial:
+            self._end_trial(message)
+            if not self._on_trial:
+                self._portion *= 2
         while self._flushes and self._oldest() > self._flushes[0][0]:
             _, settled = self._flushes.popleft()
             if not settled.done():
@@ -282,9 +363,32 @@ class Unconfirmed:
             message = waiting[0]
             # One that is not in the table was settled while it waited.
             if self._messages.get(message.token) is message and not self._try(message):
-                break
+                if not (self._limits and self._too_small_for(message.data)):
+                    break
+                self._aside.append(message)  # the others need not wait for a relay that takes it
             waiting.popleft()
+        if self._aside:
+            self._send_aside()
         self._arm()
+
+    def _send_aside(self) -> None:
+        """Sends what was put aside, once what else was sent has been confirmed."""
+        proven = all(sent.confirms or not sent.messages for sent in self._sent.values())
+        if self._on_trial or self._waiting or not proven:
+            return
+        now = time.monotonic()
+        for message in list(self._aside):
+            if self._on_trial >= self._portion:
+                break
+            if self._messages.get(message.token) is not message:
+                self._aside.remove(message)
+            elif message.not_before <= now and self._try(message):
+                self._aside.remove(message)
+                message.on_trial = True
+                self._on_trial += 1
+        for link, sent in self._sent.items():
+            if any(message.on_trial for message in sent.messages.values()):
+                self._ping(link, sent)
 
     def _arm(self) -> None:
         """Sees to it that `_tick` runs while there is anything to do."""
@@ -304,6 +408,7 @@ class Unconfirmed:
             else:  # a relay has it or not: nobody wants it any more
                 self.settle(message.token)
         self._waiting = deque(each for each in self._waiting if each.token in self._messages)
+        self._aside = [each for each in self._aside if each.token in self._messages]
         self._tell_room()
         overdue = time.monotonic() - BARRIER_TIMEOUT_S
         for link, sent in self._sent.items():

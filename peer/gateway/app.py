@@ -133,7 +133,12 @@ class Gateway:
         self._writes = writes = QueueWrites(self._commits)
         backlogs = Backlogs(self._commits)
         self._unconfirmed = Unconfirmed(
-            self.links, self._make_ping, self._settled, self._expired, self._relays_have_room
+            self.links,
+            self._make_ping,
+            self._settled,
+            self._expired,
+            self._relays_have_room,
+            self._refused,
         )
         self._room = asyncio.Event()
         self._calls = Calls(self._sealer, twins, self._send)
@@ -281,6 +286,12 @@ class Gateway:
     def _expired(self, token: Hashable) -> None:
         if isinstance(token, str):
             self._outgoing.expired(token)
+
+    def _refused(self, token: Hashable) -> None:
+        if isinstance(token, str):
+            self._outgoing.refused(token)
+        else:
+            log.warning("an answer of a module is too large for the relays")
 
     # Who waits for whom.
 

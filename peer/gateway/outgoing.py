@@ -56,6 +56,9 @@ LOOK_UP_PAUSE_S: Final = 1.0
 EXPIRED_UNSENT: Final = Failure(
     ExpiredError.code, "request has expired before it could be sent: no relay took it"
 )
+TOO_LARGE: Final = Failure(CODE_OTHER, "message is too large for the relay")
+"""A relay takes less than `MAX_MESSAGE_BYTES` if its operator says so."""
+
 _HEAD_BYTES: Final = 4  # length of the backlog in front of a sealed envelope
 
 LocalCall = Callable[[OutgoingRequest, LocalRequest, Callable[[], None]], bool]
@@ -67,6 +70,7 @@ class _Sent(NamedTuple):
     uid: str
     destination: SessionKey
     waiting: Waiting | None  # None: an answer, or nobody waits
+    answers: bool = False  # an answer with a payload
 
 
 class Outgoing:
@@ -225,6 +229,25 @@ class Outgoing:
                 self._fail(sent.waiting.ret, sent.waiting.reference, source, EXPIRED_UNSENT)
             self.settled(field)
 
+    def refused(self, token: Hashable) -> None:
+        """It is too large for all relays."""
+        field = str(token)
+        sent = self._sent.get(field)
+        self._counters["refused:unsendable"] += 1
+        if sent is None:
+            return
+        uid, destination, waiting, answers = sent
+        twin = self._twins.peek(destination[0]) if answers else None
+        if twin is not None:  # the one that asked is told instead
+            now, left_s = int(time.time()), stamp.response_expiration()
+            error = self._sealer.error(uid, destination, *TOO_LARGE, twin, now, left_s)
+            self._record_and_send(field, uid, now + left_s, None, [(destination, error)])
+            return
+        if waiting is not None:
+            source = str(Address(*destination))
+            self._fail(waiting.ret, waiting.reference, source, TOO_LARGE)
+        self.settled(field)
+
     def answered(self, uid: str, twin: int) -> None:
         """An answer of a twin to a request is here: it need not be sent again."""
         field = self._by_answer.pop((uid, twin), None)
@@ -301,7 +324,9 @@ class Outgoing:
             return
         self._counters["responses_sent" if response.failure is None else "errors_sent"] += 1
         messages = [(response.destination, sealed)]
-        self._record_and_send(field, response.uid, deadline, None, messages)
+        self._record_and_send(
+            field, response.uid, deadline, None, messages, answers=response.failure is None
+        )
 
     def _seal_response(self, response: OutgoingResponse, twin: Twin, expiration_s: int) -> bytes:
         now, failure = int(time.time()), response.failure
@@ -330,6 +355,8 @@ class Outgoing:
         waiting: Waiting | None,
         sealed: Iterable[tuple[SessionKey, bytes]],
         rest: bytes = b"",
+        *,
+        answers: bool = False,
     ) -> None:
         """Replaces the entry by its rest and what is sent, and sends it when that is written."""
         head = self._backlogs.add(uid, waiting) if waiting is not None else b""
@@ -339,7 +366,7 @@ class Outgoing:
         for destination, data in sealed:
             each = f"{field}.{destination[0]}" if arguments else field
             self._held.add(each)
-            self._sent[each] = _Sent(uid, destination, waiting)
+            self._sent[each] = _Sent(uid, destination, waiting, answers)
             if waiting is not None:
                 self._by_answer[uid, destination[0]] = each
             arguments += (each, head + data)
@@ -364,7 +391,8 @@ class Outgoing:
         if waiting is not None:
             waiting = waiting._replace(deadline=deadline)
         destination = from_message(envelope.destination)
-        self._sent[field] = _Sent(envelope.uid, destination, waiting)
+        answers = envelope.WhichOneof("message") == "response"
+        self._sent[field] = _Sent(envelope.uid, destination, waiting, answers)
         if waiting is not None:
             self._by_answer[envelope.uid, destination.twin] = field
         if deadline <= time.time():

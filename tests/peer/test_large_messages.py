@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from peer.unconfirmed import BARRIER_BYTES, Unconfirmed
 
@@ -14,6 +14,7 @@ class FullLane:
 
     connected = True
     sessions = 1
+    close_code = 0
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
@@ -37,7 +38,7 @@ class OneLane:
     def __init__(self, lane: FullLane) -> None:
         self.links: Sequence[FullLane] = [lane]
 
-    def try_send(self, data: bytes) -> FullLane | None:
+    def try_send(self, data: bytes, without: Collection[FullLane] = ()) -> FullLane | None:
         lane = self.links[0]
         return lane if lane.try_send(data) else None
 

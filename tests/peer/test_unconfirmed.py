@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
 import pytest
 
@@ -20,6 +20,7 @@ class Lane:
     def __init__(self) -> None:
         self.connected = True
         self.sessions = 1
+        self.close_code = 0
         self.takes = True
         self.got: list[bytes] = []
 
@@ -36,8 +37,9 @@ class Lanes:
     def __init__(self) -> None:
         self.links = (Lane(), Lane())
 
-    def try_send(self, data: bytes) -> Lane | None:
-        return next((link for link in self.links if link.try_send(data)), None)
+    def try_send(self, data: bytes, without: Collection[Lane] = ()) -> Lane | None:
+        usable = (link for link in self.links if link not in without)
+        return next((link for link in usable if link.try_send(data)), None)
 
 
 class World:
@@ -48,10 +50,16 @@ class World:
         self.first, self.second = self.lanes.links
         self.settled: list[Hashable] = []
         self.expired: list[Hashable] = []
+        self.refused: list[Hashable] = []
         self.room = 0
         self.pings = 0
         self.window = Unconfirmed(
-            self.lanes, self._ping, self.settled.append, self.expired.append, self._has_room
+            self.lanes,
+            self._ping,
+            self.settled.append,
+            self.expired.append,
+            self._has_room,
+            self.refused.append,
         )
 
     def _ping(self) -> tuple[str, bytes]:
@@ -61,9 +69,14 @@ class World:
     def _has_room(self) -> None:
         self.room += 1
 
-    def lose(self, lane: Lane) -> None:
-        lane.connected = False
+    def lose(self, lane: Lane, close_code: int = 0) -> None:
+        lane.connected, lane.close_code = False, close_code
         self.window.changed(lane)
+
+    def answer_pings(self) -> None:
+        """Answers those that were sent so far."""
+        for number in range(1, self.pings + 1):
+            self.window.pong(f"ping-{number}")
 
     def regain(self, lane: Lane) -> None:
         lane.connected, lane.sessions = True, lane.sessions + 1
@@ -166,4 +179,93 @@ async def test_a_token_is_in_use_once(world: World) -> None:
     world.window.send(b"m", FAR, "token")
     with pytest.raises(ValueError, match="in use"):
         world.window.send(b"m", FAR, "token")
+    world.window.close()
+
+
+async def test_what_is_too_large_for_a_relay_goes_over_another(world: World) -> None:
+    world.window.send(b"small", FAR, "small")
+    world.window.send(bytes(2000), FAR, "large")
+    world.lose(world.first, 1009)
+    assert world.second.got == [b"small", bytes(2000)]
+    world.regain(world.first)
+    world.first.got.clear()
+    world.window.send(bytes(2000), FAR, "as large")
+    world.window.send(b"another", FAR, "another")
+    assert world.second.got[2:] == [bytes(2000)]
+    assert world.first.got == [b"another"]
+    assert world.refused == []
+    world.window.close()
+
+
+async def test_what_is_too_large_for_all_relays_is_refused(world: World) -> None:
+    world.window.send(b"small", FAR, "small")
+    world.window.send(bytes(2000), FAR, "large")
+    world.lose(world.first, 1009)
+    world.lose(world.second, 1009)
+    assert world.refused == ["large"]
+    world.regain(world.first)
+    assert world.first.got[2:] == [b"small"]
+    world.window.send(bytes(3000), FAR, "larger")
+    assert world.refused == ["large", "larger"]
+    assert len(world.window) == 1
+    world.window.close()
+
+
+async def test_a_relay_that_comes_back_may_take_more(world: World) -> None:
+    world.lose(world.second)
+    world.window.send(bytes(2000), FAR, "large")
+    world.lose(world.first, 1009)
+    world.regain(world.first)
+    assert world.first.got == [bytes(2000)]
+    world.window.send(b"small", FAR, "small")
+    world.lose(world.first, 1012)
+    world.regain(world.first)
+    world.window._tick()
+    world.answer_pings()
+    assert bytes(2000) in world.first.got[1:]
+    world.window.close()
+
+
+async def test_what_ended_two_sessions_goes_behind_everything_else(world: World) -> None:
+    world.lose(world.second)
+    world.window.send(b"bad", FAR, "bad")
+    for _ in range(unconfirmed.MANY_LOSSES):
+        world.lose(world.first)
+        world.window.send(b"m%d" % world.first.sessions, FAR, world.first.sessions)
+        world.first.got.clear()
+        world.regain(world.first)
+    assert world.first.got == [b"m1", b"m2"]
+    assert world.window.waiting == 1
+    world.window._tick()
+    world.answer_pings()
+    assert world.settled == [1, 2]
+    assert world.first.got[-2:-1] == [b"bad"]
+    world.lose(world.first)
+    world.first.got.clear()
+    world.regain(world.first)
+    assert world.first.got == []
+    assert world.window.waiting == 1
+    world.window.close()
+
+
+async def test_what_was_put_aside_goes_out_in_growing_portions(world: World) -> None:
+    world.lose(world.second)
+    for number in range(10):
+        world.window.send(b"m%d" % number, FAR, number)
+    for _ in range(unconfirmed.MANY_LOSSES):
+        world.lose(world.first)
+        world.first.got.clear()
+        world.regain(world.first)
+    portions = []
+    while world.first.got:
+        portions.append([data for data in world.first.got if data.startswith(b"m")])
+        world.first.got.clear()
+        world.answer_pings()
+    assert portions == [
+        [b"m0"],
+        [b"m1", b"m2"],
+        [b"m3", b"m4", b"m5", b"m6"],
+        [b"m7", b"m8", b"m9"],
+    ]
+    assert world.settled == list(range(10))
     world.window.close()

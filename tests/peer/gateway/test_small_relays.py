@@ -1,0 +1,77 @@
+"""Relays that take smaller messages than a gateway sends: its program is told, others go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.peer.gateway.conftest import StartGateway
+from tests.support.gateway_process import Program, Service, payload_of
+from tests.support.redis_servers import start_valkey
+from tests.support.relay_process import RelayProcess, eventually
+
+LIMIT_BYTES = 1 << 20
+
+
+@pytest.fixture
+def small(tmp_path: Path, data_template: Path) -> Iterator[RelayProcess]:
+    """A relay whose operator has set a limit of a MiB."""
+    redis = start_valkey(tmp_path)
+    settings = {"relay.max_message_bytes": str(LIMIT_BYTES)}
+    process = RelayProcess(tmp_path / "relay", data_template, redis, settings=settings)
+    try:
+        yield process.start()
+    finally:
+        process.stop()
+        redis.remove()
+
+
+async def test_a_message_that_is_too_large_for_the_relay_is_answered(
+    start_gateway: StartGateway, small: RelayProcess
+) -> None:
+    here = start_gateway(relays=(small.url,))
+    there = start_gateway(relays=(small.url,))
+    await here.connected()
+    await there.connected()
+    program = Program(here.redis)
+    async with Service(there.redis, "echo"):
+        assert payload_of(await program.call("echo", there.twin, b"1")) == b"1"
+        large = program.ask("echo", [there.twin], os.urandom(LIMIT_BYTES + 200_000))
+        answer = await program.answer(large, 30)
+        assert answer["err"] == {"code": 500, "message": "message is too large for the relay"}
+        assert answer["src"] == str(there.twin)
+        assert payload_of(await program.call("echo", there.twin, b"2")) == b"2"
+        # The next one costs no session.
+        sessions = here.log().count("connected to ws://")
+        again = program.ask("echo", [there.twin], os.urandom(LIMIT_BYTES + 200_000))
+        assert (await program.answer(again, 30))["err"]["code"] == 500
+        assert here.log().count("connected to ws://") == sessions
+    await eventually(lambda: not here.redis.run("EXISTS", "msgbus.processing"), 30)
+
+
+async def test_an_answer_that_is_too_large_for_the_relay_is_an_error(
+    start_gateway: StartGateway, small: RelayProcess
+) -> None:
+    here = start_gateway(relays=(small.url,))
+    there = start_gateway(relays=(small.url,))
+    await here.connected()
+    await there.connected()
+    program = Program(here.redis)
+    ret = program.ask("large", [there.twin])
+    found = await eventually(lambda: there.redis.run("RPOP", "msgbus.large"), 10)
+    request = json.loads(found)
+    body = {
+        "ref": request["ref"],
+        "dst": request["src"],
+        "dat": "AAAA" * (LIMIT_BYTES // 3 + 50_000),
+        "now": int(time.time()),
+    }
+    there.redis.run("LPUSH", "msgbus.system.reply", json.dumps(body))
+    answer = await program.answer(ret, 30)
+    assert answer["err"] == {"code": 500, "message": "message is too large for the relay"}
+    await eventually(lambda: not there.redis.run("EXISTS", "msgbus.processing"), 30)
