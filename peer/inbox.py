@@ -48,6 +48,10 @@ class Inbox:
         self._scheduled = False
         self._flooded = False
 
+    def __len__(self) -> int:
+        """Messages that nobody has looked at."""
+        return len(self._waiting)
+
     def receive(self, data: bytes) -> None:
         """Takes one binary message of a relay."""
         self._waiting.append(data)

@@ -85,6 +85,11 @@ class Senders:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    @property
+    def look_ups(self) -> frozenset[asyncio.Task[None]]:
+        """One task for each sender whose messages wait."""
+        return frozenset(self._tasks)
+
     async def aclose(self) -> None:
         """Give up."""
         for task in self._tasks:

@@ -18,7 +18,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from peer.gateway import bodies, keys
 from peer.gateway.backlog import Backlogs, Waiting
@@ -45,6 +45,9 @@ from proto.rmb.repeats import Repeats
 from proto.rmb.sealing import PublicKeys, Sealer
 
 log = logging.getLogger(__name__)
+
+STOP_S: Final = 5.0
+"""How long what has come may take at the end: a chain answers within seconds."""
 
 _KEY_ERRORS = (SignatureError, CipherError, NoPublicKeyError)
 _KEY_CODES = frozenset(each.code for each in _KEY_ERRORS)
@@ -124,12 +127,34 @@ class Incoming:
         self._restored = signatures
 
     async def aclose(self) -> None:
-        """Works on what has come, and gives up what waits for a look-up: no relay has it still."""
-        await self._inbox.worked()
+        """Works on what has come, as no relay has it still; what takes too long is given up."""
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._work_off()
+        except TimeoutError:
+            log.warning(
+                "ended with messages that nobody got: %d of senders that could not be looked up, "
+                "%d that waited for redis or a look-up, %d that waited for these",
+                len(self._senders),
+                len(self._tasks),
+                len(self._inbox),
+            )
         await self._senders.aclose()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _work_off(self) -> None:
+        """Returns when nothing waits any more."""
+        while True:
+            await self._inbox.worked()
+            under_way = self._senders.look_ups | self._tasks
+            if under_way:
+                await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+            elif self._inbox:
+                await self._writes.applied()  # Redis takes nothing more now
+            else:
+                return
 
     # The inbox.
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from peer.gateway import keys
+from peer.gateway import incoming, keys
 from peer.gateway.backlog import Backlogs, Waiting, encode
 from peer.gateway.bounds import PIPE_BYTES
 from peer.gateway.calls import Calls
@@ -99,6 +99,43 @@ async def test_what_waits_for_a_twin_is_not_lost(world: World) -> None:
     found = world.redis.run("LRANGE", "msgbus.out.age", 0, -1)
     assert [json.loads(each)["ref"] for each in reversed(found)] == uids
     assert not any(name.startswith("dropped") for name in world.counters)
+
+
+async def test_a_stop_waits_for_look_ups(world: World) -> None:
+    """No relay has these messages still."""
+    world.commits.start()
+    for each in requests(OTHER, OWN, 100):
+        world.incoming.receive(each)
+    await eventually(lambda: world.incoming.waiting == 100)
+    asyncio.get_running_loop().call_later(0.2, world.source.answering.set)
+    await world.incoming.aclose()
+    await world.writes.applied()
+    assert world.redis.run("LLEN", "msgbus.out.age") == 100
+
+
+async def test_a_stop_waits_for_redis_to_say_whom_an_answer_is_for(world: World) -> None:
+    uid = new_uid(os.urandom)
+    world.twins.put(known(OTHER))
+    body = encode(uid, Waiting("ret", "mine", int(time.time()) + 60), 60)
+    world.redis.run("SET", keys.backlog(uid), body)
+    sealer = Sealer(Address(OTHER.id), OTHER.signing_key, OTHER.encryption_key, os.urandom)
+    now = int(time.time())
+    world.incoming.receive(sealer.response(uid, (OWN.id, None), b"4", known(OWN), now, 300))
+    asyncio.get_running_loop().call_later(0.2, world.commits.start)
+    await world.incoming.aclose()
+    await world.writes.applied()
+    assert json.loads(world.redis.run("RPOP", "ret"))["ref"] == "mine"
+
+
+async def test_a_stop_says_what_it_gives_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(incoming, "STOP_S", 0.1)
+    world.commits.start()
+    for each in requests(OTHER, OWN, 3):
+        world.incoming.receive(each)
+    await world.incoming.aclose()
+    assert "3 of senders that could not be looked up" in caplog.text
 
 
 async def test_large_messages_that_wait_for_a_twin_stop_the_reading(world: World) -> None:
