@@ -28,6 +28,7 @@ from peer.gateway.bodies import BodyError, Failure, OutgoingRequest, OutgoingRes
 from peer.gateway.commits import Commits
 from peer.gateway.dead_letters import DeadLetter
 from peer.gateway.queue_writes import QueueWrites
+from peer.gateway.seals import Seals
 from peer.modules.api import LocalRequest, Modules
 from peer.twins import Twin, TwinCache, TwinsAwayError
 from peer.unconfirmed import Unconfirmed
@@ -38,10 +39,9 @@ from proto.rmb.address import Address, SessionKey, from_message
 from proto.rmb.bounds import (
     DEFAULT_EXPIRATION_S,
     MAX_EXPIRATION_S,
-    MAX_MESSAGE_BYTES,
     RESPONSE_EXPIRATION_S,
 )
-from proto.rmb.errors import CODE_OTHER, ExpiredError, UnknownTwinError
+from proto.rmb.errors import CODE_OTHER, ExpiredError
 from proto.rmb.sealing import Sealer
 from redispipe.resp import command
 
@@ -105,7 +105,7 @@ class Outgoing:
         on_room: Callable[[], None],
     ) -> None:
         self._own = own
-        self._sealer = sealer
+        self._seals = Seals(sealer)
         self._twins = twins
         self._commits = commits
         self._writes = writes
@@ -240,7 +240,7 @@ class Outgoing:
         twin = self._twins.peek(destination[0]) if answers else None
         if twin is not None:  # the one that asked is told instead
             now, left_s = int(time.time()), stamp.response_expiration()
-            error = self._sealer.error(uid, destination, *TOO_LARGE, twin, now, left_s)
+            error = self._seals.error(uid, destination, TOO_LARGE, twin, now, left_s)
             self._record_and_send(field, uid, now + left_s, None, [(destination, error)])
             return
         if waiting is not None:
@@ -270,7 +270,7 @@ class Outgoing:
         waiting = Waiting(request.ret, request.reference, deadline) if request.ret else None
         sealed: list[tuple[SessionKey, bytes]] = []
         for twin_id, twin in receivers.items():
-            found = self._seal_request(uid, request, twin_id, twin, now, deadline - now)
+            found = self._seals.request(uid, request, twin_id, twin, now, deadline - now)
             if isinstance(found, bytes):
                 sealed.append(((twin_id, None), found))
             else:
@@ -282,39 +282,11 @@ class Outgoing:
         self._record_and_send(field, uid, deadline, waiting, sealed, rest)
         self._counters["requests_sent"] += len(sealed)
 
-    def _seal_request(
-        self,
-        uid: str,
-        request: OutgoingRequest,
-        twin_id: int,
-        twin: Twin | None,
-        now: int,
-        expiration_s: int,
-    ) -> bytes | Failure:
-        if twin is None:
-            unknown = UnknownTwinError(twin_id)
-            return Failure(unknown.code, str(unknown))
-        try:
-            data = self._sealer.request(
-                uid,
-                (twin_id, None),
-                request.command,
-                request.payload,
-                twin,
-                now,
-                expiration_s,
-                tags=request.tags,
-                schema=request.schema,
-            )
-        except AgreementError:
-            return Failure(CODE_OTHER, f"twin {twin_id} has a public key that is none")
-        return _checked(data)
-
     def _send_response(
         self, field: str, response: OutgoingResponse, deadline: int, twin: Twin
     ) -> None:
         try:
-            sealed = self._seal_response(response, twin, deadline - int(time.time()))
+            sealed = self._seals.response(response, twin, deadline - int(time.time()))
         except AgreementError:
             self._counters["refused:unsendable"] += 1
             log.warning(
@@ -327,25 +299,6 @@ class Outgoing:
         self._record_and_send(
             field, response.uid, deadline, None, messages, answers=response.failure is None
         )
-
-    def _seal_response(self, response: OutgoingResponse, twin: Twin, expiration_s: int) -> bytes:
-        now, failure = int(time.time()), response.failure
-        uid, destination = response.uid, response.destination
-        if failure is None:
-            data = self._sealer.response(
-                uid,
-                destination,
-                response.payload,
-                twin,
-                now,
-                expiration_s,
-                schema=response.schema,
-            )
-            found = _checked(data)
-            if isinstance(found, bytes):
-                return found
-            failure = found
-        return self._sealer.error(uid, destination, *failure, twin, now, expiration_s)
 
     def _record_and_send(
         self,
@@ -516,11 +469,3 @@ class Outgoing:
             self._on_room()
 
         self._commits.add(command("HDEL", keys.PROCESSING, *fields), removed)
-
-
-def _checked(data: bytes) -> bytes | Failure:
-    """A message, if a relay takes one of its size."""
-    if len(data) <= MAX_MESSAGE_BYTES:
-        return data
-    too_large = f"message has {len(data)} bytes, at most {MAX_MESSAGE_BYTES} can be sent"
-    return Failure(CODE_OTHER, too_large)
