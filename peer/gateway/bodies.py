@@ -132,9 +132,14 @@ def read_request(raw: bytes) -> OutgoingRequest:
         raise
 
 
-def for_others(raw: bytes, destinations: Sequence[int]) -> bytes:
-    """An entry of `msgbus.system.local` that can be read, for other receivers."""
+def for_others(raw: bytes, destinations: Sequence[int], taken_at: int) -> bytes:
+    """An entry of `msgbus.system.local` that can be read, for other receivers.
+
+    Without a time of its own it gets the one when it was taken, so that it does not live longer.
+    """
     fields = _read_object(raw) | {"dst": list(destinations)}
+    if not _seconds(fields, "now"):
+        fields["now"] = taken_at
     return json.dumps(fields, separators=(",", ":")).encode()
 
 

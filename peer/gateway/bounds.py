@@ -38,6 +38,9 @@ TAKE_BYTES: Final = 1024 * 1024
 WAIT_S: Final = 20.0
 """How long one blocking read waits. A connection that died unnoticed is found at its end."""
 
+PORTION_BYTES: Final = 4 * 1024 * 1024
+"""Of the messages of one request that are written to Redis in one step; one always passes."""
+
 MAX_IN_HAND: Final = 4096
 """Entries taken whose messages are not settled; above it nothing more is taken."""
 

@@ -4,7 +4,8 @@ What one turn of the loop wants written becomes one MULTI/EXEC, and exactly one 
 unanswered at a time; the next fills meanwhile. Each sets `msgbus.committed` to its number. When a
 connection ends with a batch unanswered, that number tells on the next one whether it was applied,
 so that an answer is not pushed to a program twice, and nothing is left out. A batch that Redis
-refuses (it is out of memory, or loads its data) is tried again.
+refuses (it is out of memory, or loads its data) is tried again, without the messages in it that
+have expired meanwhile.
 
 A Redis that accepts and never answers is left after `ANSWER_S`. What was written to it may still be
 carried out, so every batch is bound to its connection: that watches `msgbus.committed`, a new one
@@ -20,9 +21,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import hiredis
 
@@ -46,16 +48,39 @@ _WATCH: Final = command("WATCH", keys.COMMITTED)
 Then = Callable[[], None]
 
 
+class _Limited(NamedTuple):
+    """A command that makes no sense later."""
+
+    until: float  # unix seconds
+    payload: bytes
+    written: Then
+    give_up: Then
+
+
 class _Batch:
     """Commands of one MULTI, and what is to be done when they are written, and applied."""
 
-    __slots__ = ("commands", "size_bytes", "then", "written")
+    __slots__ = ("commands", "limited", "size_bytes", "then", "written")
 
     def __init__(self) -> None:
         self.commands: list[bytes] = []
+        self.limited: list[_Limited] = []
         self.written: list[Then] = []
         self.then: list[Then] = []
         self.size_bytes = 0
+
+    def without_late(self, now: float) -> list[Then]:
+        """Takes out the commands whose time is over; returns what gives them up."""
+        late = [each for each in self.limited if each.until <= now]
+        found = []
+        for each in late:
+            self.limited.remove(each)
+            self.commands.remove(each.payload)
+            self.size_bytes -= len(each.payload)
+            if each.written in self.written:  # otherwise it was done: the kernel had it
+                self.written.remove(each.written)
+                found.append(each.give_up)
+        return found
 
 
 class Commits:
@@ -122,6 +147,18 @@ class Commits:
         if written is not None:
             batch.written.append(written)
         self._schedule()
+
+    def add_until(self, until: float, payload: bytes, written: Then, give_up: Then) -> None:
+        """As `add`, for what need not be written later: what Redis refuses until then is left out.
+
+        Args:
+            until: unix seconds.
+            payload: the command.
+            written: called when the kernel has it.
+            give_up: called instead when it is left out.
+        """
+        self._filling.limited.append(_Limited(until, payload, written, give_up))
+        self.add(payload, written=written)
 
     def gather(self, late: Then) -> None:
         """Has `late` called just before the next batch is closed, to `add` what it gathered.
@@ -201,6 +238,8 @@ class Commits:
     def _write(self) -> None:
         batch = self._unanswered
         assert batch is not None
+        for give_up in batch.without_late(time.time()):
+            asyncio.get_running_loop().call_soon(give_up)
         mark = command("SET", keys.COMMITTED, f"{self._boot} {self._number}")
         payload = b"".join((_MULTI, *batch.commands, mark, _EXEC))
         # MULTI, each command and the mark are answered before EXEC is.

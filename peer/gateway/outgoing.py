@@ -14,23 +14,32 @@ error envelope to the one that asked. Where even that can't be read the entry is
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from peer.gateway import bodies, dead_letters, keys, queues
 from peer.gateway.backlog import Backlogs, Waiting, decode
-from peer.gateway.bodies import BodyError, Failure, OutgoingRequest, OutgoingResponse
+from peer.gateway.bodies import (
+    MAX_SECONDS,
+    BodyError,
+    Failure,
+    OutgoingRequest,
+    OutgoingResponse,
+)
+from peer.gateway.bounds import PORTION_BYTES
 from peer.gateway.commits import Commits
 from peer.gateway.dead_letters import DeadLetter
+from peer.gateway.look_ups import look_up
 from peer.gateway.queue_writes import QueueWrites
 from peer.gateway.seals import Seals
 from peer.modules.api import LocalRequest, Modules
-from peer.twins import Twin, TwinCache, TwinsAwayError
+from peer.twins import Twin, TwinCache
 from peer.unconfirmed import Unconfirmed
 from proto.identity.errors import AgreementError
 from proto.rmb import stamp
@@ -50,14 +59,17 @@ log = logging.getLogger(__name__)
 LOOK_UPS: Final = 100
 """Twins of one request that are asked for together, and sent to as soon as all are known."""
 
-LOOK_UP_PAUSE_S: Final = 1.0
-"""Before twins are asked for again when their source is away."""
+ROOM_POLL_S: Final = 0.05
+"""Between looks for room for the next portion of a large request."""
 
 EXPIRED_UNSENT: Final = Failure(
     ExpiredError.code, "request has expired before it could be sent: no relay took it"
 )
 TOO_LARGE: Final = Failure(CODE_OTHER, "message is too large for the relay")
 """A relay takes less than `MAX_MESSAGE_BYTES` if its operator says so."""
+
+ENVELOPE_BYTES: Final = 512
+"""Of a message beside its payload, about."""
 
 _HEAD_BYTES: Final = 4  # length of the backlog in front of a sealed envelope
 
@@ -138,8 +150,15 @@ class Outgoing:
 
     # What was taken from a list, or found in the hash.
 
-    def take_request(self, field: str, raw: bytes) -> None:
-        """Sends a request of a program."""
+    def take_request(self, field: str, raw: bytes, taken_before: int = MAX_SECONDS) -> None:
+        """Sends a request of a program.
+
+        Args:
+            field: in the hash.
+            raw: the entry.
+            taken_before: unix seconds; a request without a time of its own lives from then on, or
+                from now on when that is later.
+        """
         self._held.add(field)
         try:
             request = bodies.read_request(raw)
@@ -154,7 +173,8 @@ class Outgoing:
             return
         now = int(time.time())
         life_s = request.expiration_s or DEFAULT_EXPIRATION_S
-        left_s = min(stamp.stamp(now, request.timestamp, life_s)[1], MAX_EXPIRATION_S)
+        made_at = request.timestamp or taken_before
+        left_s = min(stamp.stamp(now, made_at, life_s)[1], MAX_EXPIRATION_S)
         deadline = now + left_s
         if left_s <= 0:
             self._refuse_expired(field, request)
@@ -162,7 +182,10 @@ class Outgoing:
             self._handle_here(field, request, deadline)
         else:
             receivers = {twin: self._twins.peek(twin) for twin in request.destinations}
-            if None in receivers.values():
+            few = len(receivers) == 1 or (
+                len(receivers) <= _portion(request) and not self._commits.full
+            )
+            if None in receivers.values() or not few:
                 self._spawn(self._send_later(field, raw, request, deadline))
             else:
                 self._send_request(field, request, deadline, receivers)
@@ -197,7 +220,7 @@ class Outgoing:
         self._counters["resumed"] += 1
         kind, body = value[:1], value[1:]
         if kind == queues.REQUEST:
-            self.take_request(field, body)
+            self.take_request(field, body, queues.taken_before(field))
         elif kind == queues.RESPONSE:
             self.take_response(field, body)
         else:
@@ -329,7 +352,13 @@ class Outgoing:
             for each, data in messages:
                 self._unconfirmed.send(data, deadline, each)
 
-        self._commits.add(command("HSET", keys.PROCESSING, *arguments), written=send)
+        def give_up() -> None:
+            for each, _ in messages:
+                self.expired(each)
+
+        self._commits.add_until(
+            deadline, command("HSET", keys.PROCESSING, *arguments), send, give_up
+        )
 
     def _resume(self, field: str, body: bytes) -> None:
         """Sends again what was sealed, as it is."""
@@ -358,28 +387,45 @@ class Outgoing:
     async def _send_later(
         self, field: str, raw: bytes, request: OutgoingRequest, deadline: int
     ) -> None:
-        """Sends to those who are known at once, and to the others as they are looked up."""
+        """Sends to those who are known at once, and to the others as they are looked up.
+
+        Those of a large request get it in portions: the next one is written when Redis has the
+        last and the relays have room, so that neither has to take all of it together.
+        """
+        now, portion = int(time.time()), _portion(request)
         missing = list(dict.fromkeys(request.destinations))
         peeked = ((twin_id, self._twins.peek(twin_id)) for twin_id in missing)
         found = dict(each for each in peeked if each[1] is not None)
         while time.time() < deadline:
-            missing = [twin_id for twin_id in missing if twin_id not in found]
-            if not missing:
-                self._send_request(field, request, deadline, found)
-                return
             if found:
-                rest = bodies.for_others(raw, missing)
-                self._send_request(field, request, deadline, found, rest)
+                await self._room(deadline)
+                if time.time() >= deadline:
+                    break
+                part = dict(itertools.islice(found.items(), portion))
+                found = {twin_id: found[twin_id] for twin_id in found if twin_id not in part}
+                missing = [twin_id for twin_id in missing if twin_id not in part]
+                rest = bodies.for_others(raw, missing, now) if missing else b""
+                self._send_request(field, request, deadline, part, rest)
+                if not missing:
+                    return
+                if found:
+                    await self._commits.applied()
+                    continue
             asked, others = missing[:LOOK_UPS], missing[LOOK_UPS:]
-            found = await self._look_up(asked)
+            found = await look_up(self._twins, asked)
             missing = others + asked  # who can't be looked up holds up nobody else
         self._refuse_expired(field, request)
+
+    async def _room(self, deadline: int) -> None:
+        """Returns when Redis and the relays take more, or it is too late."""
+        while (self._commits.full or self._unconfirmed.full) and time.time() < deadline:
+            await asyncio.sleep(ROOM_POLL_S)
 
     async def _answer_later(self, field: str, response: OutgoingResponse, deadline: int) -> None:
         twin_id = response.destination.twin
         found: dict[int, Twin | None] = {}
         while not found and time.time() < deadline:
-            found = await self._look_up((twin_id,))
+            found = await look_up(self._twins, (twin_id,))
         twin = found.get(twin_id)
         if time.time() >= deadline:
             self._drop_expired(field, response)
@@ -389,25 +435,6 @@ class Outgoing:
             self._settle(field)
         else:
             self._send_response(field, response, deadline, twin)
-
-    async def _look_up(self, twin_ids: Sequence[int]) -> dict[int, Twin | None]:
-        """Looks twins up, all at once; those that can't be now are left out, after a pause."""
-        found: dict[int, Twin | None] = {}
-        away: TwinsAwayError | None = None
-
-        async def look_up(twin_id: int) -> None:
-            nonlocal away
-            try:
-                found[twin_id] = await self._twins.get(twin_id)
-            except TwinsAwayError as error:
-                away = error
-
-        await asyncio.gather(*map(look_up, twin_ids))
-        if away is not None:
-            log.warning("twins can't be looked up: %s", away)
-        if not found:
-            await asyncio.sleep(LOOK_UP_PAUSE_S)
-        return found
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -469,3 +496,8 @@ class Outgoing:
             self._on_room()
 
         self._commits.add(command("HDEL", keys.PROCESSING, *fields), removed)
+
+
+def _portion(request: OutgoingRequest) -> int:
+    """How many receivers of a request are written to in one step."""
+    return max(PORTION_BYTES // (len(request.payload) + ENVELOPE_BYTES), 1)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -44,6 +45,10 @@ REST_ABOVE: Final = 3  # entries of one read
 REST_PER_ENTRY_S: Final = 0.0004
 MAX_REST_S: Final = 0.005
 _ANSWER_S: Final = 10.0  # beyond the wait; then the connection is given up
+_SPARE_S: Final = 1.0
+MAX_FIELD_AGE_S: Final = math.ceil(WAIT_S + _ANSWER_S + _SPARE_S)
+"""From when a field is made until there is an entry under it: one read, at most."""
+
 _REFUSED_PAUSE_S: Final = 0.5
 _SCRIPT: Final = (
     resources.files("peer.gateway").joinpath("lua/take.lua").read_text(encoding="utf-8")
@@ -64,6 +69,15 @@ class Fields:
         """A new field, with a new uid in it."""
         self._last_us = max(self._last_us + 1, time.time_ns() // 1000)
         return f"{self._last_us:016x}-{new_uid(os.urandom)}"
+
+
+def taken_before(field: str) -> int:
+    """The unix second before which the entry of a field was taken."""
+    try:
+        made_us = int(field[: UID_AT - 1], 16)
+    except ValueError:
+        made_us = 0
+    return made_us // 1_000_000 + MAX_FIELD_AGE_S
 
 
 def uid_of(field: str) -> str:
@@ -102,6 +116,7 @@ class SystemQueue:
         self._on_read = on_read
         self._on_up = on_up
         self._spare: list[str] = []  # fields that no entry got yet
+        self._spare_since = 0.0  # when the first of them was made, monotonic
         self._asked: frozenset[str] = frozenset()  # fields of the read that is under way
         self._ask = TAKE_FIRST  # how many entries the next read takes at most
         self._refused = False  # the last read was
@@ -141,7 +156,11 @@ class SystemQueue:
 
     async def _step(self, blocking: bool) -> bool:
         """One read; returns whether the next one has to block."""
+        if time.monotonic() - self._spare_since > _SPARE_S:
+            self._spare = []  # a field tells when its entry was taken
         ask, fields = self._ask, self._spare
+        if not fields:
+            self._spare_since = time.monotonic()
         fields.extend(self._fields.make() for _ in range(ask - len(fields)))
         named = (self._queue, keys.PROCESSING)
         take = command("EVALSHA", self._sha, 2, *named, self._kind, TAKE_BYTES, *fields[:ask])

@@ -77,6 +77,40 @@ async def test_a_refused_batch_is_not_written_twice_when_the_connection_is_lost(
     assert valkey.run("LLEN", "next") == 1
 
 
+async def test_what_redis_refused_until_it_expired_is_left_out(
+    valkey: RedisServer, writing: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise one batch that is too large for ever keeps all others from being written."""
+    monkeypatch.setattr(commits, "REFUSED_RETRY_S", 0.05)
+    valkey.run("CONFIG", "SET", "maxmemory", "1")
+    try:
+        until = time.time() + 0.3
+        late = command("HSET", "hash", "late", "x")
+        writing.add_until(until, late, lambda: None, lambda: None)
+        far = command("HSET", "hash", "in time", "x")
+        writing.add_until(until + 60, far, lambda: None, lambda: None)
+        writing.add(command("LPUSH", "other", "y"))
+        await eventually(lambda: writing.refused and time.time() > until + 0.2)
+    finally:
+        valkey.run("CONFIG", "SET", "maxmemory", "0")
+    await asyncio.wait_for(writing.applied(), 10)
+    assert valkey.run("HKEYS", "hash") == [b"in time"]
+    assert valkey.run("LLEN", "other") == 1
+
+
+async def test_what_expires_before_it_is_written_is_given_up(valkey: RedisServer) -> None:
+    told: list[str] = []
+    writing = Commits(valkey.url)
+    late = command("HSET", "hash", "late", "x")
+    written, given_up = (lambda: told.append("written")), (lambda: told.append("given up"))
+    writing.add_until(time.time() - 1, late, written, given_up)
+    writing.start()
+    await asyncio.wait_for(writing.applied(), 10)
+    assert told == ["given up"]
+    assert not valkey.run("EXISTS", "hash")
+    await writing.aclose(5.0)
+
+
 @pytest.mark.parametrize("start", [start_valkey, start_redis62])
 @pytest.mark.parametrize("lost", list(Direction))
 async def test_a_redis_that_never_answers_is_left_and_nothing_is_written_twice(

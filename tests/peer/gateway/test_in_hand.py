@@ -27,6 +27,7 @@ from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import eventually
 from tests.support.slow_twins import SlowTwins, known, requests
 
+MB = 1024 * 1024
 OWN, OTHER = identities.twin(1), identities.twin(2)
 
 
@@ -198,6 +199,43 @@ async def test_receivers_that_are_known_do_not_wait_for_others(running: Running)
     kinds = {each[:1] for each in running.redis.client().hgetall(keys.PROCESSING).values()}
     assert kinds == {queues.SEALED}
     assert running.gateway.counters["requests_sent"] == 1 + len(others)
+
+
+async def test_a_large_request_to_many_twins_is_written_in_portions(running: Running) -> None:
+    """All of it at once may be more than Redis ever takes, and nothing else would be written."""
+    receivers = [identities.twin(number) for number in range(2, 34)]
+    for each in receivers:
+        running.cache.put(known(each))
+    await running.start()
+    numbers = [each.id for each in receivers]
+    used = int(running.redis.client().info("memory")["used_memory"])
+    running.redis.run("CONFIG", "SET", "maxmemory", used + 24 * MB)
+    try:
+        body = request_body("out.age", numbers, "large", os.urandom(MB), exp=4)
+        running.redis.run("LPUSH", keys.LOCAL, json.dumps(body))
+        await eventually(lambda: running.gateway.counters["requests_sent"] >= 4)
+        await eventually(lambda: not running.in_hand(), 20)
+        unsent = running.gateway.counters["refused:unsent"]
+        assert 4 <= unsent <= len(numbers)
+        rest = int(unsent < len(numbers))
+        await eventually(lambda: running.redis.run("LLEN", "large") == unsent + rest)
+        running.ask(dst=[OTHER.id])
+        await eventually(lambda: running.in_hand() == 1)
+    finally:
+        running.redis.run("CONFIG", "SET", "maxmemory", "0")
+
+
+async def test_a_request_without_a_time_lives_from_when_it_was_taken(running: Running) -> None:
+    """And not anew with each start."""
+    body = request_body("out.age", [OTHER.id], "ret", exp=5, now=0)
+    for age_s in (queues.MAX_FIELD_AGE_S + 10, 1):
+        field = f"{time.time_ns() // 1000 - age_s * 1_000_000:016x}-{age_s}"
+        value = queues.REQUEST + json.dumps(body).encode()
+        running.redis.run("HSET", keys.PROCESSING, field, value)
+    await running.start()
+    answer = json.loads(await eventually(lambda: running.redis.run("RPOP", "ret")))
+    assert answer["err"]["code"] == 102
+    assert running.gateway.counters["refused:expired"] == 1
 
 
 async def test_a_request_that_expires_while_its_twin_is_looked_up(
