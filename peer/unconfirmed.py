@@ -15,6 +15,9 @@ is put aside: it goes behind everything else, one first, then twice as many each
 
 A ping is a message and counts against the twin's limit at its relay, so an answer that comes
 earlier settles its request (`settle`), and pings go only while something else is unconfirmed.
+
+A relay that answers no ping may be frozen: with another one there, what it has goes out over that
+too. What it was asked for and did not confirm until the deadline counts as not sent.
 """
 
 from __future__ import annotations
@@ -36,7 +39,11 @@ BARRIER_BYTES: Final = 1024 * 1024
 """The same in bytes."""
 
 BARRIER_TIMEOUT_S: Final = 10.0
-"""A ping without an answer by then is repeated: a relay drops it when a limit is exceeded."""
+"""A ping without an answer by then is repeated: a relay drops it when a limit is exceeded. Another
+relay is used meanwhile."""
+
+MAX_PINGS: Final = 16
+"""Of one session that are remembered while they have no answer; it may still come."""
 
 MANY_LOSSES: Final = 2
 """A message that so many sessions have lost is put aside."""
@@ -114,9 +121,11 @@ class _Sent:
         self.session = session
         self.messages: dict[int, _Message] = {}  # by position
         self.position = 0  # of the last message
-        self.ping = ""  # uid of the one that is not answered
-        self.pinged = 0  # position of the last message before the last ping
+        self.pings: dict[str, int] = {}  # position of the last message before each, by uid
+        self.pinged = 0  # the same of the last ping
         self.pinged_at = 0.0  # monotonic
+        self.moved: dict[int, _Message] = {}  # went out over another link as well
+        self.frozen = False  # has not answered in time, and another link is used
         self.bytes_since = 0  # sent since the last ping
         self.confirms = 0  # pings that were answered
 
@@ -158,6 +167,7 @@ class Unconfirmed:
         self._on_trial = 0  # of them, sent and not settled
         self._portion = 1  # how many of them go at once
         self._sent: dict[Lane, _Sent] = {}
+        self._frozen = 0  # links that are
         self._limits: dict[Lane, int] = {}  # bytes that were too many for a relay
         self._was_full = False
         self._timer: asyncio.TimerHandle | None = None
@@ -212,9 +222,8 @@ class Unconfirmed:
     def pong(self, uid: str) -> bool:
         """Takes a pong; returns whether it answers a ping of this window."""
         for sent in self._sent.values():
-            if sent.ping and sent.ping == uid:
-                sent.ping = ""
-                self._confirm(sent)
+            if uid in sent.pings:
+                self._confirm(sent, uid)
                 return True
         return False
 
@@ -247,6 +256,7 @@ class Unconfirmed:
     def _lost(self, link: Lane, sent: _Sent) -> None:
         """Takes back what a session has not confirmed."""
         del self._sent[link]
+        self._thaw(sent)
         lost = list(sent.messages.values())
         if link.close_code == TOO_BIG and lost:
             largest = max(len(message.data) for message in lost)
@@ -274,6 +284,40 @@ class Unconfirmed:
         """The links to relays that have shown not to take so much."""
         return [link for link, limit in self._limits.items() if len(data) >= limit]
 
+    def _without_frozen(self, without: Collection[Lane]) -> Collection[Lane]:
+        """Links that are not to be used; a frozen one is when there is no other."""
+        frozen = [link for link, sent in self._sent.items() if sent.frozen]
+        usable = (each for each in self._lanes.links if each not in without and each not in frozen)
+        return [*without, *frozen] if any(each.connected for each in usable) else without
+
+    def _freeze(self, link: Lane, sent: _Sent) -> None:
+        """Has what a silent relay did not confirm go out over another one as well."""
+        others = (each for each in self._lanes.links if each is not link and each.connected)
+        if all(each in self._sent and self._sent[each].frozen for each in others):
+            return
+        if not sent.frozen:
+            sent.frozen = True
+            self._frozen += 1
+        messages = list(sent.messages.values())
+        sent.moved = {
+            position: message
+            for position, message in (sent.moved | sent.messages).items()
+            if message.token in self._messages
+        }
+        sent.messages.clear()
+        for message in messages:
+            self._end_trial(message)
+            message.lane = None
+        self.resent += len(messages)
+        self._waiting = deque(
+            sorted((*messages, *self._waiting), key=lambda message: message.number)
+        )
+
+    def _thaw(self, sent: _Sent) -> None:
+        if sent.frozen:
+            sent.frozen = False
+            self._frozen -= 1
+
     def _refuse(self, message: _Message) -> bool:
         """Gives up a message that all relays find too large; returns whether it is one."""
         refused = len(self._too_small_for(message.data)) == len(self._lanes.links)
@@ -288,7 +332,9 @@ class Unconfirmed:
             self._on_trial -= 1
 
     def _try(self, message: _Message) -> bool:
-        without = self._too_small_for(message.data) if self._limits else ()
+        without: Collection[Lane] = self._too_small_for(message.data) if self._limits else ()
+        if self._frozen:
+            without = self._without_frozen(without)
         link = self._lanes.try_send(message.data, without)
         if link is None:
             return False
@@ -307,7 +353,7 @@ class Unconfirmed:
 
     def _ping_if_due(self, link: Lane, sent: _Sent) -> None:
         """After a large message the link may take nothing, and `changed` tries once more."""
-        if not sent.ping and (
+        if not sent.pings and (
             sent.position - sent.pinged >= BARRIER_MESSAGES or sent.bytes_since >= BARRIER_BYTES
         ):
             self._ping(link, sent)
@@ -315,18 +361,32 @@ class Unconfirmed:
     def _ping(self, link: Lane, sent: _Sent) -> None:
         uid, data = self._make_ping()
         if link.try_send(data):
-            sent.ping, sent.pinged, sent.bytes_since = uid, sent.position, 0
+            sent.pings[uid] = sent.pinged = sent.position
+            sent.bytes_since = 0
             sent.pinged_at = time.monotonic()
+            if len(sent.pings) > MAX_PINGS:
+                del sent.pings[next(iter(sent.pings))]
 
-    def _confirm(self, sent: _Sent) -> None:
+    def _confirm(self, sent: _Sent, uid: str) -> None:
+        """Takes a pong: it confirms what was sent before its ping, and answers earlier ones too."""
+        until = sent.pings[uid]
+        for earlier in list(sent.pings):
+            del sent.pings[earlier]
+            if earlier == uid:
+                break
         sent.confirms += 1
+        self._thaw(sent)
         confirmed = []
         for position in sent.messages:
-            if position > sent.pinged:
+            if position > until:
                 break
             confirmed.append(position)
         for position in confirmed:
             self._settle(sent.messages.pop(position))
+        for position in [each for each in sent.moved if each <= until]:
+            message = sent.moved.pop(position)
+            if self._messages.get(message.token) is message:
+                self.settle(message.token)
         if self._aside:
             self._send_aside()
 
@@ -402,7 +462,10 @@ class Unconfirmed:
         self._timer = None
         now = time.time()
         for message in [each for each in self._messages.values() if each.deadline <= now]:
-            if message.lane is None:
+            lane = message.lane
+            if lane is None or any(message.position <= until for until in lane.pings.values()):
+                if lane is not None:  # its relay was asked for it, and has not answered
+                    del lane.messages[message.position]
                 self._forget(message)
                 self._on_expired(message.token)
             else:  # a relay has it or not: nobody wants it any more
@@ -411,7 +474,10 @@ class Unconfirmed:
         self._aside = [each for each in self._aside if each.token in self._messages]
         self._tell_room()
         overdue = time.monotonic() - BARRIER_TIMEOUT_S
-        for link, sent in self._sent.items():
-            if sent.messages and (not sent.ping or sent.pinged_at < overdue):
+        for link, sent in list(self._sent.items()):
+            late = bool(sent.pings) and sent.pinged_at < overdue
+            if late and sent.messages:
+                self._freeze(link, sent)
+            if late or (sent.messages and not sent.pings):
                 self._ping(link, sent)
         self._send_waiting()

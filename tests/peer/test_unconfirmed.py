@@ -269,3 +269,69 @@ async def test_what_was_put_aside_goes_out_in_growing_portions(world: World) -> 
     ]
     assert world.settled == list(range(10))
     world.window.close()
+
+
+async def test_a_relay_that_answers_no_ping_is_passed_over_until_it_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unconfirmed, "BARRIER_TIMEOUT_S", 0.0)
+    world.window.send(b"old", FAR, "old")
+    world.window._tick()
+    assert world.first.got == [b"old", b"ping 1"]
+    world.window._tick()
+    world.window.send(b"new", FAR, "new")
+    assert world.second.got == [b"old", b"new"]
+    assert world.settled == []
+    world.window.pong("ping-1")
+    assert world.settled == ["old"], "it was there already"
+    world.window.send(b"next", FAR, "next")
+    assert world.first.got[-1] == b"next"
+    world.window.close()
+
+
+async def test_a_silent_relay_is_used_when_there_is_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unconfirmed, "BARRIER_TIMEOUT_S", 0.0)
+    world.window.send(b"old", FAR, "old")
+    world.window._tick()
+    world.window._tick()
+    world.lose(world.second)
+    world.window.send(b"new", FAR, "new")
+    assert [data for data in world.first.got if b"ping" not in data] == [b"old", b"old", b"new"]
+    world.lose(world.first)
+    world.regain(world.second)
+    assert world.second.got[-2:] == [b"old", b"new"]
+    world.window.close()
+
+
+async def test_what_a_relay_did_not_confirm_until_the_deadline_expires(world: World) -> None:
+    world.window.send(b"asked", time.time() + 0.05, "asked for")
+    world.window._tick()
+    world.window.send(b"unasked", time.time() + 0.05, "not asked for")
+    async with asyncio.timeout(5):
+        while len(world.window):
+            world.window._tick()
+            await asyncio.sleep(0.01)
+    assert world.expired == ["asked for"]
+    assert world.settled == ["not asked for"]
+    world.window.close()
+
+
+async def test_pongs_that_are_slow_confirm_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unconfirmed, "BARRIER_TIMEOUT_S", 0.0)
+    world.lose(world.second)
+    world.window.send(b"first", FAR, "first")
+    world.window._tick()
+    world.window.send(b"second", FAR, "second")
+    world.window._tick()
+    world.window._tick()
+    assert world.pings == 3
+    world.window.pong("ping-1")
+    assert world.settled == ["first"]
+    world.window.pong("ping-3")
+    assert world.settled == ["first", "second"]
+    assert not world.window.pong("ping-2")
+    world.window.close()
