@@ -16,6 +16,7 @@ from typing import Any, Final
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from chain.errors import shortened
+from peer import traffic
 from proto.rmb.bounds import MAX_MESSAGE_BYTES
 from proto.rmb.reasons import SESSIONS, SessionReason
 from proto.websocket.frames import MASK_BYTES, masked_frame
@@ -66,6 +67,7 @@ class Connection(WSListener):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard_s = 0.0
+        self._traffic: traffic.Traffic | None = None  # when it was asked whether it is there
         self._reading = True
         self._fragments: list[bytes] | None = None
         self._fragments_bytes = 0
@@ -214,12 +216,16 @@ class Connection(WSListener):
 
     def _check_silence(self) -> None:
         silent_s = self._loop.time() - self._heard_s if self._reading else 0.0
+        assert self._websocket is not None and self._transport is not None
         if silent_s >= self._give_up_after_s:
-            self.reason = _NO_ANSWER
-            self.drop()
-            return
-        if silent_s >= self._ping_after_s:
-            assert self._websocket is not None
+            before, self._traffic = self._traffic, traffic.read(self._transport)
+            if not traffic.moves(before, self._traffic):
+                self.reason = _NO_ANSWER
+                self.drop()
+                return
+            wait_s = self._give_up_after_s - self._ping_after_s
+        elif silent_s >= self._ping_after_s:
+            self._traffic = traffic.read(self._transport)
             self._websocket.send_ping()
             wait_s = self._give_up_after_s - silent_s
         else:

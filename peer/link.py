@@ -1,7 +1,8 @@
 """One session at one relay: a websocket that is opened again whenever it is lost.
 
 A new token is made for each attempt. Between attempts there are 2 s and more, with some chance in
-it. After 20 s of silence a websocket ping is sent, and after 40 s the connection is given up.
+it. After 20 s of silence a websocket ping is sent, and after 40 s the connection is given up,
+unless a large message is on its way and its bytes still move.
 
 What was passed to `try_send` when a connection is lost may have arrived or not: `on_change` tells
 of the loss, `sessions` tells one connection from the next, and `peer.unconfirmed` keeps what the

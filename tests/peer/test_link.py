@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 
@@ -51,6 +52,17 @@ async def linked(url: str, **options: object) -> AsyncIterator[tuple[Link, list[
         await link.aclose()
 
 
+def accepted(head: bytes) -> bytes:
+    """The answer to an upgrade request."""
+    lines = head.split(b"\r\n")
+    key = next(line for line in lines if line.lower().startswith(b"sec-websocket-key"))
+    accept = accept_key(key.split(b":")[1].strip().decode())
+    return (
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    ).encode()
+
+
 async def send_back(connection: ServerConnection) -> None:
     async for message in connection:
         await connection.send(message)
@@ -76,16 +88,7 @@ async def test_messages_of_one_turn_are_one_write() -> None:
     reads: list[int] = []
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        key = next(
-            line for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key")
-        )
-
-        accept = accept_key(key.split(b":")[1].strip().decode())
-        writer.write(
-            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Accept: {accept}\r\n\r\n".encode()
-        )
+        writer.write(accepted(await reader.readuntil(b"\r\n\r\n")))
         while data := await reader.read(1 << 20):
             reads.append(len(data))
         writer.close()
@@ -189,6 +192,46 @@ async def test_a_silent_relay_is_asked_and_given_up() -> None:
         await silent.wait()
         await eventually(lambda: link.sessions == 2)
         assert link.last_error == "nothing was read for too long"
+
+
+SLOW_BYTES = 600_000
+CHUNK_BYTES = 20_000
+
+
+@pytest.mark.parametrize("way", ["down", "up"])
+async def test_a_large_message_on_a_slow_line_is_no_silence(way: str) -> None:
+    """No frame is complete for longer than a silent connection is kept."""
+    taken: list[int] = []
+    open_writers: set[asyncio.StreamWriter] = set()
+
+    async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_writers.add(writer)
+        writer.write(accepted(await reader.readuntil(b"\r\n\r\n")))
+        frame = b"\x82\x7f" + SLOW_BYTES.to_bytes(8, "big") + bytes(SLOW_BYTES)
+        with contextlib.suppress(ConnectionError):
+            for at in range(0, len(frame) if way == "down" else 0, CHUNK_BYTES):
+                writer.write(frame[at : at + CHUNK_BYTES])
+                await asyncio.sleep(0.05)
+            while data := await reader.read(CHUNK_BYTES):
+                taken.append(len(data))
+                await asyncio.sleep(0.05)
+        writer.close()
+        open_writers.discard(writer)
+
+    server = await asyncio.start_server(trickle, "127.0.0.1", 0, limit=CHUNK_BYTES)
+    server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, CHUNK_BYTES)
+    url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, linked(url, ping_after_s=0.2, give_up_after_s=0.5) as (link, received):
+        assert await link.writable(10)
+        if way == "up":
+            assert link.try_send(bytes(SLOW_BYTES))
+            await eventually(lambda: sum(taken) > SLOW_BYTES, 30)
+        else:
+            await eventually(lambda: received, 30)
+        assert link.sessions == 1
+        # And then it is silent: pings are not answered.
+        await eventually(lambda: link.sessions == 2)
+    await eventually(lambda: not open_writers)
 
 
 async def test_a_quiet_relay_that_answers_pings_is_kept() -> None:
