@@ -10,10 +10,13 @@ is `busy` messages wait; above the bounds the relays are not read, and keep what
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
+
+log = logging.getLogger(__name__)
 
 MAX_MESSAGES: Final = 4096
 """That wait; above it the relays are not read."""
@@ -90,7 +93,11 @@ class Inbox:
         while waiting and not self._busy():
             data = waiting.popleft()
             self._bytes -= len(data)
-            self._open(data)
+            try:
+                self._open(data)
+            except Exception:
+                # One message that its owner can't take must not hold up those behind it.
+                log.exception("a message of %d bytes was dropped", len(data))
             if time.monotonic() > until:
                 self.resume()
                 break

@@ -131,7 +131,11 @@ class Senders:
         while waiting:
             envelope, size_bytes = waiting.popleft()
             self._leave(size_bytes)
-            self._on_found(envelope, twin)
+            try:
+                self._on_found(envelope, twin)
+            except Exception:
+                # As in the inbox: those behind it have not done anything.
+                log.exception("a message of %d bytes was dropped", size_bytes)
             if time.monotonic() > until:
                 await asyncio.sleep(0)
                 until = time.monotonic() + SLICE_S

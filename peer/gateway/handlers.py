@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from peer.gateway import bodies, keys
 from peer.gateway.bodies import Failure, OutgoingRequest
@@ -34,6 +35,8 @@ from proto.rmb.sealing import Sealer
 from redispipe.resp import command
 
 log = logging.getLogger(__name__)
+
+_Asked = TypeVar("_Asked")
 
 LATE: Final = CommandError(ExpiredError.code, "request has expired before it was carried out")
 """For local programs; an asker elsewhere gives up by itself."""
@@ -88,7 +91,7 @@ class Handlers:
         if handler is None:
             return False
         if len(self._tasks) < MAX_HANDLERS:
-            self._spawn(self._run(request, handler(request)))
+            self._spawn(self._run(request, _call(handler, request)))
         else:
             self._refuse(request)
         return True
@@ -100,7 +103,7 @@ class Handlers:
         handler = self._modules.find_local(request.command)
         if handler is None or len(self._tasks) >= MAX_HANDLERS:
             return False
-        self._spawn(self._run_local(request, handler(local), local.deadline, done))
+        self._spawn(self._run_local(request, _call(handler, local), local.deadline, done))
         return True
 
     async def _run(self, request: Request, asked: Awaitable[Answer]) -> None:
@@ -191,6 +194,12 @@ class Handlers:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _call(handler: Callable[[_Asked], Answer | Awaitable[Answer]], request: _Asked) -> Answer:
+    """Calls a handler, which may be a plain function, in the task that has its exceptions."""
+    found: Answer | Awaitable[Answer] = handler(request)
+    return await found if inspect.isawaitable(found) else found
 
 
 class ModuleStore:

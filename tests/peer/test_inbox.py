@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from peer.inbox import MAX_BYTES, MAX_MESSAGES, SLICE_S, Inbox
 
 
@@ -65,6 +67,27 @@ async def test_the_relays_are_not_read_while_too_many_bytes_wait() -> None:
     assert owner.floods == [True]
     await owner.inbox.worked()
     assert owner.floods == [True, False]
+
+
+async def test_a_message_that_can_not_be_taken_holds_up_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    opened: list[bytes] = []
+
+    def take(data: bytes) -> None:
+        if data == b"bad":
+            raise ZeroDivisionError
+        opened.append(data)
+
+    inbox = Inbox(take, lambda: False, lambda flooded: None)
+    for each in (b"bad", b"good"):
+        inbox.receive(each)
+    await inbox.worked()
+    assert opened == [b"good"]
+    assert "a message of 3 bytes was dropped" in caplog.text
+    inbox.receive(b"next")
+    await inbox.worked()
+    assert opened == [b"good", b"next"]
 
 
 async def test_what_is_forgotten_is_not_looked_at() -> None:

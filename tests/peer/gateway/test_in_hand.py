@@ -16,7 +16,7 @@ from peer.gateway.app import Gateway
 from peer.gateway.bounds import MAX_IN_HAND, TAKE_ENTRIES
 from peer.identity import Identity
 from peer.links import Links
-from peer.modules.api import Module, Request
+from peer.modules.api import CommandError, Module, Request
 from peer.twins import TwinCache
 from peer.unconfirmed import WINDOW_MESSAGES
 from proto.rmb import types_pb2 as pb
@@ -29,6 +29,21 @@ from tests.support.slow_twins import SlowTwins, known, requests
 
 MB = 1024 * 1024
 OWN, OTHER = identities.twin(1), identities.twin(2)
+
+
+def plain_module() -> Module:
+    """Handlers that are plain functions."""
+
+    def fail(request: Request) -> Any:
+        raise CommandError(400, "no")
+
+    def reply(request: Request) -> Any:
+        return request.payload
+
+    module = Module("plain")
+    module.command("fail")(fail)
+    module.command("answer")(reply)
+    return module
 
 
 class Running:
@@ -47,7 +62,7 @@ class Running:
                 ["ws://127.0.0.1:1"], lambda: "", on_message, on_change
             ),
             redis.url,
-            [Module("calc", unknown=self.double)],
+            [Module("calc", unknown=self.double), plain_module()],
         )
         self.calls = 0
         self.stop = asyncio.Event()
@@ -180,6 +195,18 @@ async def test_answers_of_modules_wait_for_room(
         gateway._unconfirmed.settle(number)
     await eventually(lambda: gateway.counters["handled"] == 2)
     assert gateway.gauges()["unconfirmed"] == WINDOW_MESSAGES // 2 - 1 + 2
+
+
+async def test_a_plain_function_may_be_a_handler(running: Running) -> None:
+    """What it raises is its answer, and the message behind it is taken."""
+    running.cache.put(known(OTHER))
+    await running.start()
+    gateway, sealer = running.gateway, Sealer((OTHER.id, None), OTHER.signing_key, None, os.urandom)
+    now, at = int(time.time()), known(OWN)._replace(pk=None)
+    for number, name in enumerate(("plain.fail", "plain.answer", "out.age")):
+        gateway._received(sealer.request(str(number), (OWN.id, None), name, b"1", at, now, 60))
+    await eventually(lambda: gateway.counters["handled"] == 2)
+    await eventually(lambda: running.redis.run("LLEN", "msgbus.out.age") == 1)
 
 
 async def test_receivers_that_are_known_do_not_wait_for_others(running: Running) -> None:
