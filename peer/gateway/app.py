@@ -26,7 +26,6 @@ from typing import Final
 
 from peer.gateway import keys, queues
 from peer.gateway.backlog import Backlogs
-from peer.gateway.bounds import MAX_IN_HAND
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
 from peer.gateway.handlers import Handlers, ModuleContext, ModuleStore
@@ -297,7 +296,7 @@ class Gateway:
 
     def _balance(self) -> None:
         """Takes from the system lists as long as there is room for it."""
-        full = self._outgoing.in_hand >= MAX_IN_HAND or self._unconfirmed.full or self._commits.full
+        full = self._outgoing.full or self._unconfirmed.full or self._commits.full
         for queue in self._queues:
             if full:
                 queue.pause()
@@ -345,7 +344,7 @@ class Gateway:
         for field in await queues.held(self._commits.ask):
             if self._holds(field):
                 continue
-            while self._unconfirmed.full or self._commits.full:
+            while self._outgoing.full or self._unconfirmed.full or self._commits.full:
                 await asyncio.sleep(ROOM_POLL_S)
             if not self._holds(field):
                 value = await queues.value(self._commits.ask, field)

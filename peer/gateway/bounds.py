@@ -44,6 +44,10 @@ PORTION_BYTES: Final = 4 * 1024 * 1024
 MAX_IN_HAND: Final = 4096
 """Entries taken whose messages are not settled; above it nothing more is taken."""
 
+MAX_LOOK_UP_BYTES: Final = 64 * 1024 * 1024
+"""Of entries taken whose twins are looked up, or that wait for room; above it nothing more is
+taken."""
+
 BACKLOG_ENTRIES: Final = 20_000
 """Kept in memory beside Redis, so that an answer needs no look-up; others are looked up."""
 
@@ -63,9 +67,15 @@ PIPE_BYTES: Final = 32 * 1024 * 1024
 MAX_HANDLERS: Final = 1000
 """Requests that modules work on at a time; more are refused."""
 
+MAX_HANDLERS_BYTES: Final = 64 * 1024 * 1024
+"""The same in bytes of their payloads; one always passes."""
+
 MAX_WAITING: Final = 4096
 """Incoming messages that wait for Redis to say whom they answer, or for a twin to be looked up anew
 because they did not open; with more the inbox waits."""
+
+MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
+"""The same in bytes."""
 
 REFRESH_S: Final = 5.0
 """A twin whose message does not open is looked up anew at most so often: its key may have changed,

@@ -7,12 +7,12 @@ import inspect
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from peer.gateway import bodies, keys
 from peer.gateway.bodies import Failure, OutgoingRequest
-from peer.gateway.bounds import MAX_HANDLERS
+from peer.gateway.bounds import MAX_HANDLERS, MAX_HANDLERS_BYTES
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
 from peer.gateway.queue_writes import QueueWrites
@@ -78,6 +78,7 @@ class Handlers:
         self._send_error = send_error
         self._counters = counters
         self._tasks: set[asyncio.Task[None]] = set()
+        self._bytes = 0  # of what they were asked
 
     async def aclose(self) -> None:
         """Ends what is running."""
@@ -90,8 +91,9 @@ class Handlers:
         handler = self._modules.find(request.command)
         if handler is None:
             return False
-        if len(self._tasks) < MAX_HANDLERS:
-            self._spawn(self._run(request, _call(handler, request)))
+        if self._has_room(len(request.payload)):
+            work = self._run(request, _call(handler, request))
+            self._spawn(work, len(request.payload))
         else:
             self._refuse(request)
         return True
@@ -101,9 +103,10 @@ class Handlers:
     ) -> bool:
         """Starts the handler of a local program's request; False: there are too many."""
         handler = self._modules.find_local(request.command)
-        if handler is None or len(self._tasks) >= MAX_HANDLERS:
+        if handler is None or not self._has_room(len(local.payload)):
             return False
-        self._spawn(self._run_local(request, _call(handler, local), local.deadline, done))
+        work = self._run_local(request, _call(handler, local), local.deadline, done)
+        self._spawn(work, len(local.payload))
         return True
 
     async def _run(self, request: Request, asked: Awaitable[Answer]) -> None:
@@ -190,10 +193,20 @@ class Handlers:
             log.warning("handler of %.80s was not done in time", name)
             return late
 
-    def _spawn(self, work: Any) -> None:
+    def _has_room(self, size_bytes: int) -> bool:
+        count, total_bytes = len(self._tasks), self._bytes + size_bytes
+        return not count or (count < MAX_HANDLERS and total_bytes <= MAX_HANDLERS_BYTES)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], size_bytes: int) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._bytes += size_bytes
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._bytes -= size_bytes
+
+        task.add_done_callback(done)
 
 
 async def _call(handler: Callable[[_Asked], Answer | Awaitable[Answer]], request: _Asked) -> Answer:

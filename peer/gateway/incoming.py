@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from peer.gateway import bodies, keys
 from peer.gateway.backlog import Backlogs, Waiting
 from peer.gateway.bodies import Failure
-from peer.gateway.bounds import MAX_WAITING, REFRESH_S
+from peer.gateway.bounds import MAX_WAITING, MAX_WAITING_BYTES, REFRESH_S
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
 from peer.gateway.queue_writes import QueueWrites
@@ -121,6 +121,7 @@ class Incoming:
         self._restored: frozenset[bytes] = frozenset()
         self._refreshed: dict[int, float] = {}  # when a twin was looked up anew, monotonic
         self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks_bytes = 0  # of the messages they have
 
     def restore(self, signatures: frozenset[bytes]) -> None:
         """Takes the signatures of what was taken before the gateway ended."""
@@ -173,7 +174,8 @@ class Incoming:
 
     def _busy(self) -> bool:
         """Whether so much is under way that the inbox has to wait."""
-        return self._commits.full or self._senders.full or len(self._tasks) >= MAX_WAITING
+        waiting = len(self._tasks) >= MAX_WAITING or self._tasks_bytes >= MAX_WAITING_BYTES
+        return waiting or self._commits.full or self._senders.full
 
     # One message.
 
@@ -216,7 +218,7 @@ class Incoming:
             if refreshed or twin is None or not self._may_refresh(twin.id):
                 self._reject(envelope, error, twin, now)
             else:
-                self._spawn(self._open_anew(envelope, twin, error))
+                self._spawn(self._open_anew(envelope, twin, error), envelope.ByteSize())
             return
         except EnvelopeError as error:
             self._reject(envelope, error, twin, now)
@@ -327,7 +329,7 @@ class Incoming:
             return
         waiting = self._backlogs.peek(uid)
         if waiting is None:
-            self._spawn(self._answer_later(answer))
+            self._spawn(self._answer_later(answer), len(payload))
         else:
             self._give(waiting, answer)
 
@@ -347,11 +349,14 @@ class Incoming:
         )
         self._writes.answer(waiting.ret, body)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None], size_bytes: int) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        self._tasks_bytes += size_bytes
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self.resume()
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._tasks_bytes -= size_bytes
+            self.resume()
+
+        task.add_done_callback(done)

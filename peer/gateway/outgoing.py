@@ -32,7 +32,7 @@ from peer.gateway.bodies import (
     OutgoingRequest,
     OutgoingResponse,
 )
-from peer.gateway.bounds import PORTION_BYTES
+from peer.gateway.bounds import MAX_IN_HAND, MAX_LOOK_UP_BYTES, PORTION_BYTES
 from peer.gateway.commits import Commits
 from peer.gateway.dead_letters import DeadLetter
 from peer.gateway.look_ups import look_up
@@ -132,6 +132,12 @@ class Outgoing:
         self._by_answer: dict[tuple[str, int], str] = {}  # field by uid and twin that was asked
         self._settled: list[str] = []  # to be removed from the hash
         self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks_bytes = 0  # of the entries they have
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is in hand that nothing more should be taken."""
+        return len(self._held) >= MAX_IN_HAND or self._tasks_bytes >= MAX_LOOK_UP_BYTES
 
     @property
     def in_hand(self) -> int:
@@ -186,7 +192,9 @@ class Outgoing:
                 len(receivers) <= _portion(request) and not self._commits.full
             )
             if None in receivers.values() or not few:
-                self._spawn(self._send_later(field, raw, request, deadline))
+                # The entry is there twice, as it came and read.
+                size_bytes = len(raw) + len(request.payload)
+                self._spawn(self._send_later(field, raw, request, deadline), size_bytes)
             else:
                 self._send_request(field, request, deadline, receivers)
 
@@ -211,7 +219,8 @@ class Outgoing:
         deadline = now + min(left_s, MAX_EXPIRATION_S)
         receiver = self._twins.peek(response.destination.twin)
         if receiver is None:
-            self._spawn(self._answer_later(field, response, deadline))
+            work = self._answer_later(field, response, deadline)
+            self._spawn(work, len(response.payload))
         else:
             self._send_response(field, response, deadline, receiver)
 
@@ -436,10 +445,17 @@ class Outgoing:
         else:
             self._send_response(field, response, deadline, twin)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None], size_bytes: int) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks_bytes += size_bytes
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._tasks_bytes -= size_bytes
+            self._on_room()
+
+        task.add_done_callback(done)
 
     # What is not sent.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import time
@@ -16,7 +17,7 @@ from peer.gateway.app import Gateway
 from peer.gateway.bounds import MAX_IN_HAND, TAKE_ENTRIES
 from peer.identity import Identity
 from peer.links import Links
-from peer.modules.api import CommandError, Module, Request
+from peer.modules.api import CommandError, LocalRequest, Module, Request
 from peer.twins import TwinCache
 from peer.unconfirmed import WINDOW_MESSAGES
 from proto.rmb import types_pb2 as pb
@@ -51,6 +52,7 @@ class Running:
 
     def __init__(self, redis: RedisServer) -> None:
         self.redis = redis
+        self.held = asyncio.Event()
         self.twins = SlowTwins()
         self.cache = TwinCache(self.twins)
         identity = Identity(OWN.signing_key, OWN.encryption_key)
@@ -62,11 +64,22 @@ class Running:
                 ["ws://127.0.0.1:1"], lambda: "", on_message, on_change
             ),
             redis.url,
-            [Module("calc", unknown=self.double), plain_module()],
+            [Module("calc", unknown=self.double), plain_module(), self.holding()],
         )
         self.calls = 0
         self.stop = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+
+    def holding(self) -> Module:
+        """A command of local programs that takes until a test says so."""
+        module = Module("hold")
+
+        async def hold(request: LocalRequest) -> bytes:
+            await self.held.wait()
+            return b""
+
+        module.local("it")(hold)
+        return module
 
     async def double(self, request: Request) -> bytes:
         self.calls += 1
@@ -109,6 +122,36 @@ async def test_no_more_is_taken_than_can_be_in_hand(running: Running) -> None:
     await eventually(lambda: not running.gateway._queues[0].taking, 10)
     assert MAX_IN_HAND <= running.in_hand() <= MAX_IN_HAND + 2 * TAKE_ENTRIES
     assert left >= MAX_IN_HAND - 2 * TAKE_ENTRIES
+
+
+async def test_no_more_bytes_are_taken_than_can_wait_for_look_ups(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outgoing, "MAX_LOOK_UP_BYTES", 8 * MB)
+    await running.start()
+    for _ in range(10):
+        running.ask(dat=base64.b64encode(bytes(2 * MB)).decode())
+    await eventually(lambda: not running.gateway._queues[0].taking, 10)
+    assert running.in_hand() == 2
+    running.twins.answering.set()
+    await eventually(lambda: running.in_hand() == 10, 20)
+
+
+async def test_modules_refuse_more_bytes_than_they_can_have(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handlers, "MAX_HANDLERS_BYTES", 3 * MB)
+    running.twins.answering.set()
+    running.cache.put(known(OTHER))
+    await running.start()
+    body = base64.b64encode(bytes(2 * MB)).decode()
+    for ret in ("first", "second"):
+        asked = request_body("hold.it", [OWN.id], ret) | {"dat": body}
+        running.redis.run("LPUSH", keys.LOCAL, json.dumps(asked))
+    answer = json.loads(await eventually(lambda: running.redis.run("RPOP", "second")))
+    assert "too many requests" in answer["err"]["message"]
+    running.held.set()
+    assert await eventually(lambda: running.redis.run("LLEN", "first"))
 
 
 async def test_a_sweep_leaves_a_read_under_way_alone(running: Running) -> None:
