@@ -7,8 +7,8 @@ import inspect
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from peer.gateway import bodies, keys
 from peer.gateway.bodies import Failure, OutgoingRequest
@@ -16,6 +16,7 @@ from peer.gateway.bounds import MAX_HANDLERS, MAX_HANDLERS_BYTES
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
 from peer.gateway.queue_writes import QueueWrites
+from peer.gateway.work import Work
 from peer.modules.api import (
     Answer,
     CommandError,
@@ -77,14 +78,11 @@ class Handlers:
         self._send = send
         self._send_error = send_error
         self._counters = counters
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._bytes = 0  # of what they were asked
+        self._work = Work()
 
     async def aclose(self) -> None:
         """Ends what is running."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._work.aclose()
 
     def serve(self, request: Request) -> bool:
         """Starts the handler of a request; False: no module has the command."""
@@ -93,7 +91,7 @@ class Handlers:
             return False
         if self._has_room(len(request.payload)):
             work = self._run(request, _call(handler, request))
-            self._spawn(work, len(request.payload))
+            self._work.start(work, len(request.payload))
         else:
             self._refuse(request)
         return True
@@ -106,7 +104,7 @@ class Handlers:
         if handler is None or not self._has_room(len(local.payload)):
             return False
         work = self._run_local(request, _call(handler, local), local.deadline, done)
-        self._spawn(work, len(local.payload))
+        self._work.start(work, len(local.payload))
         return True
 
     async def _run(self, request: Request, asked: Awaitable[Answer]) -> None:
@@ -194,19 +192,8 @@ class Handlers:
             return late
 
     def _has_room(self, size_bytes: int) -> bool:
-        count, total_bytes = len(self._tasks), self._bytes + size_bytes
+        count, total_bytes = len(self._work), self._work.size_bytes + size_bytes
         return not count or (count < MAX_HANDLERS and total_bytes <= MAX_HANDLERS_BYTES)
-
-    def _spawn(self, work: Coroutine[Any, Any, None], size_bytes: int) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        self._bytes += size_bytes
-
-        def done(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            self._bytes -= size_bytes
-
-        task.add_done_callback(done)
 
 
 async def _call(handler: Callable[[_Asked], Answer | Awaitable[Answer]], request: _Asked) -> Answer:

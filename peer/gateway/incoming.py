@@ -17,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from peer.gateway import bodies, keys
@@ -27,6 +27,7 @@ from peer.gateway.bounds import MAX_WAITING, MAX_WAITING_BYTES, REFRESH_S
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
 from peer.gateway.queue_writes import QueueWrites
+from peer.gateway.work import Work
 from peer.inbox import Inbox
 from peer.modules.api import Request
 from peer.senders import Senders
@@ -120,8 +121,7 @@ class Incoming:
         self._repeats = Repeats()
         self._restored: frozenset[bytes] = frozenset()
         self._refreshed: dict[int, float] = {}  # when a twin was looked up anew, monotonic
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._tasks_bytes = 0  # of the messages they have
+        self._work = Work(self._inbox.resume)
 
     def restore(self, signatures: frozenset[bytes]) -> None:
         """Takes the signatures of what was taken before the gateway ended."""
@@ -137,19 +137,17 @@ class Incoming:
                 "ended with messages that nobody got: %d of senders that could not be looked up, "
                 "%d that waited for redis or a look-up, %d that waited for these",
                 len(self._senders),
-                len(self._tasks),
+                len(self._work),
                 len(self._inbox),
             )
         await self._senders.aclose()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._work.aclose()
 
     async def _work_off(self) -> None:
         """Returns when nothing waits any more."""
         while True:
             await self._inbox.worked()
-            under_way = self._senders.look_ups | self._tasks
+            under_way = self._senders.look_ups | self._work.tasks
             if under_way:
                 await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
             elif self._inbox:
@@ -174,7 +172,7 @@ class Incoming:
 
     def _busy(self) -> bool:
         """Whether so much is under way that the inbox has to wait."""
-        waiting = len(self._tasks) >= MAX_WAITING or self._tasks_bytes >= MAX_WAITING_BYTES
+        waiting = len(self._work) >= MAX_WAITING or self._work.size_bytes >= MAX_WAITING_BYTES
         return waiting or self._commits.full or self._senders.full
 
     # One message.
@@ -218,7 +216,7 @@ class Incoming:
             if refreshed or twin is None or not self._may_refresh(twin.id):
                 self._reject(envelope, error, twin, now)
             else:
-                self._spawn(self._open_anew(envelope, twin, error), envelope.ByteSize())
+                self._work.start(self._open_anew(envelope, twin, error), envelope.ByteSize())
             return
         except EnvelopeError as error:
             self._reject(envelope, error, twin, now)
@@ -329,7 +327,7 @@ class Incoming:
             return
         waiting = self._backlogs.peek(uid)
         if waiting is None:
-            self._spawn(self._answer_later(answer), len(payload))
+            self._work.start(self._answer_later(answer), len(payload))
         else:
             self._give(waiting, answer)
 
@@ -348,15 +346,3 @@ class Incoming:
             waiting.reference, str(source), payload, schema, timestamp, failure
         )
         self._writes.answer(waiting.ret, body)
-
-    def _spawn(self, work: Coroutine[None, None, None], size_bytes: int) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        self._tasks_bytes += size_bytes
-
-        def done(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            self._tasks_bytes -= size_bytes
-            self.resume()
-
-        task.add_done_callback(done)

@@ -18,7 +18,7 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -32,12 +32,13 @@ from peer.gateway.bodies import (
     OutgoingRequest,
     OutgoingResponse,
 )
-from peer.gateway.bounds import MAX_IN_HAND, MAX_LOOK_UP_BYTES, PORTION_BYTES
+from peer.gateway.bounds import MAX_IN_HAND, MAX_LOOK_UP_BYTES
 from peer.gateway.commits import Commits
 from peer.gateway.dead_letters import DeadLetter
 from peer.gateway.look_ups import look_up
 from peer.gateway.queue_writes import QueueWrites
-from peer.gateway.seals import Seals
+from peer.gateway.seals import Seals, portion_of
+from peer.gateway.work import Work
 from peer.modules.api import LocalRequest, Modules
 from peer.twins import Twin, TwinCache
 from peer.unconfirmed import Unconfirmed
@@ -67,9 +68,6 @@ EXPIRED_UNSENT: Final = Failure(
 )
 TOO_LARGE: Final = Failure(CODE_OTHER, "message is too large for the relay")
 """A relay takes less than `MAX_MESSAGE_BYTES` if its operator says so."""
-
-ENVELOPE_BYTES: Final = 512
-"""Of a message beside its payload, about."""
 
 _HEAD_BYTES: Final = 4  # length of the backlog in front of a sealed envelope
 
@@ -131,13 +129,12 @@ class Outgoing:
         self._sent: dict[str, _Sent] = {}  # by field
         self._by_answer: dict[tuple[str, int], str] = {}  # field by uid and twin that was asked
         self._settled: list[str] = []  # to be removed from the hash
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._tasks_bytes = 0  # of the entries they have
+        self._work = Work(on_room)
 
     @property
     def full(self) -> bool:
         """Whether so much is in hand that nothing more should be taken."""
-        return len(self._held) >= MAX_IN_HAND or self._tasks_bytes >= MAX_LOOK_UP_BYTES
+        return len(self._held) >= MAX_IN_HAND or self._work.size_bytes >= MAX_LOOK_UP_BYTES
 
     @property
     def in_hand(self) -> int:
@@ -150,9 +147,7 @@ class Outgoing:
 
     async def aclose(self) -> None:
         """Gives up look-ups; what they are for is found again at the next start."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._work.aclose()
 
     # What was taken from a list, or found in the hash.
 
@@ -189,12 +184,12 @@ class Outgoing:
         else:
             receivers = {twin: self._twins.peek(twin) for twin in request.destinations}
             few = len(receivers) == 1 or (
-                len(receivers) <= _portion(request) and not self._commits.full
+                len(receivers) <= portion_of(request) and not self._commits.full
             )
             if None in receivers.values() or not few:
                 # The entry is there twice, as it came and read.
                 size_bytes = len(raw) + len(request.payload)
-                self._spawn(self._send_later(field, raw, request, deadline), size_bytes)
+                self._work.start(self._send_later(field, raw, request, deadline), size_bytes)
             else:
                 self._send_request(field, request, deadline, receivers)
 
@@ -220,7 +215,7 @@ class Outgoing:
         receiver = self._twins.peek(response.destination.twin)
         if receiver is None:
             work = self._answer_later(field, response, deadline)
-            self._spawn(work, len(response.payload))
+            self._work.start(work, len(response.payload))
         else:
             self._send_response(field, response, deadline, receiver)
 
@@ -401,7 +396,7 @@ class Outgoing:
         Those of a large request get it in portions: the next one is written when Redis has the
         last and the relays have room, so that neither has to take all of it together.
         """
-        now, portion = int(time.time()), _portion(request)
+        now, portion = int(time.time()), portion_of(request)
         missing = list(dict.fromkeys(request.destinations))
         peeked = ((twin_id, self._twins.peek(twin_id)) for twin_id in missing)
         found = dict(each for each in peeked if each[1] is not None)
@@ -444,18 +439,6 @@ class Outgoing:
             self._settle(field)
         else:
             self._send_response(field, response, deadline, twin)
-
-    def _spawn(self, work: Coroutine[None, None, None], size_bytes: int) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        self._tasks_bytes += size_bytes
-
-        def done(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            self._tasks_bytes -= size_bytes
-            self._on_room()
-
-        task.add_done_callback(done)
 
     # What is not sent.
 
@@ -512,8 +495,3 @@ class Outgoing:
             self._on_room()
 
         self._commits.add(command("HDEL", keys.PROCESSING, *fields), removed)
-
-
-def _portion(request: OutgoingRequest) -> int:
-    """How many receivers of a request are written to in one step."""
-    return max(PORTION_BYTES // (len(request.payload) + ENVELOPE_BYTES), 1)

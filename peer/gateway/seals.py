@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from peer.gateway.bodies import Failure, OutgoingRequest, OutgoingResponse
+from peer.gateway.bounds import PORTION_BYTES
 from peer.twins import Twin
 from proto.identity.errors import AgreementError
 from proto.rmb.address import SessionKey
 from proto.rmb.bounds import MAX_MESSAGE_BYTES
 from proto.rmb.errors import CODE_OTHER, UnknownTwinError
 from proto.rmb.sealing import Sealer
+
+ENVELOPE_BYTES: Final = 512
+"""Of a message beside its payload, about."""
 
 
 class Seals:
@@ -95,3 +100,8 @@ def _checked(data: bytes) -> bytes | Failure:
         return data
     too_large = f"message has {len(data)} bytes, at most {MAX_MESSAGE_BYTES} can be sent"
     return Failure(CODE_OTHER, too_large)
+
+
+def portion_of(request: OutgoingRequest) -> int:
+    """How many receivers of a request are written to in one step."""
+    return max(PORTION_BYTES // (len(request.payload) + ENVELOPE_BYTES), 1)
