@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
 from peer.identity import Identity, read_secret
+from peer.urls import at_behind_slash, host_and_port, shown
 from proto.chain import relays as relay_texts
 from proto.identity.errors import SecretError
 from proto.identity.signing import KeyType
@@ -143,7 +144,7 @@ def relay_urls(urls: Sequence[str], *, domains: bool) -> tuple[str, ...]:
     for url in found:
         problem = _relay_problem(url, domains)
         if problem:
-            raise UsageError(f"--relay {url[:80]}: {problem}")
+            raise UsageError(f"--relay {shown(url)}: {problem}")
     return found
 
 
@@ -169,10 +170,10 @@ def substrate_urls(urls: Sequence[str]) -> tuple[str, ...]:
 
 def _relay_problem(url: str, domains: bool) -> str:
     try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises for a port that is none
+        host_and_port(url)
     except ValueError as error:
         return f"not an address: {error}"
+    parts = urlsplit(url)
     if parts.scheme not in ("ws", "wss"):
         return "must begin with ws:// or wss://"
     if len(url) > MAX_URL_CHARS:
@@ -181,7 +182,7 @@ def _relay_problem(url: str, domains: bool) -> str:
         return "has no host"
     if "?" in url or "#" in url:
         return "must not have a query or a fragment: the token is put there"
-    if parts.username is not None:
+    if parts.username is not None or at_behind_slash(url):
         return "must not have a user name or a password"
     return _domain_problem(parts.hostname) if domains else ""
 

@@ -24,6 +24,7 @@ from picows import WSError, ws_connect
 
 from chain.errors import shortened
 from peer.connection import Connection
+from peer.urls import at_behind_slash, host_and_port, shown
 from proto.limits.backoff import Backoff
 from proto.rmb.bounds import MAX_MESSAGE_BYTES
 
@@ -55,12 +56,18 @@ def check_url(url: str) -> str:
     Raises:
         ValueError: it is none.
     """
+    where = shown(url)
+    try:
+        host, _ = host_and_port(url)
+    except ValueError as error:
+        raise ValueError(f"relay: {where!r}: {error}") from None
     parts = urlsplit(url)
-    if parts.scheme not in ("ws", "wss") or not parts.hostname:
-        raise ValueError(f"relay: {url!r} must be ws:// or wss:// and a host name")
+    if parts.scheme not in ("ws", "wss") or not host:
+        raise ValueError(f"relay: {where!r} must be ws:// or wss:// and a host name")
     if parts.query or parts.fragment:
-        raise ValueError(f"relay: {url!r} must have no query: the token takes its place")
-    _ = parts.port  # raises ValueError when it is no port
+        raise ValueError(f"relay: {where!r} must have no query: the token takes its place")
+    if parts.username is not None or at_behind_slash(url):
+        raise ValueError(f"relay: {where!r} must have no user name and no password")
     return url
 
 

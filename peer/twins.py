@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from peer.errors import TwinsAwayError
+from peer.urls import shown
 
 __all__ = ["Twin", "TwinCache", "TwinSource", "TwinsAwayError", "open_source"]
 
@@ -88,6 +89,8 @@ def open_source(spec: str | None, substrate: Sequence[str] = ()) -> TwinSource:
         from peer.twin_sources.rest import RestTwins
 
         return RestTwins(spec)
+    if "://" in spec:
+        raise ValueError(f"twins: {shown(spec)} is no http:// or https:// URL, nor a file")
     from peer.twin_sources.file import FileTwins
 
     return FileTwins(spec)

@@ -32,21 +32,25 @@ class RedisAddress(NamedTuple):
         """Reads a URL of the forms redis-py takes.
 
         Raises:
-            RedisAddressError: unknown scheme, bad port or bad database number.
+            RedisAddressError: unknown scheme, bad port or bad database number. The text does not
+                repeat the URL: it may hold a password.
         """
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            raise RedisAddressError("redis url: the host is none") from None
         if parts.scheme not in ("redis", "rediss", "unix"):
-            raise RedisAddressError(
-                f"redis url: scheme {parts.scheme!r} is not redis, rediss or unix"
-            )
+            raise RedisAddressError("redis url: the scheme is not redis, rediss or unix")
         options = dict(pair.partition("=")[::2] for pair in parts.query.split("&") if pair)
         unix = parts.scheme == "unix"
         number = options.get("db", "") or ("" if unix else parts.path.strip("/"))
         try:
             database = int(number or 0)
             port = 0 if unix else parts.port or 6379
-        except ValueError as error:
-            raise RedisAddressError(f"redis url: bad port or database number ({error})") from None
+        except ValueError:
+            raise RedisAddressError(
+                "redis url: bad port or database number (a / in a password is written as %2F)"
+            ) from None
         if database < 0:
             raise RedisAddressError("redis url: the database number is below 0")
         return cls(

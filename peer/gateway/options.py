@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from peer import arguments
+from peer import arguments, urls
 from peer.arguments import Parser, UsageError
 from peer.identity import Identity
 from peer.modules.files_options import add_upload_options, limits_of, upload_folder
 from proto.chain import relays as relay_texts
 from proto.chain.errors import ChainFormatError
-from proto.files.bounds import UploadLimits
+from proto.files.bounds import MAX_SIZE_BYTES, UploadLimits
 from redispipe.address import RedisAddress, RedisAddressError
 
 DEFAULT_REDIS: Final = "redis://localhost:6379"
@@ -242,11 +242,13 @@ def _check_together(options: Options, found: argparse.Namespace) -> None:
 
 
 def _redis(url: str) -> str:
+    if not url.startswith("unix:") and urls.at_behind_slash(url):
+        raise UsageError(f"--redis: {urls.ENCODE_PASSWORD}")
     try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises for a port that is none
+        urls.host_and_port(url)
     except ValueError as error:
         raise UsageError(f"--redis: not an address: {error}") from None
+    parts = urlsplit(url)
     if parts.scheme not in REDIS_SCHEMES:
         # The address is not repeated: it may hold a password.
         raise UsageError("--redis: must begin with redis://, rediss:// or unix://")
@@ -270,7 +272,10 @@ def _upload_limits(found: argparse.Namespace) -> UploadLimits:
     try:
         return limits_of(found)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        # The reserve may be 0; the largest file is looked at first.
+        largest = 0 < found.upload_max <= MAX_SIZE_BYTES
+        name = "--upload-quota" if largest else "--upload-max"
+        raise UsageError(f"{name}: {error}") from None
 
 
 def _listen(text: str | None) -> tuple[str, int] | None:

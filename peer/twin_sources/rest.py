@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from peer.errors import TwinsAwayError
 from peer.twin_sources.fields import parse_twin
 from peer.twins import Twin
+from peer.urls import host_and_port, shown
 
 PATH: Final = "/api/v1/twins"
 
@@ -50,10 +51,14 @@ class RestTwins:
     """
 
     def __init__(self, url: str) -> None:
+        where = shown(url)
+        try:
+            self._host, self._port = host_and_port(url)
+        except ValueError as error:
+            raise ValueError(f"twins: {where}: {error}") from None
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-            raise ValueError(f"twins: {url} is no http:// or https:// URL without a query")
-        self._host, self._port = parts.hostname, parts.port  # port raises ValueError itself
+        if parts.scheme not in ("http", "https") or not self._host or parts.query:
+            raise ValueError(f"twins: {where} is no http:// or https:// URL without a query")
         self._secure = parts.scheme == "https"
         self._path = parts.path.rstrip("/").removesuffix(PATH) + PATH
         self._thread = ThreadPoolExecutor(1, "rest-twins")

@@ -8,7 +8,11 @@ import pytest
 
 from peer.arguments import UsageError
 from peer.gateway.options import Action, build_parser, parse
+from peer.link import check_url
+from peer.twin_sources.rest import RestTwins
+from peer.twins import open_source
 from proto.identity.signing import KeyType
+from redispipe.address import RedisAddress, RedisAddressError
 from tests.support.identities import twin
 
 SEED = f"0x{twin(7).mini_secret.hex()}"  # TEST KEY
@@ -119,6 +123,38 @@ def test_no_text_repeats_a_secret(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:hunter2/abc@host:6379",
+        "redis://hunter2/abc@host",
+        "redis://me:hunter2#abc@host",
+        "redis://me:hunter2@host:port",
+        "redis://me:hunter2@host/abc",
+        "redis://me:hunter2@[host",
+        "redis://me:hunter2@ho\u2100st",
+        "redi://me:hunter2@host",
+        "me:hunter2@host",
+    ],
+)
+def test_no_text_repeats_a_password(url: str) -> None:
+    with pytest.raises(RedisAddressError) as caught:
+        RedisAddress.parse(url)
+    relay = url.replace("redis", "wss")
+    with pytest.raises(ValueError) as refused:
+        check_url(relay)
+    with pytest.raises(ValueError) as rest:
+        RestTwins(url)
+    texts = [
+        refusal("-m", SEED, "--redis", url),
+        refusal("-m", SEED, "--relay", relay),
+        *(str(each.value) for each in (caught, refused, rest)),
+    ]
+    for text in texts:
+        assert "hunter2" not in text
+        assert "abc" not in text
+
+
+@pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (("--relay", "ws://127.0.0.1:8080"), "relay URL must contain a domain name"),
@@ -138,6 +174,9 @@ def test_no_text_repeats_a_secret(tmp_path: Path) -> None:
         (("--redis", "redis://"), "no host in it"),
         (("--redis", "redis://localhost:port"), "not an address"),
         (("--redis", "redis://:secret@localhost?db=x"), "bad port or database number"),
+        (("--redis", "redis://:hunter2/abc@host"), "there is an @ behind the first /"),
+        (("--upload-max", "0"), "--upload-max: the largest file"),
+        (("--upload-quota", "0"), "--upload-quota: quotas must be above 0"),
         (("-k", "rsa"), "must be sr25519 or ed25519"),
         (("-u", "/nowhere/at/all"), "there is no such folder"),
         (("--metrics-listen", "9100"), "must be HOST:PORT"),
@@ -151,6 +190,11 @@ def test_no_text_repeats_a_secret(tmp_path: Path) -> None:
 )
 def test_a_refusal_names_what_is_wrong(arguments: tuple[str, ...], text: str) -> None:
     assert text in refusal("-m", SEED, *arguments)
+
+
+def test_twins_of_a_scheme_that_is_none() -> None:
+    with pytest.raises(ValueError, match="ftp://x is no http:// or https:// URL, nor a file"):
+        open_source("ftp://x")
 
 
 def test_one_relay_given_twice_is_one() -> None:
