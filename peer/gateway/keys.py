@@ -42,6 +42,14 @@ def is_servable(name: str) -> bool:
     return 0 < len(name.encode()) <= MAX_COMMAND_BYTES and name.partition(".")[0] not in _OWN
 
 
+def is_own(queue: bytes) -> bool:
+    """Whether a list that a program names is a key of the gateway's own."""
+    prefix = _PREFIX.encode()
+    return queue.startswith(prefix) and not is_servable(
+        queue.removeprefix(prefix).decode(errors="replace")
+    )
+
+
 def backlog(uid: str) -> bytes:
     """The backlog entry of a request."""
     return f"{_PREFIX}backlog.{uid}".encode()

@@ -71,6 +71,8 @@ class QueueWrites:
             self._commits.add(command("EXPIRE", queue, QUEUE_TTL_S))
         for queue, entries in answers.items():
             self._push(queue, entries, MAX_QUEUE_ENTRIES)
+            if not keys.is_own(queue):
+                self._commits.add(command("EXPIRE", queue, QUEUE_TTL_S))
         if seen:
             self._push(keys.SEEN, seen, SEEN_ENTRIES)
 

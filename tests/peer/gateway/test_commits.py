@@ -77,6 +77,17 @@ async def test_a_refused_batch_is_not_written_twice_when_the_connection_is_lost(
     assert valkey.run("LLEN", "next") == 1
 
 
+async def test_answers_that_nobody_takes_do_not_stay_for_ever(
+    valkey: RedisServer, writing: Commits
+) -> None:
+    writes = QueueWrites(writing)
+    for ret in ("ret", "msgbus.system.reply"):
+        writes.answer(ret, b"answer")
+    await asyncio.wait_for(writes.applied(), 10)
+    assert 3500 < valkey.run("TTL", "ret") <= 3600
+    assert valkey.run("TTL", "msgbus.system.reply") == -1, "what others write there must stay"
+
+
 async def test_what_redis_refused_until_it_expired_is_left_out(
     valkey: RedisServer, writing: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
