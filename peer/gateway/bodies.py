@@ -255,7 +255,10 @@ def _text(fields: dict[str, Any], name: str, bound_bytes: int) -> str | None:
 
 
 def _seconds(fields: dict[str, Any], name: str) -> int:
-    """A time or duration; the TypeScript client's durations can have a fraction."""
+    """A time or duration; the TypeScript client's durations can have a fraction.
+
+    A duration is rounded up: half a second is not 0, which stands for the usual one.
+    """
     value = fields.get(name)
     if type(value) is int and 0 <= value <= MAX_SECONDS:
         return value
@@ -264,7 +267,7 @@ def _seconds(fields: dict[str, Any], name: str) -> int:
     found = _number(value)
     if found is None or not 0 <= found <= MAX_SECONDS:
         raise BodyError(f"{name} is not a number of seconds")
-    return int(found)
+    return math.ceil(found) if name == "exp" else int(found)
 
 
 def _number(value: object) -> float | None:

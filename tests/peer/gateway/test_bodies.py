@@ -72,7 +72,7 @@ def test_requests_of_the_go_client() -> None:
 
 def test_requests_of_the_typescript_client() -> None:
     found = bodies.read_request(TYPESCRIPT_REQUEST)
-    assert found.expiration_s == 7
+    assert found.expiration_s == 8
     assert found.tags is None
     assert found.payload == b"[1,2]"
 
@@ -261,7 +261,7 @@ def test_half_a_surrogate_pair_is_no_text() -> None:
         {"dst": 7},
         {"dst": ["7"]},
         {"dst": [7, 7]},
-        {"exp": 5.9},
+        {"exp": 4.1, "now": 9.9},
         {"dat": None, "tag": None, "shm": None, "ref": None},
         {"dat": "leave out"},
     ],
