@@ -21,6 +21,19 @@ _SECOND: Final = "%Y-%m-%dT%H:%M:%S"
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
+class TextFormatter(logging.Formatter):
+    """A record as one line of text, and its traceback below.
+
+    Others choose part of what is logged, such as uids: what is no printable character is escaped,
+    so that nobody can forge a line, or write to a terminal.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        if not record.message.isprintable():
+            record.message = "".join(map(_printable, record.message))
+        return super().formatMessage(record)
+
+
 class JsonFormatter(logging.Formatter):
     """A record as one line of JSON."""
 
@@ -39,6 +52,12 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
 def set_up(debug: int, log_format: str, level: int = logging.INFO) -> None:
     """Write log lines to standard error from now on.
 
@@ -52,7 +71,7 @@ def set_up(debug: int, log_format: str, level: int = logging.INFO) -> None:
         formatter: logging.Formatter = JsonFormatter()
         formatter.converter = time.gmtime
     else:
-        formatter = logging.Formatter(FORMAT)
+        formatter = TextFormatter(FORMAT)
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -18,7 +18,7 @@ logging.getLogger("websockets.client").debug("> GET /?token")
 try:
     1 / 0
 except ZeroDivisionError:
-    log.exception("two\\nlines")
+    log.exception("two\\nlines %s", "\\x1b[2J \\u202e \\u00e9")
 """
 
 
@@ -34,8 +34,9 @@ def lines(debug: int, log_format: str) -> list[str]:
 
 
 def test_text_is_one_line_for_a_record() -> None:
-    first, *traceback = lines(0, "text")
+    first, second, *traceback = lines(0, "text")
     assert first.endswith(" INFO peer.test: twin 7 is here")
+    assert second.endswith(r" ERROR peer.test: two\nlines \x1b[2J \u202e é")
     assert traceback[-1] == "ZeroDivisionError: division by zero"
 
 
@@ -50,7 +51,7 @@ def test_json_is_one_object_for_a_record() -> None:
         "twin": 7,
         "relays": ["a", "b"],
     }
-    assert error["message"] == "two\nlines"
+    assert error["message"] == "two\nlines \x1b[2J \u202e \u00e9"
     assert "ZeroDivisionError" in error["traceback"]
 
 
