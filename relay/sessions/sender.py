@@ -345,7 +345,7 @@ class Sender:
             and len(self._asked) < LOOK_UPS
             and self._parked_bytes < PARKED_BYTES
             and len(self._notices) < NOTICES
-            and not self.session.socket_full()
+            and not self.session.watch_room()  # else `room` comes when it takes messages again
         ):
             self._paused = False
             self.socket.resume_reading()

@@ -269,10 +269,6 @@ class Session:
         if self.end_reason is None:
             self.watch_room()
 
-    def socket_full(self) -> bool:
-        """Whether the socket holds all that a session may have in memory."""
-        return self.socket.buffered_bytes() >= self.worker.socket_bytes
-
     def _half_free(self) -> bool:
         """Whether there is room for a page: read for less, most of it would be read again."""
         return self._room_bytes() * 2 >= self.worker.socket_bytes

@@ -1,0 +1,48 @@
+"""Connections that are not read for a while, in simulated time: they are read again."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from relay.sessions.options import SessionBounds
+from relay.sessions.sender import AWAY_BYTES
+from relay.sessions.session import SOCKET_PART
+from tests.model.marks import ABANDONED
+from tests.support.sim.world import World
+
+pytestmark = ABANDONED
+
+A, B, C = (1, None), (2, None), (3, None)
+BOUNDS = SessionBounds(64, 40_000, back_pressure_s=60, idle_timeout_s=0)
+SIZE_BYTES = 4_096
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    yield World(7, workers=1, bounds=BOUNDS)
+    gc.collect()
+
+
+def test_a_sender_whose_own_socket_is_full_when_redis_is_back(world: World) -> None:
+    """One large message fills a socket that nobody has found full yet."""
+    here = world.workers[0]
+    sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
+    sender.client.stop_reading()
+    receiver.send(A, BOUNDS.session_bytes)
+    held = sender.client.socket.buffered_bytes
+    world.run_until(lambda: held() > BOUNDS.session_bytes * SOCKET_PART, 5)
+    assert sender.session.full_since is None
+    world.crash_redis()
+    count = 3 * AWAY_BYTES // SIZE_BYTES
+    for _ in range(count):
+        sender.send(B, SIZE_BYTES)
+        world.run_for(0.01)
+    world.restart_redis()
+    world.run_for(1)
+    assert len(receiver.got) < count
+    sender.client.start_reading()
+    world.run_until(lambda: len(receiver.got) == count, 10)
+    world.settle()
