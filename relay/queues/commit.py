@@ -65,6 +65,9 @@ class CommitOwner(Protocol):
     def refused(self, item: Item) -> None:
         """A message could not be stored: Redis is out of memory."""
 
+    def less_waits(self) -> None:
+        """A batch is refused and its senders are told: less waits."""
+
     def dropped(self, destination: Destination, count: int) -> None:
         """A full queue lost its oldest messages."""
 
@@ -338,6 +341,7 @@ class CommitLog:
             handler(hiredis.ReplyError("OOM"))
         for sender in batch.waiters:
             sender.batch_done()
+        self._owner.less_waits()
 
     def _offer_again(self) -> None:
         self._retry = None

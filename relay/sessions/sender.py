@@ -261,7 +261,7 @@ class Sender:
         """
         notice = self._refusal(envelope, reason, None)
         if notice is not None and not self.ended:
-            self.socket.send_messages([notice])
+            self._write([notice])
 
     def _refusal(
         self, envelope: Envelope | None, reason: MessageReason, detail: str | None

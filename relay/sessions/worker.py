@@ -348,8 +348,7 @@ class Worker:
         self.metrics.delivered(self.loop.time() - batch.since, self.metrics.tx - written)
         for destination in elsewhere:
             self._wake(destination)
-        if self.held_back and self.commit.waiting_bytes < WAITING_BYTES // 2:
-            self._read_on()
+        self.less_waits()
         self.watch()
 
     def _applied_unseen(self, batch: Batch) -> None:
@@ -380,6 +379,11 @@ class Worker:
             sender.refuse_stored(envelope, MessageReason.STORAGE_FULL)
         else:
             self.drop(None, envelope, MessageReason.STORAGE_FULL)
+
+    def less_waits(self) -> None:
+        """Less waits for Redis: goes on with those that are not read for it."""
+        if self.held_back and self.commit.waiting_bytes < WAITING_BYTES // 2:
+            self._read_on()
 
     def dropped(self, destination: Destination, count: int) -> None:
         """A full queue lost its oldest messages, as the operator chose."""

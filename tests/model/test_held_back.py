@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from proto.rmb.reasons import SessionReason
+from relay.queues.commit import WAITING_BYTES
 from relay.sessions.options import SessionBounds
 from relay.sessions.sender import AWAY_BYTES
 from relay.sessions.session import SOCKET_PART
@@ -45,4 +47,37 @@ def test_a_sender_whose_own_socket_is_full_when_redis_is_back(world: World) -> N
     assert len(receiver.got) < count
     sender.client.start_reading()
     world.run_until(lambda: len(receiver.got) == count, 10)
+    world.settle()
+
+
+def test_a_sender_held_back_while_redis_was_out_of_memory(world: World) -> None:
+    """What waits is refused, which makes room as well as storing it does."""
+    here = world.workers[0]
+    sender = world.connect_live(here, A)
+    sender.send(B)
+    world.run_for(0.5)
+    world.redis.fill_memory()
+    for _ in range(4):
+        sender.send(B, WAITING_BYTES // 4)
+    world.run_for(0.05)
+    assert here.worker is not None and here.worker.held_back
+    last = sender.ping()
+    world.run_until(lambda: last in sender.got, 10)
+    world.settle()
+
+
+def test_a_sender_that_does_not_read_its_refusals(world: World) -> None:
+    """They fill its socket as all that is written to it."""
+    here = world.workers[0]
+    sender = world.connect_live(here, A)
+    sender.client.stop_reading()
+    world.redis.fill_memory()
+    for _ in range(20):
+        for _ in range(100):
+            sender.send(B)
+        world.run_for(0.2)
+    world.run_for(3)
+    assert sender.session.full_since is not None
+    world.run_for(BOUNDS.back_pressure_s)
+    assert sender.session.end_reason is SessionReason.BACK_PRESSURE
     world.settle()
