@@ -87,6 +87,12 @@ class Batch:
         self.done = False
         self.refused = False  # some items of it were not stored
 
+    def let_go(self) -> None:
+        """Drops what it held, once all is told: a sender keeps its last batch for its own life."""
+        self.encoded = b""
+        self.items, self.outgoing, self.extras, self.removals = [], [], [], []
+        self.handlers, self.waiters, self.absent, self.charge = [], [], {}, None
+
 
 SHARE_FROM: Final = 64
 SHARE_FROM_BYTES: Final = 1 << 20

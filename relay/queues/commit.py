@@ -301,7 +301,6 @@ class CommitLog:
         if reply is not None and self._ready:
             self._write()  # a full one: Redis works on it while this worker delivers
         self._owner.applied(batch, reply)
-        batch.encoded = b""
         first = len(batch.items)
         for index, handler in enumerate(batch.handlers):
             handler(None if reply is None else reply[first + index])
@@ -309,6 +308,7 @@ class CommitLog:
             session.removals_done(entries)
         for sender in batch.waiters:
             sender.batch_done()
+        batch.let_go()
         self._write()
 
     def _refused(self, batch: Batch, why: str) -> None:
@@ -334,13 +334,13 @@ class CommitLog:
         self._number -= 1
         self.waiting_bytes -= batch.size_bytes
         batch.done = True
-        batch.encoded = b""
         for item in batch.items:
             self._owner.refused(item)
         for _, handler in batch.outgoing:
             handler(hiredis.ReplyError("OOM"))
         for sender in batch.waiters:
             sender.batch_done()
+        batch.let_go()
         self._owner.less_waits()
 
     def _offer_again(self) -> None:
