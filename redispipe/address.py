@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
 """Opens one connection, given a protocol factory. Tests put a simulated network here."""
+
+KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""Seconds of quiet, seconds between probes, and probes without an answer: half a minute."""
 
 
 class RedisAddressError(ValueError):
@@ -80,6 +84,7 @@ class RedisAddress(NamedTuple):
         else:
             context = ssl.create_default_context() if self.tls else None
             transport, _ = await loop.create_connection(factory, self.host, self.port, ssl=context)
+            _keep_alive(transport.get_extra_info("socket").fileno())
         return transport
 
     def opening(self, name: str) -> list[tuple[str | int, ...]]:
@@ -92,3 +97,15 @@ class RedisAddress(NamedTuple):
             commands.append(("SELECT", self.database))
         commands.append(("CLIENT", "SETNAME", name))
         return commands
+
+
+def _keep_alive(fd: int) -> None:
+    """Has the kernel find out that the other machine is gone, also where nothing is asked of it."""
+    borrowed = socket.socket(fileno=fd)  # uvloop's own refuses options
+    try:
+        borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEP_ALIVE.items():
+            if hasattr(socket, name):  # not every system has them
+                borrowed.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    finally:
+        borrowed.detach()

@@ -8,11 +8,16 @@ What to do about a lost request is its owner's business: nothing is sent twice b
 
 On every connection the opening commands run first, then the owner's `on_up` coroutine, and only
 after it `usable` turns true; requests made in between belong to `on_up` alone.
+
+A connection may be dead without anybody telling: a firewall forgot it, a machine vanished. One that
+gives no sign for `answer_s` although an answer is due is cut, but only when Redis answers on a
+second one: a Redis that is merely paused, or busy for a while, would not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -31,6 +36,12 @@ TOLD_REASONS: Final = 8
 """Different reasons that are logged while a connection does not come up."""
 CONNECT_S: Final = 5.0
 """A connection that takes longer to open, log in and be checked is given up."""
+ANSWER_S: Final = 10.0
+"""For `answer_s`: a disk that is slow to sync takes seconds."""
+LOOKS: Final = 10
+"""How often within `answer_s` a connection is looked at."""
+
+_PING: Final = resp.command("PING")
 
 Callback = Callable[[Any], None]
 
@@ -63,6 +74,10 @@ class _Link(asyncio.Protocol):
         self.waiting: deque[list[Any]] = deque()  # [replies to skip, callback, first error]
         self.transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
+        self._heard = True  # since the last look
+        self._pinged = False
+        self._buffered = 0  # bytes, at the last look
+        self._quiet_since = self._loop.time()
         self._gathered: list[bytes] = []  # of this turn, not yet written
         self._in_pieces = False  # they are too large to be copied into one
 
@@ -70,6 +85,7 @@ class _Link(asyncio.Protocol):
         self.transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
+        self._heard = True
         reader = self.reader
         reader.feed(data)
         gets = reader.gets
@@ -123,10 +139,7 @@ class _Link(asyncio.Protocol):
 
     @property
     def flushed(self) -> bool:
-        transport = self.transport
-        if transport is None or self._gathered:
-            return False
-        return transport.get_write_buffer_size() == 0
+        return self.transport is not None and not self._gathered and self.buffered_bytes == 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         waiting, self.waiting = self.waiting, deque()
@@ -134,6 +147,29 @@ class _Link(asyncio.Protocol):
         self.pipe.lost(self)
         for _, callback, _ in waiting:
             callback(lost)
+
+    def look(self, *, ping: bool) -> float:
+        """How many seconds it has given no sign although an answer is due, as far as looks tell.
+
+        Args:
+            ping: ask for an answer where none is due.
+        """
+        now = self._loop.time()
+        before, self._buffered = self._buffered, self.buffered_bytes
+        due = self.waiting or self._pinged
+        if self._heard or not due or self._buffered < before:
+            if ping and not due and not self._heard:
+                self._pinged = True
+                self.write(_PING, at_once=False)
+            else:
+                self._pinged = False
+            self._heard = False
+            self._quiet_since = now
+        return now - self._quiet_since
+
+    @property
+    def buffered_bytes(self) -> int:
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def drop(self) -> None:
         if self.transport is not None:
@@ -152,6 +188,8 @@ class RedisPipe:
         on_usable: Callable[[], None] | None = None,
         on_down: Callable[[], None] | None = None,
         on_push: Callable[[Any], None] | None = None,
+        answer_s: float = 0.0,
+        pings: bool = False,
     ) -> None:
         """
         Args:
@@ -161,6 +199,10 @@ class RedisPipe:
             on_usable: called right after the connection has become `usable`.
             on_down: called when a connection that was usable, or on its way, has ended.
             on_push: gets replies nobody asked for (pub/sub messages).
+            answer_s: a connection that is silent for so long while Redis answers on another one is
+                cut; no request may block for longer. 0: for ever.
+            pings: ask a quiet connection for a sign, whose reply is a push: for pub/sub, where
+                nobody knows whether one is due.
         """
         self._connect = connect
         self._opening = opening
@@ -168,12 +210,15 @@ class RedisPipe:
         self._on_usable = on_usable
         self._on_down = on_down
         self._on_push = on_push
+        self._answer_s = answer_s
+        self._pings = pings
         self._link: _Link | None = None
         self._task: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self._closing = False
         self._came_up = asyncio.Event()  # set while `usable`
         self.usable = False  # requests of everybody may be submitted
+        self.silent = False  # an answer is due for longer than `answer_s`
         self.connections = 0  # how many connections have been usable
 
     @property
@@ -274,7 +319,7 @@ class RedisPipe:
         if link is not self._link:
             return
         self._link = None
-        self.usable = False
+        self.usable = self.silent = False
         self._came_up.clear()
         self._ended.set()
         if self._on_down is not None:
@@ -307,7 +352,40 @@ class RedisPipe:
                 log.warning("connected to redis again after %d attempts", failures)
             failures = 0
             told.clear()
+            if self._answer_s:
+                await self._watch()
             await self._ended.wait()
+
+    async def _watch(self) -> None:
+        """Returns when the connection has ended, or was cut because it is dead."""
+        link = self._link
+        while link is not None and not self._ended.is_set():
+            self.silent = link.look(ping=self._pings) >= self._answer_s
+            # Looked at once more: its answer may have come meanwhile.
+            if (
+                self.silent
+                and await self._redis_answers()
+                and link.look(ping=False) >= self._answer_s
+            ):
+                log.warning("redis answers, but not on the connection there was: it is cut")
+                link.drop()
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._answer_s / LOOKS):
+                    await self._ended.wait()
+
+    async def _redis_answers(self) -> bool:
+        """Whether it does on a connection of its own."""
+        other = RedisPipe(self._connect, self._opening)
+        try:
+            async with asyncio.timeout(min(CONNECT_S, self._answer_s)):
+                await other._open()
+                await other.call("PING")
+        except (OSError, TimeoutError, hiredis.HiredisError):
+            return False
+        finally:
+            await other.close()
+        return True
 
     async def _open(self) -> None:
         self._ended.clear()

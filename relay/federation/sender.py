@@ -50,7 +50,7 @@ import hiredis
 from proto.federation import batch
 from redispipe import resp
 from redispipe.address import RedisAddress
-from redispipe.pipe import LinkLost, RedisPipe
+from redispipe.pipe import ANSWER_S, LinkLost, RedisPipe
 from relay.federation import counters
 from relay.federation.counters import Tally
 from relay.federation.destination import Destination
@@ -109,6 +109,7 @@ class Link:
             on_up=_nothing,
             on_usable=self._came,
             on_down=self._there.clear,
+            answer_s=ANSWER_S,
         )
 
     async def usable(self, timeout_s: float) -> bool:

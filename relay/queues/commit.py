@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import hiredis
 
 from redispipe import resp
-from redispipe.pipe import LinkLost, RedisPipe
+from redispipe.pipe import ANSWER_S, LinkLost, RedisPipe
 from relay.queues import keys
 from relay.queues.batch import Batch, Displaced, Handler, Item, Origin, QueuePolicy, encode
 from relay.queues.destination import Coming, Destination
@@ -102,6 +102,7 @@ class CommitLog:
             on_up=self._resolve,
             on_usable=self._usable,
             on_down=self._down,
+            answer_s=ANSWER_S,
         )
         self.filling = Batch()
         self.displaced: Displaced | None = None  # set by who wants to know

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from redispipe import resp
 from redispipe.address import Connect
-from redispipe.pipe import RedisPipe
+from redispipe.pipe import ANSWER_S, RedisPipe
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,8 @@ class Hub:
             on_usable=self._usable,
             on_down=self._down,
             on_push=self._pushed,
+            answer_s=ANSWER_S,
+            pings=True,
         )
 
     async def subscribe(self, channel: bytes, listener: Listener) -> None:
@@ -118,6 +120,8 @@ class Hub:
         if isinstance(reply, Exception):
             log.warning("redis refused a subscription: %s", reply)
             self._loop.call_later(REFUSED_S, self.pipe.drop)
+            return
+        if reply == b"PONG":  # nothing is subscribed to; else the pong is a push like any other
             return
         kind, channel = reply[0], reply[1]
         if kind == b"message":

@@ -196,7 +196,8 @@ class Upkeep:
         """``ok``, or what keeps the worker from being ready."""
         if self._worker.draining:
             return "draining"
-        if not self._worker.commit.pipe.usable:
+        pipe = self._worker.commit.pipe
+        if not pipe.usable or pipe.silent:
             return "redis_away"
         if self._worker.commit.storage_full_since is not None:
             return "storage_full"

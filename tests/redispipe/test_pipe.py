@@ -10,8 +10,11 @@ import uvloop
 
 from redispipe import resp
 from redispipe.address import RedisAddress
-from redispipe.pipe import LinkLost, RedisPipe
+from redispipe.pipe import LOOKS, LinkLost, RedisPipe
 from tests.support.redis_servers import RedisServer
+from tests.support.tcp_proxy import tcp_proxy
+
+ANSWER_S = 0.5
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -68,11 +71,77 @@ def test_pieces_are_written_in_the_order_of_the_requests(
     uvloop.run(main())
 
 
-def _pipe(server: RedisServer, usable: asyncio.Event) -> RedisPipe:
+async def test_a_connection_that_is_dead_is_cut(valkey: RedisServer) -> None:
+    """The way between the two forgot it: nobody is told, and a new connection works."""
+    async with tcp_proxy(("127.0.0.1", valkey.port)) as proxy:
+        usable = asyncio.Event()
+        pipe = _pipe(valkey, usable, port=proxy.port, answer_s=ANSWER_S)
+        pipe.start()
+        await usable.wait()
+        usable.clear()
+        stalled = list(proxy.connections)
+        for connection in stalled:
+            connection.to_server.stall()
+            connection.to_client.stall()
+        with pytest.raises(LinkLost):
+            await pipe.call("PING")
+        await usable.wait()
+        assert await pipe.call("PING") == b"PONG"
+        assert not pipe.silent
+        await pipe.close()
+
+
+async def test_a_redis_that_is_paused_is_not_left(valkey: RedisServer) -> None:
+    """On another connection it would not answer either."""
+    usable = asyncio.Event()
+    pipe = _pipe(valkey, usable, answer_s=ANSWER_S)
+    pipe.start()
+    await usable.wait()
+    valkey.pause()
+    try:
+        answer = asyncio.create_task(pipe.call("PING"))
+        while not pipe.silent:
+            await asyncio.sleep(ANSWER_S / LOOKS)
+        await asyncio.wait({answer}, timeout=2 * ANSWER_S)
+    finally:
+        valkey.resume()
+    assert await answer == b"PONG"
+    assert pipe.connections == 1
+    await pipe.close()
+
+
+async def test_a_quiet_connection_of_a_subscriber_is_asked(valkey: RedisServer) -> None:
+    """What would tell that it is dead is what does not come."""
+    pushes: list[Any] = []
+    async with tcp_proxy(("127.0.0.1", valkey.port)) as proxy:
+        usable = asyncio.Event()
+        pipe = _pipe(
+            valkey, usable, port=proxy.port, answer_s=ANSWER_S, pings=True, on_push=pushes.append
+        )
+        pipe.start()
+        await usable.wait()
+        pipe.send(resp.command("SUBSCRIBE", "news"))
+        async with asyncio.timeout(10):
+            while [b"pong", b""] not in pushes:
+                await asyncio.sleep(ANSWER_S / LOOKS)
+        await asyncio.sleep(2 * ANSWER_S)
+        assert pipe.connections == 1
+        usable.clear()
+        for connection in proxy.connections:
+            connection.to_client.stall()
+        await asyncio.wait_for(usable.wait(), 10)
+        await pipe.close()
+
+
+def _pipe(
+    server: RedisServer, usable: asyncio.Event, *, port: int = 0, **options: Any
+) -> RedisPipe:
+    url = f"redis://127.0.0.1:{port}" if port else server.url
     return RedisPipe(
-        RedisAddress.parse(server.url).connect,
+        RedisAddress.parse(url).connect,
         [],
         on_up=lambda: asyncio.sleep(0),
         on_usable=usable.set,
         on_down=lambda: None,
+        **options,
     )
