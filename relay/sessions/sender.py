@@ -37,6 +37,8 @@ AWAY_BYTES: Final = 64 << 10
 websocket pings are still answered."""
 NOTICES: Final = 1024
 """Notices that may wait behind a barrier; above it the connection is not read."""
+NOTICE_BYTES: Final = 1 << 20
+"""The same: a pong brings back what its ping had in it."""
 
 
 class Parked:
@@ -59,6 +61,7 @@ class Sender:
         "_away_bytes",
         "_batch",
         "_examine",
+        "_notice_bytes",
         "_notices",
         "_parked",
         "_parked_bytes",
@@ -88,6 +91,7 @@ class Sender:
         self._examine = examiner(key, worker.envelope_bounds)
         self._batch: Batch | None = None  # the last batch with a message of this connection
         self._notices: deque[tuple[Batch | None, bytes]] = deque()
+        self._notice_bytes = 0
         self._parked: list[Parked] = []
         self._parked_bytes = 0
         self._asked: set[Destination] = set()  # keys a fact is being fetched for
@@ -295,17 +299,20 @@ class Sender:
         if after is not None and (not self._notices or self._notices[-1][0] is not after):
             after.waiters.append(self)
         self._notices.append((after, notice))
-        if len(self._notices) >= NOTICES:
+        self._notice_bytes += len(notice)
+        if len(self._notices) >= NOTICES or self._notice_bytes >= NOTICE_BYTES:
             self._pause()
 
     def batch_done(self) -> None:
         """A batch that notices waited for is decided."""
         ready = []
         while self._notices and (self._notices[0][0] is None or self._notices[0][0].done):
-            ready.append(self._notices.popleft()[1])
+            notice = self._notices.popleft()[1]
+            self._notice_bytes -= len(notice)
+            ready.append(notice)
         if ready and not self.ended:
             self._write(ready)
-        if len(self._notices) < NOTICES // 2:
+        if len(self._notices) < NOTICES // 2 and self._notice_bytes < NOTICE_BYTES // 2:
             self._resume()
 
     def _write(self, ready: list[bytes]) -> None:
@@ -345,6 +352,7 @@ class Sender:
             and len(self._asked) < LOOK_UPS
             and self._parked_bytes < PARKED_BYTES
             and len(self._notices) < NOTICES
+            and self._notice_bytes < NOTICE_BYTES
             and not self.session.watch_room()  # else `room` comes when it takes messages again
         ):
             self._paused = False

@@ -10,7 +10,7 @@ import pytest
 from proto.rmb.reasons import SessionReason
 from relay.queues.commit import WAITING_BYTES
 from relay.sessions.options import SessionBounds
-from relay.sessions.sender import AWAY_BYTES
+from relay.sessions.sender import AWAY_BYTES, NOTICE_BYTES
 from relay.sessions.session import SOCKET_PART
 from tests.model.marks import ABANDONED
 from tests.support.sim.world import World
@@ -80,4 +80,20 @@ def test_a_sender_that_does_not_read_its_refusals(world: World) -> None:
     assert sender.session.full_since is not None
     world.run_for(BOUNDS.back_pressure_s)
     assert sender.session.end_reason is SessionReason.BACK_PRESSURE
+    world.settle()
+
+
+def test_a_sender_of_large_pings_behind_a_batch(world: World) -> None:
+    """Their pongs bring back what was in them, and wait for Redis in the worker's memory."""
+    here = world.workers[0]
+    sender = world.connect_live(here, A)
+    world.redis_loop.freeze_for(5)
+    sender.send(B)
+    pings = []
+    for _ in range(10):
+        pings.append(sender.ping(NOTICE_BYTES // 2))
+        world.run_for(0.01)
+    assert sender.session.messages_in <= 3
+    sender.client.receive_window_bytes = 1 << 20
+    world.run_until(lambda: set(pings) <= set(sender.got), 20)
     world.settle()

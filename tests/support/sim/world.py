@@ -191,8 +191,8 @@ class Twin:
         self.client.send(envelope.SerializeToString())
         return message
 
-    def ping(self) -> str:
-        envelope = self.world.envelope(self.key, (0, None), 0)
+    def ping(self, size_bytes: int = 0) -> str:
+        envelope = self.world.envelope(self.key, (0, None), size_bytes)
         envelope.uid = "ping-" + envelope.uid
         envelope.ping.SetInParent()
         self.world.oracle.pinged(self.record, envelope.uid)
