@@ -42,6 +42,11 @@ Item = tuple[Destination, bytes, Origin | None, "Envelope"]
 """A message on its way into a stream; without an origin it was made by the relay."""
 
 
+ITEM_BYTES: Final = 1024
+"""What a message costs beside its bytes, above all as a parsed envelope: 670 bytes with the
+smallest ones, 1,300 with usual ones, both measured."""
+
+
 class Batch:
     """What one event-loop turn decided.
 
@@ -61,6 +66,7 @@ class Batch:
         "items",
         "mixed",
         "outgoing",
+        "outgoing_messages",
         "refused",
         "removals",
         "since",
@@ -73,6 +79,7 @@ class Batch:
         self.mixed = False  # some items are not from sessions here
         self.encoded: bytes | list[bytes] = b""  # as it went to Redis, until it is applied
         self.outgoing: list[tuple[bytes, Handler]] = []  # commands for the federation outbox
+        self.outgoing_messages = 0  # of `outgoing`, whose size is known
         self.charge: Charge | None = None  # what `outgoing` adds to the accounts of the outbox
         self.extras: list[tuple[bytes, Handler]] = []  # further commands of the same MULTI
         self.removals: list[tuple[Session, list[Removal]]] = []
@@ -92,6 +99,11 @@ class Batch:
         self.encoded = b""
         self.items, self.outgoing, self.extras, self.removals = [], [], [], []
         self.handlers, self.waiters, self.absent, self.charge = [], [], {}, None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """About how much memory it takes until it is decided."""
+        return self.size_bytes + ITEM_BYTES * (len(self.items) + self.outgoing_messages)
 
 
 SHARE_FROM: Final = 64

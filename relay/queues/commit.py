@@ -28,7 +28,16 @@ import hiredis
 from redispipe import resp
 from redispipe.pipe import ANSWER_S, LinkLost, RedisPipe
 from relay.queues import keys
-from relay.queues.batch import Batch, Displaced, Handler, Item, Origin, QueuePolicy, encode
+from relay.queues.batch import (
+    ITEM_BYTES,
+    Batch,
+    Displaced,
+    Handler,
+    Item,
+    Origin,
+    QueuePolicy,
+    encode,
+)
 from relay.queues.destination import Coming, Destination
 
 if TYPE_CHECKING:
@@ -41,7 +50,8 @@ log = logging.getLogger(__name__)
 BATCH_MESSAGES: Final = 4_096
 BATCH_BYTES: Final = 1 << 20
 WAITING_BYTES: Final = 64 << 20
-"""Messages a worker holds that are not committed; above it sockets are not read."""
+"""Messages a worker holds that are not committed, with what each takes beside its bytes; above it
+sockets are not read."""
 LARGE_BYTES: Final = 64 << 10
 """Messages of this size are counted on their way into a queue (`Coming`)."""
 STORAGE_WAIT_S: Final = 2.0
@@ -106,7 +116,7 @@ class CommitLog:
         )
         self.filling = Batch()
         self.displaced: Displaced | None = None  # set by who wants to know
-        self.waiting_bytes = 0  # payloads added and not yet decided
+        self.waiting_bytes = 0  # of messages added and not yet decided, see `ITEM_BYTES`
         self.storage_full_since: float | None = None  # loop time of the first refusal
         self._refusal = ""  # why Redis does not take batches for now, as it was logged
         self.run_id = ""  # of the Redis that the connection leads to
@@ -135,7 +145,7 @@ class CommitLog:
         batch.items.append((destination, payload, sender, envelope))
         size = len(payload)
         batch.size_bytes += size
-        self.waiting_bytes += size
+        self.waiting_bytes += size + ITEM_BYTES
         if size >= LARGE_BYTES:
             source = envelope.source.twin if sender is None else sender.key[0]
             batch.waiters.append(Coming(destination, source, size))
@@ -160,8 +170,10 @@ class CommitLog:
         """Like `add_extra`, for messages that leave for another relay: they wait for memory."""
         batch = self.filling
         batch.outgoing.append((payload, handler))
-        batch.size_bytes += size_bytes
-        self.waiting_bytes += size_bytes
+        if size_bytes:
+            batch.size_bytes += size_bytes
+            batch.outgoing_messages += 1
+            self.waiting_bytes += size_bytes + ITEM_BYTES
         self.schedule()
         return batch
 
@@ -207,7 +219,7 @@ class CommitLog:
 
     @property
     def overfull(self) -> bool:
-        """Whether more payload waits than a worker may hold."""
+        """Whether more waits than a worker may hold."""
         return self.waiting_bytes >= WAITING_BYTES
 
     # --- writing ------------------------------------------------------------------------------
@@ -297,7 +309,7 @@ class CommitLog:
         """The batch is applied: tells everybody who waits for it. No reply = found in doubt."""
         self._unanswered = None
         self._applied = self._number
-        self.waiting_bytes -= batch.size_bytes
+        self.waiting_bytes -= batch.waiting_bytes
         batch.done = True
         if reply is not None and self._ready:
             self._write()  # a full one: Redis works on it while this worker delivers
@@ -333,7 +345,7 @@ class CommitLog:
         """
         self._unanswered = None
         self._number -= 1
-        self.waiting_bytes -= batch.size_bytes
+        self.waiting_bytes -= batch.waiting_bytes
         batch.done = True
         for item in batch.items:
             self._owner.refused(item)

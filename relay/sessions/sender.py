@@ -17,6 +17,7 @@ from proto.rmb.inbound import examiner
 from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.routing import Step
 from proto.rmb.tags import has_fail_fast
+from relay.queues.batch import ITEM_BYTES
 
 if TYPE_CHECKING:
     from proto.rmb.types_pb2 import Envelope
@@ -32,9 +33,9 @@ LOOK_UPS: Final = 64
 """Facts one connection may wait for; above it the connection is not read."""
 PARKED_BYTES: Final = 1 << 20
 """Messages one connection may have waiting for facts; above it the connection is not read."""
-AWAY_BYTES: Final = 64 << 10
-"""What one connection may send while Redis is away before it is not read: some, so that its
-websocket pings are still answered."""
+AWAY_BYTES: Final = 256 << 10
+"""What one connection may send while Redis is away, with what each message takes beside its bytes,
+before it is not read: some, so that its websocket pings are still answered."""
 NOTICES: Final = 1024
 """Notices that may wait behind a barrier; above it the connection is not read."""
 NOTICE_BYTES: Final = 1 << 20
@@ -157,7 +158,7 @@ class Sender:
         worker.metrics.rx += count
         worker.metrics.rx_bytes += total
         if not commit.pipe.usable or commit.overfull:
-            self._hold_back(total)
+            self._hold_back(total + ITEM_BYTES * count)
 
     def _route(
         self,

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from proto.rmb.reasons import SessionReason
+from relay.queues import commit
+from relay.queues.batch import ITEM_BYTES
 from relay.queues.commit import WAITING_BYTES
 from relay.sessions.options import SessionBounds
 from relay.sessions.sender import AWAY_BYTES, NOTICE_BYTES
@@ -96,4 +98,24 @@ def test_a_sender_of_large_pings_behind_a_batch(world: World) -> None:
     assert sender.session.messages_in <= 3
     sender.client.receive_window_bytes = 1 << 20
     world.run_until(lambda: set(pings) <= set(sender.got), 20)
+    world.settle()
+
+
+def test_small_messages_count_for_what_they_cost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one with a few bytes nearly all is what the worker keeps around it."""
+    monkeypatch.setattr(commit, "WAITING_BYTES", 50 * ITEM_BYTES)
+    here = world.workers[0]
+    sender = world.connect_live(here, A)
+    sender.send(B)
+    world.run_for(0.5)
+    world.redis_loop.freeze_for(5)
+    for _ in range(100):
+        sender.send(B)
+        world.run_for(0.01)
+    assert sender.session.messages_in <= 51
+    world.run_until(lambda: world.stream_length(B) == 101, 10)
+    world.run_for(0.5)
+    assert here.worker is not None and here.worker.commit.waiting_bytes == 0
     world.settle()
