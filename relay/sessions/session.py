@@ -92,6 +92,7 @@ class Session:
         "removing",
         "sender",
         "socket",
+        "socket_closed",
         "suspects",
         "took",
         "took_bytes",
@@ -116,6 +117,7 @@ class Session:
         self.released = 0  # highest epoch in a `released` since SUBSCRIBE
         self.on_released: Callable[[], None] | None = None  # the take-over waits for one
         self.end_reason: SessionReason | None = None  # set once: the session is ending
+        self.socket_closed = False  # what it says is acknowledged is final
         self.live = False  # the take-over is through: streams may be read
         self.memory_mode = False
         self.read_up_to = START  # last id seen by a stream read
@@ -152,6 +154,7 @@ class Session:
 
     def closed(self, code: int, detail: str | None) -> None:
         """The connection is over."""
+        self.socket_closed = True
         if detail is None:
             self.worker.end(self, SessionReason.CLIENT_CLOSE)
             return

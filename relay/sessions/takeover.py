@@ -4,7 +4,8 @@ A newcomer subscribes to the key's channel, claims the key (one atomic script: a
 `evict` for whoever held it), waits until the former holder has said `released`, at most
 `RELEASE_WAIT_S`, and then reads the stream from its start. The former holder stops writing, lets
 its socket's kernel buffer drain, has removed what arrived, and only then says `released`: so what
-it delivered is not delivered again, and what it did not is still in the stream.
+it delivered is not delivered again, and what it did not is still in the stream. Whoever ends
+without a newcomer does the same, and has the time that its socket takes to close.
 
 The same steps are taken when both are on one worker.
 
@@ -35,8 +36,13 @@ RELEASE_WAIT_S: Final = 0.5
 CLAIM_WAIT_S: Final = 1.0
 """How long the answer of a handshake waits for the claim."""
 DRAIN_WAIT_S: Final = 0.2
-"""How long an ended session waits for its peer to acknowledge what was written."""
+"""How long a session that was taken over waits for its peer to acknowledge what was written: the
+newcomer waits for it."""
+SOCKET_WAIT_S: Final = 5.0
+"""How long any other one waits, should its socket not say before that nothing more can arrive."""
 DRAIN_LOOK_S: Final = 0.001
+SLOW_LOOK_S: Final = 0.02
+"""Between looks at one that takes longer than `DRAIN_WAIT_S`: a drain may have thousands."""
 AGAIN_S: Final = 0.1
 """Pause before a claim is made again that Redis refused."""
 
@@ -135,11 +141,7 @@ async def leave(worker: Worker, session: Session) -> None:
     # its `released` meaning that both are gone.
     if session.joining is not None:
         await asyncio.gather(session.joining, return_exceptions=True)
-    deadline = worker.loop.time() + DRAIN_WAIT_S
-    session.confirm()
-    while session.inflight and worker.loop.time() < deadline:
-        await asyncio.sleep(DRAIN_LOOK_S)
-        session.confirm()
+    await _acknowledged(worker, session)
     session.inflight.clear()  # what did not arrive stays in the stream
     await worker.until_usable()
     while session.had:
@@ -152,6 +154,19 @@ async def leave(worker: Worker, session: Session) -> None:
     if session.guest:
         worker.guests.left(destination)
     worker.sessions.discard(session)
+
+
+async def _acknowledged(worker: Worker, session: Session) -> None:
+    """Waits for the peer to acknowledge what was written, for as long as it may: what it has not
+    comes to its next connection again."""
+    began = worker.loop.time()
+    deadline = began + SOCKET_WAIT_S
+    session.confirm()
+    while session.inflight and not session.socket_closed and (now := worker.loop.time()) < deadline:
+        if session.end_reason is SessionReason.REPLACED or session.highest_evict > session.epoch:
+            deadline = min(deadline, now + DRAIN_WAIT_S)
+        await asyncio.sleep(DRAIN_LOOK_S if now - began < DRAIN_WAIT_S else SLOW_LOOK_S)
+        session.confirm()
 
 
 async def _verify(worker: Worker, session: Session) -> None:
