@@ -371,6 +371,10 @@ class FrameProtocol(asyncio.Protocol):
     def _begin_close(self, frame: bytes, *, peer_closed: bool = False) -> None:
         self._look()
         self._stop_receiving()
+        # Room for the frame: messages that are discarded meanwhile end behind it, at positions that
+        # are never reached.
+        self.written += len(frame)
+        self._discarded_bytes += len(frame)
         if self._reading_paused:  # the peer's close has to be read
             self._reading_paused = False
             self._transport.resume_reading()

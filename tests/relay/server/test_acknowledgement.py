@@ -202,13 +202,52 @@ def test_what_is_written_after_close_began_never_arrives(run: Run) -> None:
     async def main() -> None:
         async with running(EchoApp(echo=False)) as server:
             reader, writer, recorded = await raw_websocket(server)
+            answer = recorded.socket.written
             recorded.socket.close(4001, "replaced")
             position = recorded.socket.send_messages([b"late"])
             writer.write(FrameSpec(8, b"").serialize())
-            await reader.read()
+            close = await reader.read()
             writer.close()
             await recorded.ended.wait()
-            assert recorded.socket.acknowledged() == position - len(b"late") - 2
+            assert recorded.socket.acknowledged() == answer + len(close) < position
+            assert recorded.socket.drained()
+
+    run(main())
+
+
+class Behind:
+    """A transport whose kernel does not take what it has until it is said to."""
+
+    def __init__(self, transport: Any) -> None:
+        self.transport = transport
+        self.buffered_bytes = 1
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered_bytes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.transport, name)
+
+
+def test_what_is_written_before_a_late_close_frame_never_arrives(run: Run) -> None:
+    """The frame waits for the kernel, which takes the rest in the very turn: then the frame is
+    written behind a message that was discarded meanwhile."""
+
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            answer = recorded.socket.written
+            recorded.socket._transport = behind = Behind(recorded.socket._transport)
+            reason = "longer than the message"
+            recorded.socket.close(4001, reason)
+            position = recorded.socket.send_messages([b"late"])
+            behind.buffered_bytes = 0
+            close = await reader.readexactly(4 + len(reason))
+            writer.write(FrameSpec(8, b"").serialize())
+            assert await reader.read() == b""
+            writer.close()
+            await recorded.ended.wait()
+            assert recorded.socket.acknowledged() == answer + len(close) < position
             assert recorded.socket.drained()
 
     run(main())
