@@ -65,6 +65,7 @@ class Session:
         "announced",
         "bytes_in",
         "bytes_out",
+        "claiming",
         "destination",
         "drops",
         "end_reason",
@@ -110,6 +111,7 @@ class Session:
         self.user_agent = user_agent
         self.sender: Sender | None = None  # the sending half of the same connection
         self.opened_at = 0.0  # unix seconds
+        self.claiming = False  # Redis was asked for the key, and has not refused
         self.epoch = 0  # of the claim; 0 before its reply
         self.highest_evict = 0  # highest epoch seen in an `evict` since SUBSCRIBE
         self.guest = False  # its twin does not list this relay

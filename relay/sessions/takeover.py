@@ -76,10 +76,12 @@ class Opening:
 async def join(worker: Worker, session: Session, opening: Opening | None) -> None:
     """Takes a key over for a newcomer. Returns when the session is live, or has ended."""
     destination = session.destination
-    await worker.hub.subscribe(destination.wake, session.news)
-    former = await _claim(worker, session)
-    if opening is not None:
-        opening.claim_made()
+    try:
+        await worker.hub.subscribe(destination.wake, session.news)
+        former = await _claim(worker, session)
+    finally:
+        if opening is not None:
+            opening.claim_made()
     if session.end_reason is None:
         predecessor, destination.session = destination.session, session
         if predecessor is not None:
@@ -103,18 +105,27 @@ async def _claim(worker: Worker, session: Session) -> int:
     """Enters the newcomer in the directory. Returns the epoch of the former entry, or 0."""
     text = session.destination.text
     request = scripts.claim(text, worker.boot_id, session.opened_at, session.address)
+    in_doubt = False
     while True:
+        await worker.until_usable()
+        session.claiming = True
         try:
             epoch, former = await worker.request(request)
         except LinkLost:
             # Unknown whether it was executed: if so, the repeat finds its own entry as the
             # former one and waits in vain for its release, once.
-            await worker.until_usable()
+            in_doubt = True
             continue
         except Exception as error:
-            log.warning("the claim of %s was refused: %s", text, error)
+            session.claiming = in_doubt
+            if worker.claim_refusal != str(error):
+                worker.claim_refusal = str(error)
+                log.warning("the claim of %s was refused: %s", text, error)
+            if session.end_reason is not None and not in_doubt:
+                return 0
             await asyncio.sleep(AGAIN_S)
             continue
+        worker.claim_refusal = ""
         session.epoch = int(epoch)
         return int(former.partition(b" ")[0] or 0)
 
@@ -138,14 +149,18 @@ async def leave(worker: Worker, session: Session) -> None:
     """Gives a key up after the session has ended."""
     destination = session.destination
     # A newcomer that ends while it waits for its predecessor waits on: who follows it relies on
-    # its `released` meaning that both are gone.
+    # its `released` meaning that both are gone. One that Redis has not been asked for, or that it
+    # refused, leaves nothing behind: it need not wait for Redis, which may be away for long.
     if session.joining is not None:
+        if not session.claiming:
+            session.joining.cancel()
         await asyncio.gather(session.joining, return_exceptions=True)
     await _acknowledged(worker, session)
     session.inflight.clear()  # what did not arrive stays in the stream
-    await worker.until_usable()
-    while session.had:
-        await _verify(worker, session)
+    if session.epoch:
+        await worker.until_usable()
+        while session.had:
+            await _verify(worker, session)
     worker.unconfirmed.pop(session, None)
     worker.stalled.pop(session, None)
     if session.epoch:

@@ -106,7 +106,8 @@ class Worker:
         self._next_look = 0.0
         self._look_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: list[asyncio.Future[None]] = []  # for Redis
+        self._waiting: set[asyncio.Future[None]] = set()  # for Redis
+        self.claim_refusal = ""  # why Redis does not take claims for now, as it was logged
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -159,8 +160,11 @@ class Worker:
         """Returns when the commit connection is up."""
         while not self.commit.pipe.usable:
             future: asyncio.Future[None] = self.loop.create_future()
-            self._waiting.append(future)
-            await future
+            self._waiting.add(future)
+            try:
+                await future
+            finally:
+                self._waiting.discard(future)
 
     def now_s(self) -> int:
         """Unix time in whole seconds, as envelopes carry it."""
@@ -394,7 +398,7 @@ class Worker:
         if self.commit.pipe.connections > 1:
             self.metrics.redis_reconnects += 1
             self.upkeep.redis_was_away()
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():
                 future.set_result(None)

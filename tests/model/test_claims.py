@@ -1,0 +1,94 @@
+"""Clients that are gone before their key was claimed for them, in simulated time."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tests.model.marks import ABANDONED
+from tests.support.sim.redis import ServerConnection
+from tests.support.sim.values import ReplyError
+from tests.support.sim.world import World
+
+pytestmark = ABANDONED
+
+A, B = (1, None), (2, None)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    yield World(7, workers=1)
+    gc.collect()
+
+
+def redial(world: World, times: int = 10) -> None:
+    for _ in range(times):
+        twin = world.connect(world.workers[0], B)
+        world.run_for(0.2)
+        twin.client.reset()
+        world.run_for(0.2)
+
+
+def test_redials_while_redis_is_away_leave_nothing_behind(world: World) -> None:
+    here = world.workers[0]
+    worker = here.worker
+    assert worker is not None
+    keeps = world.connect_live(here, A)
+    world.crash_redis()
+    redial(world)
+    assert worker.sessions == {keeps.session}
+    world.restart_redis()
+    world.run_for(1)
+    keeps.send(B)
+    late = world.connect_live(here, B)
+    world.run_until(lambda: len(late.got) == 1, 2)
+    world.settle()
+
+
+def test_claims_that_redis_refuses_end_with_their_clients(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And are told of once, however many there are."""
+    here = world.workers[0]
+    worker = here.worker
+    assert worker is not None
+    keeps = world.connect_live(here, A)
+    handle = world.redis.handle
+    refused = 0
+
+    def refusing(connection: ServerConnection, argv: list[bytes]) -> None:
+        nonlocal refused
+        if argv[0] == b"EVAL" and b"relay:sessions" in argv:
+            refused += 1
+            connection.reply(ReplyError("MISCONF it cannot save"))
+        else:
+            handle(connection, argv)
+
+    world.redis.handle = refusing  # type: ignore[method-assign]
+    with caplog.at_level(logging.WARNING, "relay.sessions.takeover"):
+        redial(world)
+    assert worker.sessions == {keeps.session}
+    assert refused >= 10
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    world.redis.handle = handle  # type: ignore[method-assign]
+    late = world.connect_live(here, B)
+    keeps.send(B)
+    world.run_until(lambda: len(late.got) == 1, 2)
+    world.settle()
+
+
+def test_a_client_that_ends_while_its_claim_is_unanswered(world: World) -> None:
+    """Redis may have carried it out: the entry is released when it has said so."""
+    here = world.workers[0]
+    twin = world.connect(here, B)
+    world.run_until(lambda: world.holder(B) is not None, 1)
+    assert here.commit_link is not None and twin.session.epoch == 0
+    here.commit_link.cut()
+    twin.client.reset()
+    world.run_until(lambda: world.holder(B) is None, 5)
+    assert here.worker is not None
+    world.run_until(lambda: not here.worker.sessions, 2)
+    world.settle()
