@@ -42,8 +42,12 @@ SOCKET_PART: Final = 3 / 4
 """How much of what a session may have in memory its socket may be given: the rest goes to the
 objects around the messages and to the gaps between them, measured with messages of 4 KiB."""
 PAGE_MESSAGES: Final = 256
-FIRST_PAGE_MESSAGES: Final = 32
-"""The first page of a catch-up, before the size of the messages is known."""
+FIRST_PAGE_MESSAGES: Final = 2
+"""The first page, before the size of the messages is known. Further ones have at most twice as many
+each: they may be larger than the first."""
+INFLIGHT_PART: Final = 32
+"""So many times the messages that a socket may hold may be on their way, which is two batches: each
+of them is remembered, and a kernel takes hundreds of thousands of small ones."""
 LOOK_S: Final = 0.004
 """How often a socket is looked at for acknowledgements while batches go out. The pause doubles with
 each look that finds no progress..."""
@@ -59,6 +63,7 @@ class Session:
     __slots__ = (
         "__weakref__",
         "_average_bytes",
+        "_page",
         "_read_again",
         "_reading",
         "address",
@@ -126,6 +131,7 @@ class Session:
         self._reading = False  # a stream read is unanswered
         self._read_again = False  # news came while it was
         self._average_bytes = 0  # of the messages in the last page
+        self._page = 0  # how many entries the largest page had
         self.out: list[tuple[bytes, Envelope]] = []  # of this batch, not yet written
         self.out_ids: list[bytes] = []
         self.inflight: deque[tuple[int, bytes, int]] = deque()  # (end position, id, hash)
@@ -195,7 +201,11 @@ class Session:
         out, ids = self.out, self.out_ids
         self.out, self.out_ids = [], []
         worker = self.worker
-        if self.socket.buffered_bytes() or batch_bytes > worker.socket_bytes:
+        if (
+            self.socket.buffered_bytes()
+            or batch_bytes > worker.socket_bytes
+            or len(self.inflight) >= worker.most_inflight
+        ):
             fitting = self._fitting(out)
             if fitting < len(out):
                 worker.metrics.queued += len(out) - fitting
@@ -250,6 +260,8 @@ class Session:
 
     def _room_bytes(self) -> int:
         """How many more bytes the socket may be given; 0 when it is full."""
+        if len(self.inflight) >= self.worker.most_inflight:
+            return 0
         buffered = self.socket.buffered_bytes()
         if not buffered:
             return self.worker.socket_bytes
@@ -333,7 +345,8 @@ class Session:
         """How many entries to read: as many as there is room for."""
         if not self._average_bytes:
             return FIRST_PAGE_MESSAGES
-        return max(1, min(PAGE_MESSAGES, self._room_bytes() // self._average_bytes))
+        most = min(PAGE_MESSAGES, 2 * self._page)
+        return max(1, min(most, self._room_bytes() // self._average_bytes))
 
     def _page_read(self, reply: Any, count: int) -> None:
         self._reading = False
@@ -348,6 +361,7 @@ class Session:
             return
         more = len(reply) >= count
         if reply:
+            self._page = max(self._page, len(reply))
             more = not self._take(reply) or more
         if more:
             self.memory_mode = False
@@ -473,6 +487,9 @@ class Session:
         if self.worker.following:
             self.worker.recorder.acknowledged(self, removals[before:])
         self.worker.commit.remove(self)
+        if self.full_since is not None:
+            self.full_since = self.worker.loop.time()
+            self.writable()  # perhaps it is what is on its way that there was too much of
         return True
 
     def take_removals(self) -> list[Removal]:

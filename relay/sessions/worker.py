@@ -42,7 +42,7 @@ from relay.sessions.options import History, Twins, WorkerOptions
 from relay.sessions.recorder import Recorder
 from relay.sessions.router import Router
 from relay.sessions.sender import Sender
-from relay.sessions.session import LOOK_S, SOCKET_PART, Session
+from relay.sessions.session import INFLIGHT_PART, LOOK_S, SOCKET_PART, Session
 from relay.sessions.upkeep import Upkeep
 from relay.twins.source import TwinRecord
 
@@ -77,6 +77,7 @@ class Worker:
         self.domains = options.domains
         self.bounds = options.bounds
         self.socket_bytes = int(options.bounds.session_bytes * SOCKET_PART)
+        self.most_inflight = INFLIGHT_PART * options.bounds.session_messages
         self.envelope_bounds = options.envelope_bounds
         self.loop = asyncio.get_running_loop()
         self.wall_s = wall_clock

@@ -10,7 +10,7 @@ import pytest
 
 from proto.rmb.reasons import SessionReason
 from relay.sessions.options import SessionBounds
-from relay.sessions.session import SOCKET_PART
+from relay.sessions.session import INFLIGHT_PART, SOCKET_PART
 from relay.sessions.upkeep import CHECK_S
 from tests.model.marks import ABANDONED
 from tests.support.sim.world import Twin, World
@@ -140,4 +140,51 @@ def test_a_page_is_read_for_half_the_room_and_not_for_every_message(world: World
         sip(world, receiver)
         world.run_for(0.2)
     assert read < 2 * 180
+    world.settle()
+
+
+def test_what_is_on_its_way_is_bounded_where_the_kernel_takes_everything() -> None:
+    """Small messages to who does not read: none waits in the relay, and each is known there."""
+    world = World(7, workers=1, bounds=BOUNDS, send_queue_bytes=1 << 20)
+    here = world.workers[0]
+    sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
+    receiver.client.stop_reading()
+    most = INFLIGHT_PART * BOUNDS.session_messages
+    burst = 64
+    count = most + 2 * burst
+    for _ in range(count // burst):
+        for _ in range(burst):
+            sender.send(B)
+        world.run_for(0.05)
+    assert receiver.client.socket.buffered_bytes() == 0
+    assert most <= len(receiver.session.inflight) < most + burst
+    receiver.client.start_reading()
+    world.run_until(lambda: len(receiver.got) == count, 10)
+    world.settle()
+
+
+def test_a_catch_up_of_large_messages_begins_with_a_small_page(world: World) -> None:
+    """A client that dials again and again must not have its whole queue read each time."""
+    here = world.workers[0]
+    sender = world.connect_live(here, A)
+    count = 30
+    for _ in range(count):
+        sender.send(B, BOUNDS.session_bytes)
+    world.run_until(lambda: world.stream_length(B) == count, 5)
+    read = 0
+    handle = world.redis.handle
+
+    def counted(connection: object, argv: list[bytes]) -> None:
+        nonlocal read
+        if argv[0].upper() == b"XRANGE" and argv[1] == b"stream:2":
+            read += int(argv[-1])
+        handle(connection, argv)  # type: ignore[arg-type]
+
+    world.redis.handle = counted  # type: ignore[method-assign]
+    twin = world.connect(here, B)
+    twin.client.stop_reading()
+    world.run_until(lambda: read > 0, 2)
+    world.run_for(0.5)
+    assert read <= 4
+    twin.client.reset()
     world.settle()
