@@ -104,7 +104,7 @@ class UploadFolder:
 
     def remove(self, key: str) -> None:
         """Delete an upload: its record last, so that a part is never left alone."""
-        for name in (f"{key}.part", f"{key}.json"):
+        for name in (f"{key}.json.new", f"{key}.part", f"{key}.json"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self._incoming)
 

@@ -15,7 +15,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -78,14 +78,19 @@ class Receiver:
         self._uploads: dict[str, Upload] = {}
         self._ended = Ended(folder, deliver, log, clock)
         self._offering = asyncio.Lock()  # limits hold only when offers are looked at one by one
+        self._offer: asyncio.Task[Status] | None = None  # the one that is looked at
         self._pending_offers = 0
         self._pending_writes = 0
         self._sweeper: asyncio.Task[None] | None = None
+        self._stopping = False
 
     async def start(self) -> None:
         """Take up what was there when the peer ended."""
         await self._in_thread(self._folder.remove_strays)
-        for key, record in await self._in_thread(lambda: list(self._folder.records())):
+        found = await self._in_thread(lambda: list(self._folder.records()))
+        # The oldest first: it was taken when there was room for it.
+        found.sort(key=lambda each: each[1].at if each[1] is not None else 0.0)
+        for key, record in found:
             if record is None:
                 self._log.warning("record %s of an upload is damaged and deleted", key)
                 await self._in_thread(partial(self._folder.remove, key))
@@ -97,6 +102,9 @@ class Receiver:
 
     async def stop(self) -> None:
         """Leave everything as it is on disk."""
+        self._stopping = True
+        if self._offer is not None:
+            await asyncio.wait([self._offer])
         tasks: list[asyncio.Task[Any]] = [
             upload.finishing for upload in self._uploads.values() if upload.finishing is not None
         ]
@@ -121,8 +129,7 @@ class Receiver:
             id = _bounded(offer.id(request.uid))
             if offer.name is None:
                 offer = replace(offer, name=_key(request.source.twin, id))
-            async with self._one_offer():
-                status = await self._offered(request.source, id, offer)
+            status = await self._one_offer(request.source, id, offer)
         return Response(encode_status(status), JSON_SCHEMA)
 
     async def write(self, request: Request) -> Response:
@@ -168,7 +175,32 @@ class Receiver:
 
     # Offers.
 
+    async def _one_offer(self, source: Address, id: str, offer: Offer) -> Status:
+        """Looks at an offer when those before it are done with.
+
+        In a task of its own, which has the lock: when the request expires meanwhile, what was begun
+        on disk is still there to be counted, and the next offer waits for it.
+        """
+        if self._pending_offers >= MAX_PENDING_OFFERS:
+            raise RefusedError(FileCode.BUSY, "too many offers at a time")
+        self._pending_offers += 1
+        try:
+            await self._offering.acquire()
+        except BaseException:
+            self._pending_offers -= 1
+            raise
+        self._offer = asyncio.create_task(self._offered(source, id, offer))
+        self._offer.add_done_callback(self._offer_done)
+        return await asyncio.shield(self._offer)
+
+    def _offer_done(self, task: asyncio.Task[Status]) -> None:
+        self._pending_offers -= 1
+        self._offering.release()
+        _retrieved(task)
+
     async def _offered(self, source: Address, id: str, offer: Offer) -> Status:
+        if self._stopping:
+            raise RefusedError(FileCode.BUSY, "the peer ends")
         key = _key(source.twin, id)
         upload = self._uploads.get(key)
         if upload is not None:
@@ -188,12 +220,26 @@ class Receiver:
         if victim is not None:
             self._log.info("upload %s of twin %d was left and is given up", victim.key, victim.twin)
             await self._give_up(self._uploads[victim.key])
-        await self._in_thread(lambda: self._folder.save(key, record))
-        upload = await self._open(key, record)
+        try:
+            await self._in_thread(lambda: self._folder.save(key, record))
+            upload = await self._open(key, record)
+        except BaseException:
+            # What is on disk and not among the uploads would count in no limit.
+            await self._in_thread(lambda: self._folder.remove(key))
+            raise
         self._log.info("twin %s uploads %r, %d bytes", source, record.name, offer.size_bytes)
         return upload.status
 
     def _look(self, twin: int, name: str) -> tuple[admission.Usage, bool]:
+        return self._usage(twin), self._folder.find(twin, name) is not None
+
+    def _look_again(self, key: str, record: Record) -> None:
+        """Refuses an upload from before the start that is beyond the limits as they are now."""
+        twin = record.source.twin
+        upload = admission.Open(key, twin, record.offer.size_bytes, record.at)
+        admission.readmit(upload, self._usage(twin), self._limits)
+
+    def _usage(self, twin: int) -> admission.Usage:
         finished = self._folder.finished(twin)
         uploads = [
             admission.Open(
@@ -204,21 +250,9 @@ class Receiver:
             )
             for each in list(self._uploads.values())
         ]
-        usage = admission.Usage(
+        return admission.Usage(
             finished.size_bytes, finished.files, self._folder.free_bytes(), uploads
         )
-        return usage, self._folder.find(twin, name) is not None
-
-    @contextlib.asynccontextmanager
-    async def _one_offer(self) -> AsyncIterator[None]:
-        if self._pending_offers >= MAX_PENDING_OFFERS:
-            raise RefusedError(FileCode.BUSY, "too many offers at a time")
-        self._pending_offers += 1
-        try:
-            async with self._offering:
-                yield
-        finally:
-            self._pending_offers -= 1
 
     # The end of an upload.
 
@@ -281,8 +315,9 @@ class Receiver:
             if record.stage is Stage.MOVING:
                 self._ended.add(key, await self._in_thread(lambda: self._move(key, record)))
             else:
+                await self._in_thread(lambda: self._look_again(key, record))
                 await self._open(key, record)
-        except (OSError, FolderError) as error:
+        except (OSError, FolderError, RefusedError) as error:
             self._log.warning("upload %s can't be taken up: %s", key, error)
             await self._in_thread(lambda: self._folder.remove(key))
 
@@ -339,7 +374,7 @@ def _bounded(id: str) -> str:
     return id
 
 
-def _retrieved(task: asyncio.Task[None]) -> None:
-    """Whoever asked for the end is told; when nobody waits any more the log has it."""
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Whoever asked for it is told; when nobody waits any more the log has it."""
     if not task.cancelled():
         task.exception()

@@ -55,7 +55,11 @@ class Upload:
         self._hashed = 0  # chunks in the checksum
         size_bytes = record.offer.size_bytes
         self._fd: int | None = folder.open_part(key, size_bytes)
-        chunks = files_folder.read_footer(self._fd, size_bytes)
+        try:
+            chunks = files_folder.read_footer(self._fd, size_bytes)
+        except BaseException:
+            os.close(self._fd)
+            raise
         self._sealed = chunks is None
         self.account = Receiving(record.offer, record.offer.chunks if chunks is None else chunks)
 

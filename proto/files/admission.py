@@ -58,23 +58,50 @@ def admit(offer: Offer, twin: int, usage: Usage, limits: UploadLimits, now: floa
         )
     victim = _make_room(twin, usage.open, limits, now)
     kept = [upload for upload in usage.open if upload is not victim]
-    own_bytes = sum(upload.size_bytes for upload in kept if upload.twin == twin)
-    total_bytes = usage.finished_bytes + own_bytes + offer.size_bytes
-    if total_bytes > limits.quota_bytes:
-        raise RefusedError(
-            FileCode.TOO_LARGE,
-            f"twin {twin} would have {total_bytes} bytes here, the quota is {limits.quota_bytes}",
-        )
-    own_files = usage.finished_files + sum(upload.twin == twin for upload in kept)
-    if own_files >= limits.max_files:
-        raise RefusedError(
-            FileCode.TOO_LARGE, f"twin {twin} has {own_files} files here, that is its quota"
-        )
+    _check_quota(twin, offer.size_bytes, usage, kept, limits)
     # What unfinished uploads have on disk already is counted twice: rather too careful.
     promised_bytes = sum(upload.size_bytes for upload in kept) + offer.size_bytes
     if usage.free_bytes - promised_bytes < limits.min_free_bytes:
         raise RefusedError(FileCode.NO_SPACE, "the disk has not enough space left")
     return victim
+
+
+def readmit(upload: Open, usage: Usage, limits: UploadLimits) -> None:
+    """Decides whether an unfinished upload is taken up after a restart.
+
+    Its space on the disk was looked at when it was taken.
+
+    Args:
+        upload: the one.
+        usage: what is there without it.
+        limits: as they are now.
+
+    Raises:
+        RefusedError: it is beyond them.
+    """
+    own = sum(each.twin == upload.twin for each in usage.open)
+    if own >= limits.max_open_per_twin:
+        raise RefusedError(FileCode.BUSY, f"twin {upload.twin} has {own} uploads under way")
+    if len(usage.open) >= limits.max_open:
+        raise RefusedError(FileCode.BUSY, f"{len(usage.open)} uploads are under way")
+    _check_quota(upload.twin, upload.size_bytes, usage, usage.open, limits)
+
+
+def _check_quota(
+    twin: int, size_bytes: int, usage: Usage, uploads: Sequence[Open], limits: UploadLimits
+) -> None:
+    own_bytes = sum(upload.size_bytes for upload in uploads if upload.twin == twin)
+    total_bytes = usage.finished_bytes + own_bytes + size_bytes
+    if total_bytes > limits.quota_bytes:
+        raise RefusedError(
+            FileCode.TOO_LARGE,
+            f"twin {twin} would have {total_bytes} bytes here, the quota is {limits.quota_bytes}",
+        )
+    own_files = usage.finished_files + sum(upload.twin == twin for upload in uploads)
+    if own_files >= limits.max_files:
+        raise RefusedError(
+            FileCode.TOO_LARGE, f"twin {twin} has {own_files} files here, that is its quota"
+        )
 
 
 def _make_room(twin: int, uploads: Sequence[Open], limits: UploadLimits, now: float) -> Open | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import resource
+import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from peer.modules.files_receiver import MAX_PENDING_WRITES
 from proto.files.bounds import CHUNK_BYTES, WINDOW_CHUNKS, UploadLimits
 from proto.files.errors import FileCode
 from proto.files.messages import NEGOTIATE, WRITE, chunk_tags
+from proto.files.records import Record
 from tests.peer.modules.memory import MemoryPeer
 from tests.peer.modules.test_files import RECEIVER, SENDER, World, content, sha256
 
@@ -113,6 +117,96 @@ async def test_limits_of_size_quota_and_number(world: World) -> None:
     await offer(world, other, size=size)
     third = MemoryPeer(world.memory, 10)
     assert await refused(offer(world, third)) == FileCode.BUSY
+
+
+class SlowDisk:
+    """Holds records up on their way to the disk."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.saving = threading.Semaphore(0)
+        self.goes_on = threading.Semaphore(0)
+        save = UploadFolder.save
+
+        def slow(folder: UploadFolder, key: str, record: Record) -> None:
+            self.saving.release()
+            assert self.goes_on.acquire(timeout=10)
+            save(folder, key, record)
+
+        monkeypatch.setattr(UploadFolder, "save", slow)
+
+
+def open_parts() -> int:
+    names = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+    return sum(os.readlink(name).endswith(".part") for name in names if os.path.islink(name))
+
+
+async def test_offers_nobody_waits_for_any_more_count(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SlowDisk(monkeypatch)
+    for name in ("first", "second"):
+        asked = asyncio.create_task(offer(world, name=name, sha256=sha256(name.encode())))
+        assert await asyncio.to_thread(disk.saving.acquire, timeout=10)
+        asked.cancel()  # as at the deadline of the request
+        await asyncio.gather(asked, return_exceptions=True)
+        disk.goes_on.release()
+    # It waits for the others, and has no turn at the disk.
+    assert await refused(offer(world, name="third")) == FileCode.BUSY
+    assert len(world.left()) == 4 and open_parts() == 2
+    await world.receiver.stop()
+    assert open_parts() == 0
+    await world.start(LIMITS)
+    assert open_parts() == 2
+
+
+async def test_an_end_waits_for_the_offer_that_is_looked_at(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SlowDisk(monkeypatch)
+    first = asyncio.create_task(offer(world))
+    second = asyncio.create_task(offer(world, name="second"))
+    assert await asyncio.to_thread(disk.saving.acquire, timeout=10)
+    stopped = asyncio.create_task(world.receiver.stop())
+    await asyncio.sleep(0)
+    disk.goes_on.release()
+    await stopped
+    assert (await first)["state"] == "open"
+    assert await refused(second) == FileCode.BUSY
+    assert len(world.left()) == 2 and open_parts() == 0
+    await world.start(LIMITS)
+
+
+async def test_an_offer_whose_file_cannot_be_made_leaves_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: UploadFolder, key: str, size_bytes: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(UploadFolder, "open_part", full)
+        assert await refused(offer(world)) == FileCode.NO_SPACE
+    assert world.left() == []
+
+
+@pytest.mark.parametrize(
+    "lower",
+    [
+        {"max_open_per_twin": 1},
+        {"max_open": 1, "max_open_per_twin": 1},
+        {"quota_bytes": CHUNK_BYTES},
+        {"max_files": 1},
+    ],
+)
+async def test_limits_hold_for_what_is_taken_up_at_the_start(
+    world: World, lower: dict[str, int]
+) -> None:
+    first = await offer(world, size=CHUNK_BYTES, name="first", sha256=sha256(b"1"))
+    await offer(world, size=CHUNK_BYTES, name="second", sha256=sha256(b"2"))
+    await world.receiver.stop()
+    await world.start(replace(LIMITS, **lower))
+    assert len(world.left()) == 2 and open_parts() == 1
+    again = await offer(world, size=CHUNK_BYTES, name="first", sha256=sha256(b"1"))
+    assert again == first
 
 
 async def test_finished_files_count_too(world: World) -> None:
