@@ -240,7 +240,7 @@ class Receiver:
         admission.readmit(upload, self._usage(twin), self._limits)
 
     def _usage(self, twin: int) -> admission.Usage:
-        finished = self._folder.finished(twin)
+        # Before the finished ones: one that ends meanwhile counts twice rather than never.
         uploads = [
             admission.Open(
                 each.key,
@@ -250,6 +250,7 @@ class Receiver:
             )
             for each in list(self._uploads.values())
         ]
+        finished = self._folder.finished(twin)
         return admission.Usage(
             finished.size_bytes, finished.files, self._folder.free_bytes(), uploads
         )

@@ -17,7 +17,7 @@ import pytest
 
 from peer.errors import RemoteError
 from peer.modules.files import Uploads
-from peer.modules.files_folder import FolderError, UploadFolder
+from peer.modules.files_folder import Finished, FolderError, UploadFolder
 from peer.modules.files_receiver import MAX_PENDING_WRITES
 from proto.files.bounds import CHUNK_BYTES, WINDOW_CHUNKS, UploadLimits
 from proto.files.errors import FileCode
@@ -207,6 +207,32 @@ async def test_limits_hold_for_what_is_taken_up_at_the_start(
     assert len(world.left()) == 2 and open_parts() == 1
     again = await offer(world, size=CHUNK_BYTES, name="first", sha256=sha256(b"1"))
     assert again == first
+
+
+async def test_one_that_ends_while_an_offer_is_looked_at_counts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = content(LIMITS.max_file_bytes)
+    counted, goes_on = threading.Event(), threading.Event()
+    count = UploadFolder.finished
+
+    def slow(folder: UploadFolder, twin: int) -> Finished:
+        found = count(folder, twin)
+        counted.set()
+        assert goes_on.wait(10)
+        return found
+
+    status = await offer(world, size=len(data), name="first", sha256=sha256(data))
+    id = status["id"]
+    for index in range(len(data) // CHUNK_BYTES):
+        chunk = data[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
+        await world.sender.call(RECEIVER, WRITE, chunk, tags=chunk_tags(id, index))
+    monkeypatch.setattr(UploadFolder, "finished", slow)
+    asked = asyncio.create_task(offer(world, size=len(data), name="second"))
+    assert await asyncio.to_thread(counted.wait, 10)
+    await world.sender.call(RECEIVER, "file.close", json.dumps({"id": id}).encode())
+    goes_on.set()
+    assert await refused(asked) == FileCode.TOO_LARGE
 
 
 async def test_finished_files_count_too(world: World) -> None:
