@@ -7,10 +7,11 @@ things, and answers them. `Session` does the work; this is what people see.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -28,6 +29,8 @@ from proto.identity.signing import KeyType
 from proto.rmb.address import Address, parse
 from proto.rmb.bounds import MAX_CONNECTION_BYTES, MAX_EXPIRATION_S, MAX_TWIN
 from proto.rmb.errors import AddressError, BoundError
+
+logger = logging.getLogger(__name__)
 
 Destination: TypeAlias = int | str | Address
 """A twin's id, or an address: `7`, `"7:billing"`, `Address(7, "billing")`."""
@@ -113,6 +116,7 @@ class Client:
         except BaseException:
             await cache.aclose()
             raise
+        started: list[Module] = []
         try:
             session.service.add(self._handlers)
             session.start()
@@ -123,9 +127,10 @@ class Client:
             self._session = session
             for module in self._modules.by_prefix.values():
                 await module.on_start(ClientContext(session))
+                started.append(module)
         except BaseException:
             self._session = None
-            await session.aclose()
+            await _end(session, started)
             raise
         # Nothing is awaited from here to the first `await` of the block: handlers that `serve`
         # adds before are there when the first message is looked at.
@@ -142,13 +147,8 @@ class Client:
         session, self._session = self._session, None
         if session is None:
             return
-        try:
-            if error is None:
-                await session.drain(CLOSE_TIMEOUT_S)
-            for module in self._modules.by_prefix.values():
-                await module.on_stop()
-        finally:
-            await session.aclose()
+        drain_s = CLOSE_TIMEOUT_S if error is None else 0.0
+        await _end(session, self._modules.by_prefix.values(), drain_s)
 
     # Asking.
 
@@ -370,6 +370,23 @@ class Client:
             except OSError as error:
                 raise TwinsAwayError(str(error)) from None
         return self._twins
+
+
+async def _end(session: Session, modules: Iterable[Module], drain_s: float = 0.0) -> None:
+    """Stop modules and sign out; also where one fails, and when it is cancelled on the way."""
+    async with AsyncExitStack() as ending:
+        ending.push_async_callback(session.aclose)
+        for module in reversed(list(modules)):
+            ending.push_async_callback(_stop, module)
+        if drain_s:
+            await session.drain(drain_s)
+
+
+async def _stop(module: Module) -> None:
+    try:
+        await module.on_stop()
+    except Exception:  # it must not keep the others, or the session, from ending
+        logger.exception("module %s did not stop", module.prefix)
 
 
 def _key_type(name: str) -> KeyType:

@@ -54,20 +54,26 @@ class Uploads(Module):
         Raises:
             FolderError: the upload folder can't be used.
         """
-        if self._folder is not None:
-            folder = UploadFolder(self._folder)
-            self._receiver = Receiver(folder, self._limits, context.deliver, self.log)
-            await self._receiver.start()
         self._context = context
-        self._jobs = Jobs(context, self.log)
-        await self._jobs.start()
+        try:
+            if self._folder is not None:
+                folder = UploadFolder(self._folder)
+                self._receiver = Receiver(folder, self._limits, context.deliver, self.log)
+                await self._receiver.start()
+            self._jobs = Jobs(context, self.log)
+            await self._jobs.start()
+        except BaseException:
+            await self.on_stop()
+            raise
 
     async def on_stop(self) -> None:
         """Leaves everything as it is."""
-        if self._jobs is not None:
-            await self._jobs.stop()
-        if self._receiver is not None:
-            await self._receiver.stop()
+        try:
+            if self._jobs is not None:
+                await self._jobs.stop()
+        finally:
+            if self._receiver is not None:
+                await self._receiver.stop()
 
     async def send(
         self,

@@ -103,8 +103,6 @@ class Receiver:
     async def stop(self) -> None:
         """Leave everything as it is on disk."""
         self._stopping = True
-        if self._offer is not None:
-            await asyncio.wait([self._offer])
         tasks: list[asyncio.Task[Any]] = [
             upload.finishing for upload in self._uploads.values() if upload.finishing is not None
         ]
@@ -112,12 +110,16 @@ class Receiver:
             tasks.append(self._sweeper)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._ended.stop()
-        for upload in self._uploads.values():
-            await upload.close()
-        self._executor.shutdown()
-        self._folder.close()
+        try:
+            if self._offer is not None:
+                await asyncio.wait([self._offer])
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._ended.stop()
+            for upload in self._uploads.values():
+                await upload.close()
+        finally:  # also when this is cancelled: the next one needs the folder
+            self._executor.shutdown()
+            self._folder.close()
 
     # What senders ask.
 

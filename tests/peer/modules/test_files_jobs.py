@@ -17,7 +17,7 @@ from peer.modules.files_jobs import MAX_ENDED
 from proto.files.bounds import CHUNK_BYTES
 from proto.files.errors import FileCode
 from proto.rmb.address import Address
-from tests.peer.modules.memory import MemoryPeer
+from tests.peer.modules.memory import MemoryPeer, MemoryStore
 from tests.peer.modules.test_files import RECEIVER, SENDER, World, content
 from tests.support.relay_process import eventually
 
@@ -156,3 +156,14 @@ async def test_requests_that_make_no_sense(world: World, fields: Any) -> None:
         await ask(world, "upload", fields)
     assert caught.value.code == FileCode.BAD_REQUEST
     assert await ask(world, "status") == []
+
+
+async def test_a_start_that_fails_leaves_the_folder_free(world: World) -> None:
+    class Away(MemoryStore):
+        async def all(self) -> dict[str, bytes]:
+            raise ConnectionError("the store is away")
+
+    await world.receiver.stop()
+    with pytest.raises(ConnectionError):
+        await MemoryPeer(world.memory, RECEIVER, Away()).start(Uploads(world.folder))
+    world.receiver = await MemoryPeer(world.memory, RECEIVER).start(Uploads(world.folder))
