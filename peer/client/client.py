@@ -93,7 +93,7 @@ class Client:
         self._sid = f"py-{secrets.token_hex(8)}" if sid is _OWN else sid
         self._handlers = dict(handlers or {})
         self._modules = Modules.of(*modules)
-        self._timeout_s = _timeout(timeout)
+        self._timeout_s = check_timeout(timeout)
         self._connect_timeout_s = connect_timeout
         self._session: Session | None = None
 
@@ -188,7 +188,7 @@ class Client:
             TwinsAwayError: twins can't be looked up.
         """
         return await self._open.call(
-            _address(twin),
+            to_address(twin),
             command,
             body,
             schema=schema,
@@ -228,7 +228,7 @@ class Client:
             TwinsAwayError: twins can't be looked up.
         """
         return await self._open.notify(
-            _address(twin),
+            to_address(twin),
             command,
             body,
             schema=schema,
@@ -270,7 +270,7 @@ class Client:
             TwinsAwayError: twins can't be looked up.
         """
         asked, end = await self._open.ask(
-            [_address(each) for each in twins],
+            [to_address(each) for each in twins],
             command,
             body,
             schema=schema,
@@ -360,7 +360,7 @@ class Client:
         return self._session
 
     def _timeout(self, timeout: float | None) -> float:
-        return self._timeout_s if timeout is None else _timeout(timeout)
+        return self._timeout_s if timeout is None else check_timeout(timeout)
 
     def _open_twins(self) -> TwinSource:
         if self._twins is None or isinstance(self._twins, str | os.PathLike):
@@ -396,7 +396,12 @@ def _key_type(name: str) -> KeyType:
         raise ValueError(f"key_type {name!r:.40}: sr25519 or ed25519") from None
 
 
-def _address(destination: Destination) -> Address:
+def to_address(destination: Destination) -> Address:
+    """Returns whom somebody means.
+
+    Raises:
+        ValueError: it can't be a twin.
+    """
     try:
         found = parse(destination) if isinstance(destination, str) else destination
     except (AddressError, BoundError) as error:
@@ -408,7 +413,12 @@ def _address(destination: Destination) -> Address:
     return found
 
 
-def _timeout(timeout: float) -> float:
+def check_timeout(timeout: float) -> float:
+    """Returns a time-out that can be.
+
+    Raises:
+        ValueError: it can't.
+    """
     if not 0 < timeout <= MAX_EXPIRATION_S:
         raise ValueError(f"timeout: above 0 and at most {MAX_EXPIRATION_S} seconds")
     return timeout

@@ -169,14 +169,22 @@ class Session:
     ) -> tuple[Asked, Callable[[], None]]:
         """Ask several sessions; returns who collects the answers, and what ends it."""
         content = encode(body, schema)
+        destinations = list(dict.fromkeys(destinations))
+        asked = Asked({each.twin for each in destinations}, timeout_s)
+        if not destinations:
+            asked.expire("nobody was asked")
+            return asked, lambda: None
         until = self._loop.time() + timeout_s
         receivers = [await self._ready_within(timeout_s, until, each.twin) for each in destinations]
         uid = new_uid(os.urandom)
-        asked = Asked({each.twin for each in destinations}, timeout_s)
         left_s = until - self._loop.time()
-        for destination, receiver in zip(destinations, receivers, strict=True):
-            token = (uid, destination)
-            self._request(uid, token, destination, receiver, command, content, tags, left_s)
+        # All are sealed before any is sent: where one can't be asked, nobody is.
+        sealed = [
+            self._sealed(uid, destination, receiver, command, content, tags, left_s)
+            for destination, receiver in zip(destinations, receivers, strict=True)
+        ]
+        for destination, data in zip(destinations, sealed, strict=True):
+            self.unconfirmed.send(data, time.time() + left_s, (uid, destination))
         self.calls.add(uid, asked, left_s)
         return asked, lambda: self.calls.remove(uid)
 
@@ -227,7 +235,19 @@ class Session:
         tags: str | None,
         left_s: float,
     ) -> None:
-        now = time.time()
+        data = self._sealed(uid, destination, receiver, command, content, tags, left_s)
+        self.unconfirmed.send(data, time.time() + left_s, token)
+
+    def _sealed(
+        self,
+        uid: str,
+        destination: Address,
+        receiver: Twin,
+        command: str,
+        content: Response,
+        tags: str | None,
+        left_s: float,
+    ) -> bytes:
         # Whole seconds on the wire: one more, so that an answer is not refused as expired while
         # it is still waited for.
         expiration_s = min(math.ceil(left_s) + 1, MAX_EXPIRATION_S)
@@ -238,7 +258,7 @@ class Session:
                 command,
                 content.payload,
                 receiver,
-                int(now),
+                int(time.time()),
                 expiration_s,
                 tags=tags,
                 schema=content.schema,
@@ -249,7 +269,7 @@ class Session:
             raise ValueError(
                 f"message of {len(data)} bytes, at most {MAX_MESSAGE_BYTES} can be sent"
             )
-        self.unconfirmed.send(data, now + left_s, token)
+        return data
 
     # Answering.
 

@@ -8,93 +8,29 @@ top of a module serves a pre-forking server and every worker it has.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
+import contextlib
 import inspect
 import os
 import threading
+import time
 import warnings
 import weakref
-from collections.abc import Collection, Coroutine, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from peer.client.bodies import Reply
-from peer.client.client import Client, Destination
+from peer.client.bounds import TIMEOUT_S
+from peer.client.client import Client, Destination, check_timeout, to_address
+from peer.client.running import CLOSED, Running
 from peer.client.serving import ClientHandler
-from peer.errors import CallError
-from peer.modules.api import Request
+from peer.errors import CallError, PeerError, RelayError, RemoteError
 from peer.twins import Twin
 
-HANDLER_THREADS: Final = 16
-"""Plain functions that `serve` runs at a time."""
-
-CLOSE_S: Final = 10.0
-"""How long closing may take."""
-
-_T = TypeVar("_T")
-
-
-class _Running:
-    """A client on its loop, in one process."""
-
-    def __init__(self, options: Mapping[str, Any], handlers: Mapping[str, ClientHandler]) -> None:
-        self._handler_threads = ThreadPoolExecutor(HANDLER_THREADS, "rmb-handler")
-        options = {**options, "handlers": self._served(handlers)}
-        self._began: Future[Client] = Future()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._leave: asyncio.Event | None = None
-        self._thread = threading.Thread(
-            target=self._run, args=(options,), name="rmb-client", daemon=True
-        )
-        self._thread.start()
-        self.client = self._began.result()
-
-    def submit(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        assert self._loop is not None  # it began
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def leave(self) -> None:
-        """Have it end by itself."""
-        if self._loop is not None and self._leave is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._leave.set)
-        self._handler_threads.shutdown(wait=False, cancel_futures=True)
-
-    def close(self) -> None:
-        self.leave()
-        self._thread.join(CLOSE_S)
-
-    async def serve(self, handlers: Mapping[str, ClientHandler]) -> None:
-        self.client.serve(self._served(handlers))
-
-    def _served(self, handlers: Mapping[str, ClientHandler]) -> dict[str, ClientHandler]:
-        return {
-            command: each if inspect.iscoroutinefunction(each) else self._in_thread(each)
-            for command, each in handlers.items()
-        }
-
-    def _in_thread(self, handler: ClientHandler) -> ClientHandler:
-        async def served(request: Request) -> Any:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._handler_threads, handler, request)
-
-        return served
-
-    def _run(self, options: Mapping[str, Any]) -> None:
-        try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(self._live(options))
-        except BaseException as error:
-            if not self._began.done():
-                self._began.set_exception(error)
-
-    async def _live(self, options: Mapping[str, Any]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._leave = asyncio.Event()
-        async with Client(**options) as client:
-            self._began.set_result(client)
-            await self._leave.wait()
+_STILL_S: Final = 0.01
+"""What a call has left at least when the client has just begun."""
 
 
 class SyncClient:
@@ -109,12 +45,15 @@ class SyncClient:
         options: those of `Client`, in the same order and with the same names.
 
     Nothing happens before the first use; from then on every method may raise what opening a
-    `Client` raises. After `close` every one raises RuntimeError. What was not closed is when the
-    process ends; one that is dropped before is a ResourceWarning.
+    `Client` raises. All threads wait for the same beginning, each within its own timeout. A
+    coroutine handler runs on the client's loop, and gets a RuntimeError where it would wait for
+    that loop itself: plain functions may use every method. After `close` every one raises
+    RuntimeError. What was not closed is when the process ends; one that is dropped before is a
+    ResourceWarning.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self._running: _Running | None = None
+        self._running: Running | None = None
         self._closed = False
         self._options = inspect.signature(Client).bind(*args, **options).arguments
         Client(**self._options)  # says what is wrong with them here and now
@@ -124,7 +63,7 @@ class SyncClient:
 
     def __enter__(self) -> Self:
         """Sign in."""
-        self._get()
+        self._get(None)
         return self
 
     def __exit__(
@@ -137,7 +76,8 @@ class SyncClient:
 
     def call(self, twin: Destination, command: str, body: Any = None, **options: Any) -> Reply:
         """Ask a twin and wait for its answer: see `Client.call`."""
-        return self.begin_call(twin, command, body, **options).result()
+        running, options = self._within(options)
+        return running.submit(running.client.call(twin, command, body, **options)).result()
 
     def begin_call(
         self, twin: Destination, command: str, body: Any = None, **options: Any
@@ -147,12 +87,12 @@ class SyncClient:
         Many calls at once are begun first and waited for then. `Future.cancel` stops waiting. In
         a coroutine, `await asyncio.wrap_future(...)` waits without blocking the loop.
         """
-        running = self._get()
+        running, options = self._within(options, blocks=False)
         return running.submit(running.client.call(twin, command, body, **options))
 
     def notify(self, twin: Destination, command: str, body: Any = None, **options: Any) -> str:
         """Tell a twin something: see `Client.notify`."""
-        running = self._get()
+        running, options = self._within(options)
         return running.submit(running.client.notify(twin, command, body, **options)).result()
 
     def ask(
@@ -162,14 +102,20 @@ class SyncClient:
 
         See `Client.ask`; twins that did not answer are missing.
         """
-        running = self._get()
+        asked = {to_address(each) for each in twins}
+        running, options = self._within(options)
 
         async def collect() -> list[Reply | CallError]:
             found: list[Reply | CallError] = []
-            async with running.client.ask(twins, command, body, **options) as answers:
+            heard: set[object] = set()  # a twin may answer more than once
+            async with running.client.ask(asked, command, body, **options) as answers:
                 async for answer in answers:
                     found.append(answer)
-                    if len(found) == len(twins):
+                    if isinstance(answer, Reply | RemoteError):
+                        heard.add(answer.source)
+                    elif isinstance(answer, RelayError):  # about one of them, it says not which
+                        heard.add(answer)
+                    if len(heard) >= len(asked):
                         break
             return found
 
@@ -177,8 +123,8 @@ class SyncClient:
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the relay has decided everything that was sent: see `Client.flush`."""
-        running = self._get()
-        running.submit(running.client.flush(timeout)).result()
+        running, options = self._within({"timeout": timeout})
+        running.submit(running.client.flush(**options)).result()
 
     def serve(self, handlers: Mapping[str, ClientHandler]) -> None:
         """Answer these commands from now on: see `Client.serve`.
@@ -195,19 +141,24 @@ class SyncClient:
                 raise ValueError(f"command {min(taken)!r} has a handler already")
             self._handlers.update(handlers)
             running = self._running
-        if running is not None:
+        if running is None:
+            return
+        self._may_wait(running)
+        with contextlib.suppress(PeerError):  # the next beginning has these handlers, too
+            running.wait(None)
+        if running.begun:
             running.submit(running.serve(handlers)).result()
 
     def twin(self, twin: int) -> Twin | None:
         """Look a twin up, None if there is none: see `Client.twin`."""
-        running = self._get()
+        running = self._get(None)
         return running.submit(running.client.twin(twin)).result()
 
     @property
     def connected(self) -> bool:
         """Whether the client is at work in this process and a relay is connected."""
         running = self._running
-        return running is not None and running.client.connected
+        return running is not None and running.begun and running.client.connected
 
     def close(self) -> None:
         """End what is under way and sign out; the second time nothing happens."""
@@ -228,16 +179,51 @@ class SyncClient:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=1)
             running.leave()
 
-    def _get(self) -> _Running:
+    def _within(
+        self, options: Mapping[str, Any], *, blocks: bool = True
+    ) -> tuple[Running, dict[str, Any]]:
+        """The client at work, and the options with the time that is left by then."""
+        timeout = options.get("timeout")
+        if timeout is None:
+            timeout = self._options.get("timeout", TIMEOUT_S)
+        check_timeout(timeout)
         running = self._running
-        if running is not None:
-            return running
-        with self._lock:
-            if self._closed:
-                raise RuntimeError("the client is closed: make a new one")
-            if self._running is None:
-                self._running = _Running(self._options, self._handlers)
-            return self._running
+        if running is not None and running.begun:
+            if blocks:
+                self._may_wait(running)
+            return running, dict(options)
+        until = time.monotonic() + timeout
+        running = self._get(timeout)
+        return running, {**options, "timeout": max(until - time.monotonic(), _STILL_S)}
+
+    def _get(self, timeout_s: float | None) -> Running:
+        """The client at work; begun if it is not, for all that wait together."""
+        running = self._running
+        if running is None or running.failed:
+            with self._lock:
+                if self._closed:
+                    raise RuntimeError(CLOSED)
+                if self._running is None or self._running.failed:
+                    self._running = self._started()
+                running = self._running
+        self._may_wait(running)
+        running.wait(timeout_s)
+        return running
+
+    def _started(self) -> Running:
+        running = Running(self._options, self._handlers)
+        try:
+            running.start()
+        except BaseException:  # of a signal, as with the soft time limit of Celery
+            running.leave()
+            raise
+        return running
+
+    def _may_wait(self, running: Running) -> None:
+        if running.is_this_thread:
+            raise RuntimeError(
+                "a coroutine on the client's loop must not wait for it: use a plain function"
+            )
 
 
 _clients: weakref.WeakSet[SyncClient] = weakref.WeakSet()
@@ -256,11 +242,3 @@ def _close_all() -> None:
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
     os.register_at_fork(after_in_child=_forked)
-
-
-def _loop_factory() -> Any:
-    try:
-        import uvloop
-    except ImportError:  # Windows
-        return None
-    return uvloop.new_event_loop
