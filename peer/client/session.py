@@ -132,7 +132,7 @@ class Session:
             # It was not carried out, so it may be asked again, if the twin has a new key.
             if self.twins.peek(destination.twin) == receiver:
                 self.twins.forget(destination.twin)
-            renewed = await self._twin(destination.twin)
+            renewed = await self._ready_within(timeout_s, until, destination.twin)
             if renewed.pk == receiver.pk:
                 raise
         return await self._call(destination, renewed, command, content, tags, until, timeout_s)
@@ -149,7 +149,7 @@ class Session:
     ) -> Reply:
         uid = new_uid(os.urandom)
         call = Call(destination.twin, timeout_s, self._loop)
-        left_s = until - self._loop.time()
+        left_s = self._left(until, timeout_s)
         self._request(uid, uid, destination, receiver, command, content, tags, left_s)
         self.calls.add(uid, call, left_s)
         try:
@@ -177,7 +177,7 @@ class Session:
         until = self._loop.time() + timeout_s
         receivers = [await self._ready_within(timeout_s, until, each.twin) for each in destinations]
         uid = new_uid(os.urandom)
-        left_s = until - self._loop.time()
+        left_s = self._left(until, timeout_s)
         # All are sealed before any is sent: where one can't be asked, nobody is.
         sealed = [
             self._sealed(uid, destination, receiver, command, content, tags, left_s)
@@ -330,8 +330,17 @@ class Session:
             async with asyncio.timeout_at(until):
                 return await self._ready(twin)
         except TimeoutError:
-            text = f"nothing could be sent within {seconds(timeout_s)}: {self.why_not()}"
-            raise ExpiredError(text) from None
+            raise self._unsendable(timeout_s) from None
+
+    def _left(self, until: float, timeout_s: float) -> float:
+        left_s = until - self._loop.time()
+        if left_s <= 0:
+            raise self._unsendable(timeout_s)
+        return left_s
+
+    def _unsendable(self, timeout_s: float) -> ExpiredError:
+        text = f"nothing could be sent within {seconds(timeout_s)}: {self.why_not()}"
+        return ExpiredError(text)
 
     async def _ready(self, twin: int) -> Twin:
         """Wait for room, and for the twin."""

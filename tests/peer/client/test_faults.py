@@ -377,6 +377,36 @@ async def test_who_is_pushed_out_by_the_same_session_says_so(
         await eventually(lambda: "has signed in elsewhere with the same session" in caplog.text)
 
 
+async def test_a_key_that_is_looked_up_again_takes_no_more_than_the_timeout(
+    relay: RelayProcess,
+) -> None:
+    alice, bob = fresh_twins(2)
+
+    class Hangs(Twins):
+        async def by_id(self, twin_id: int) -> Twin | None:
+            found = await super().by_id(twin_id)
+            if self.asked[twin_id] > 1:
+                await asyncio.Event().wait()
+            return found
+
+    twins = Hangs(alice, bob)
+    async with (
+        sign_in(relay.url, bob) as raw,
+        Client(secret_of(alice), [relay.url], twins, timeout=10) as client,
+    ):
+        began = time.monotonic()
+        call = asyncio.create_task(client.call(bob.id, "status", timeout=1))
+        request = await raw.receive()
+        sealer, now = sealer_of(bob), int(time.time())
+        to = Twin(alice.id, alice.account, alice.encryption_key.public, ())
+        await raw.send_bytes(
+            sealer.error(request.uid, client.address, 106, "can't be read", to, now, 60)
+        )
+        with pytest.raises(ExpiredError, match="nothing could be sent within 1 s"):
+            await call
+        assert time.monotonic() - began < 3
+
+
 # The end.
 
 
