@@ -150,12 +150,12 @@ class Jobs:
         """Answers `file.status`: one job for `{"id"}`, else all."""
         fields = _fields(request.payload) if request.payload else {}
         if "id" in fields:
-            return _json(self._find(fields).to_json())
+            return _json(self._find(request, fields).to_json())
         return _json([job.to_json() for job in self._jobs.values()])
 
     async def cancel(self, request: LocalRequest) -> Response:
         """Answers `file.cancel`: ends the job of `{"id"}`."""
-        job = self._find(_fields(request.payload))
+        job = self._find(request, _fields(request.payload))
         await self._cancel(job)
         return _json(job.to_json())
 
@@ -226,12 +226,13 @@ class Jobs:
         await self._context.store.remove(job.order.nonce)
         self._forget_old()
 
-    def _find(self, fields: dict[str, Any]) -> Job:
-        id = fields.get("id")
+    def _find(self, request: LocalRequest, fields: dict[str, Any]) -> Job:
+        # The id is the receiver's, made of the file: other twins may have given the same one.
+        id, twins = fields.get("id"), {each.twin for each in request.destinations}
         for job in reversed(self._jobs.values()):
-            if job.id and job.id == id:
+            if job.id and job.id == id and job.order.twin in twins:
                 return job
-        raise CommandError(FileCode.UNKNOWN, "no such upload")
+        raise CommandError(FileCode.UNKNOWN, "no such upload to this twin")
 
     def _forget_old(self) -> None:
         ended = [nonce for nonce, job in self._jobs.items() if job.state is not JobState.SENDING]

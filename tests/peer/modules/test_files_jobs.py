@@ -14,7 +14,7 @@ import pytest
 from peer.modules.api import JSON_SCHEMA, CommandError, LocalRequest, Request, Response
 from peer.modules.files import Uploads
 from peer.modules.files_jobs import MAX_ENDED
-from proto.files.bounds import CHUNK_BYTES
+from proto.files.bounds import CHUNK_BYTES, UploadLimits
 from proto.files.errors import FileCode
 from proto.rmb.address import Address
 from tests.peer.modules.memory import MemoryPeer, MemoryStore
@@ -31,15 +31,15 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await found.receiver.stop()
 
 
-async def ask(world: World, name: str, fields: Any = None, left_s: float = 30) -> Any:
+async def ask(
+    world: World, name: str, fields: Any = None, left_s: float = 30, twin: int = RECEIVER
+) -> Any:
     """Asks the sending peer as a local program does."""
     handler = world.sender.modules.find_local(f"file.{name}")
     assert handler is not None
     payload = b"" if fields is None else json.dumps(fields).encode()
     deadline = int(time.time() + left_s)
-    request = LocalRequest(
-        (Address(RECEIVER),), f"file.{name}", payload, JSON_SCHEMA, None, deadline
-    )
+    request = LocalRequest((Address(twin),), f"file.{name}", payload, JSON_SCHEMA, None, deadline)
     found = await handler(request)
     assert isinstance(found, Response) and found.schema == JSON_SCHEMA
     return json.loads(found.payload)
@@ -156,6 +156,30 @@ async def test_requests_that_make_no_sense(world: World, fields: Any) -> None:
         await ask(world, "upload", fields)
     assert caught.value.code == FileCode.BAD_REQUEST
     assert await ask(world, "status") == []
+
+
+async def test_one_file_to_two_twins_is_two_uploads(world: World, tmp_path: Path) -> None:
+    other = RECEIVER + 1
+    folder = tmp_path / "other"
+    folder.mkdir()
+    held = MemoryPeer(world.memory, other)
+    await held.start(Uploads(folder, UploadLimits(min_free_bytes=0)))
+
+    async def on_request(request: Request) -> bool:
+        return request.command != "file.write"
+
+    world.memory.on_request = on_request
+    world.source.write_bytes(content(CHUNK_BYTES))
+    fields = {"path": str(world.source)}
+    ids = {await ask(world, "upload", fields, twin=twin) for twin in (RECEIVER, other)}
+    (id,) = ids  # receivers make it of the file
+    for twin in (RECEIVER, other):
+        assert (await ask(world, "status", {"id": id}, twin=twin))["twin"] == twin
+    assert (await ask(world, "cancel", {"id": id}))["twin"] == RECEIVER
+    assert (await ask(world, "status", {"id": id}, twin=other))["state"] == "sending"
+    with pytest.raises(CommandError, match="no such upload to this twin"):
+        await ask(world, "cancel", {"id": id}, twin=SENDER)
+    await held.stop()
 
 
 async def test_a_start_that_fails_leaves_the_folder_free(world: World) -> None:
