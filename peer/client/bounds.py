@@ -29,6 +29,9 @@ MAX_HELD: Final = 1_000
 """Requests that wait for a handler to end. With more than that nothing is read any more, and what
 comes waits in the relay."""
 
+MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
+"""Payloads of both, all in all: any twin may send 16 MiB at a time."""
+
 MAX_ASKED_AGAIN: Final = 1_000
 """Twins of which is kept when they were looked up again, see AGAIN_S."""
 

@@ -1,7 +1,8 @@
 """The requests of other twins: who answers them, and how many at a time.
 
 Each request is a task of its own, which ends at the request's deadline. At most `MAX_RUNNING` are
-at work. The requests after them are held, and when `full` says so the session reads nothing more.
+at work. The requests after them are held, and when `full` says so, because they are too many or too
+large, the session reads nothing more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from peer.client.bodies import encode_answer
-from peer.client.bounds import MAX_HELD, MAX_RUNNING
+from peer.client.bounds import MAX_HELD, MAX_REQUEST_BYTES, MAX_RUNNING
 from peer.modules.api import (
     MAX_LOGGED_CHARACTERS,
     Answer,
@@ -53,15 +54,16 @@ class Service:
         self._respond = respond
         self._on_room = on_room
         self._handlers: dict[str, ClientHandler] = {}
-        self._running: dict[asyncio.Task[None], int] = {}  # task to the request's deadline
+        self._running: dict[asyncio.Task[None], Request] = {}
         self._held: deque[Request] = deque()
+        self._bytes = 0  # payloads of both
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
     @property
     def full(self) -> bool:
         """Whether no more requests should come."""
-        return len(self._held) >= MAX_HELD
+        return len(self._held) >= MAX_HELD or self._bytes >= MAX_REQUEST_BYTES
 
     def add(self, handlers: Mapping[str, ClientHandler]) -> None:
         """Answer these commands from now on.
@@ -76,6 +78,7 @@ class Service:
 
     def take(self, request: Request) -> None:
         """Answer a request, now or when others are through."""
+        self._bytes += len(request.payload)
         if len(self._running) < MAX_RUNNING:
             self._start(request)
         else:
@@ -93,7 +96,7 @@ class Service:
 
     def _start(self, request: Request) -> None:
         task = asyncio.create_task(self._serve(request))
-        self._running[task] = request.deadline
+        self._running[task] = request
         task.add_done_callback(self._ended)
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
@@ -115,26 +118,27 @@ class Service:
         return encode_answer(found)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._running[task]
+        was_full = self.full
+        self._bytes -= len(self._running.pop(task).payload)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("an answer was not sent: %s", error)
-        if not self._held or self._closed:
+        if self._closed:
             return
-        was_full = self.full
         now = time.time()
         while self._held:
             request = self._held.popleft()
             if request.deadline > now:
                 self._start(request)
                 break
+            self._bytes -= len(request.payload)
         if was_full and not self.full:
             self._on_room()
 
     def _sweep(self) -> None:
         self._sweeper = None
         now = time.time()
-        for task, deadline in self._running.items():
-            if deadline <= now:
+        for task, request in self._running.items():
+            if request.deadline <= now:
                 task.cancel()
         if self._running:
             self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)

@@ -355,6 +355,33 @@ async def test_more_requests_than_handlers(
     assert most == 3
 
 
+async def test_requests_that_are_too_large_together(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size_bytes = 50_000
+    monkeypatch.setattr("peer.client.serving.MAX_REQUEST_BYTES", 3 * size_bytes)
+    alice, bob = fresh_twins(2)
+    running, most = 0, 0
+
+    async def work(request: Request) -> object:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        running -= 1
+        return len(request.payload)
+
+    async with (
+        make_client(bob, sid=None, handlers={"work": work}),
+        make_client(alice, timeout=30) as client,
+    ):
+        await client.call(bob.id, "work", b"")  # from here on bob knows alice
+        calls = (client.call(bob.id, "work", bytes(size_bytes)) for _ in range(50))
+        answers = [each.json() for each in await asyncio.gather(*calls)]
+    assert answers == [size_bytes] * 50
+    assert most == 3
+
+
 async def test_more_calls_than_there_is_room_for(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
