@@ -349,9 +349,12 @@ class Session:
             self._room.append(waiter)
             try:
                 await waiter
-            finally:
+            except BaseException:
                 if waiter in self._room:
                     self._room.remove(waiter)
+                elif not waiter.cancelled():
+                    self._let_one_in()  # its turn is the next one's
+                raise
         if self._closed:
             raise CallError("the client was closed")
         return await self._twin(twin)
@@ -367,14 +370,16 @@ class Session:
             self._let_one_in()
 
     def _let_one_in(self) -> None:
-        waiter = self._room.popleft()
-        if not waiter.done():
-            waiter.set_result(None)
+        while self._room:
+            waiter = self._room.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
 
     def _gone(self, uid: str) -> None:
         """A request waits no longer: its message needs no more care."""
         self.unconfirmed.settle(uid)
-        if self._room and not self.unconfirmed.full:
+        if not self.unconfirmed.full:
             self._let_one_in()
 
     def _go_on(self) -> None:

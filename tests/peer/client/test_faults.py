@@ -396,6 +396,33 @@ async def test_more_calls_than_there_is_room_for(
         assert answers == [b"%d" % n for n in range(200)]
 
 
+async def test_the_turn_of_a_call_that_is_cancelled_is_the_next_ones(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peer.client.session.MAX_CALLS", 1)
+    alice, bob = fresh_twins(2)
+    came, never = asyncio.Event(), asyncio.Event()
+
+    async def hold(request: Request) -> None:
+        came.set()
+        await never.wait()
+
+    handlers = {"hold": hold, "echo": echo}
+    async with (
+        make_client(bob, sid=None, handlers=handlers),
+        make_client(alice, timeout=30) as client,
+    ):
+        first = asyncio.create_task(client.call(bob.id, "hold"))
+        await came.wait()
+        second = asyncio.create_task(client.call(bob.id, "hold"))
+        third = asyncio.create_task(client.call(bob.id, "echo", b"x"))
+        await asyncio.sleep(0)  # both wait for room
+        first.cancel()
+        await asyncio.sleep(0)  # the second one has its turn, and does not know it yet
+        second.cancel()
+        assert (await asyncio.wait_for(third, 10)).payload == b"x"
+
+
 async def test_who_is_pushed_out_by_the_same_session_says_so(
     make_client: MakeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
