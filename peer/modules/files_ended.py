@@ -7,7 +7,6 @@ again, as is what could not be delivered, for an hour.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import uuid
@@ -94,18 +93,20 @@ class Ended:
         """Call again what could not be called, and forget the old ones."""
         now = self._clock()
         for key, record in list(self._records.items()):
+            if key not in self._records:  # forgotten meanwhile
+                continue
             if now - record.at > KEEP_S or len(self._records) > MAX_ENDED:
                 await self._forget(key)
             elif record.stage is Stage.MOVED:
                 self._call(key)
 
     async def _forget(self, key: str) -> None:
-        del self._records[key]
+        if self._records.pop(key, None) is None:
+            return  # somebody else does it
         call = self._calls.get(key)
         if call is not None:
             call.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await call
+            await asyncio.wait([call])  # a cancellation of ours still ends us
         await asyncio.to_thread(self._folder.remove, key)
 
     def _call(self, key: str) -> None:
