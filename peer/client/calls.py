@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 from peer.client.bodies import Reply
 from peer.client.bounds import MAX_ANSWERS
 from peer.errors import CallError, ExpiredError
+from proto.rmb.address import Address
 
 Outcome: TypeAlias = Reply | CallError
 
@@ -16,6 +17,8 @@ Outcome: TypeAlias = Reply | CallError
 class Waiting(Protocol):
     """Somebody who waits for what becomes of a request."""
 
+    asked: Collection[Address]
+    """Who got the request."""
     twins: Collection[int]
     """Whose answers are good."""
     timeout_s: float
@@ -31,10 +34,11 @@ class Waiting(Protocol):
 class Call:
     """Waits for the first answer of one twin."""
 
-    __slots__ = ("future", "timeout_s", "twins")
+    __slots__ = ("asked", "future", "timeout_s", "twins")
 
-    def __init__(self, twin: int, timeout_s: float, loop: asyncio.AbstractEventLoop) -> None:
-        self.twins: Collection[int] = (twin,)
+    def __init__(self, asked: Address, timeout_s: float, loop: asyncio.AbstractEventLoop) -> None:
+        self.asked: Collection[Address] = (asked,)
+        self.twins: Collection[int] = (asked.twin,)
         self.timeout_s = timeout_s
         self.future: asyncio.Future[Reply] = loop.create_future()
 
@@ -53,8 +57,9 @@ class Call:
 class Asked:
     """Collects all answers of some twins, until the request expires."""
 
-    def __init__(self, twins: Collection[int], timeout_s: float) -> None:
-        self.twins = twins
+    def __init__(self, asked: Collection[Address], timeout_s: float) -> None:
+        self.asked = asked
+        self.twins: Collection[int] = {each.twin for each in asked}
         self.timeout_s = timeout_s
         self.dropped = 0
         self._answers: asyncio.Queue[Outcome | None] = asyncio.Queue()

@@ -148,7 +148,7 @@ class Session:
         timeout_s: float,
     ) -> Reply:
         uid = new_uid(os.urandom)
-        call = Call(destination.twin, timeout_s, self._loop)
+        call = Call(destination, timeout_s, self._loop)
         left_s = self._left(until, timeout_s)
         self._request(uid, uid, destination, receiver, command, content, tags, left_s)
         self.calls.add(uid, call, left_s)
@@ -170,7 +170,7 @@ class Session:
         """Ask several sessions; returns who collects the answers, and what ends it."""
         content = encode(body, schema)
         destinations = list(dict.fromkeys(destinations))
-        asked = Asked({each.twin for each in destinations}, timeout_s)
+        asked = Asked(destinations, timeout_s)
         if not destinations:
             asked.expire("nobody was asked")
             return asked, lambda: None
@@ -403,8 +403,8 @@ class Session:
         logger.warning("a message expired before a relay took it: %s", self.why_not())
 
     def _why_expired(self, waiting: Waiting) -> str:
-        twins = ", ".join(map(str, sorted(waiting.twins)))
-        text = f"no answer of twin {twins} within {seconds(waiting.timeout_s)}"
+        asked = ", ".join(map(str, waiting.asked))
+        text = f"no answer of twin {asked} within {seconds(waiting.timeout_s)}"
         return text if self.links.connected else f"{text}, and no relay: {self.why_not()}"
 
     def why_not(self) -> str:

@@ -128,12 +128,12 @@ def test_one_that_is_dropped_is_told_of_and_signs_out(
 
 def test_how_long_was_waited_is_said(relay: RelayProcess, twins_file: Path) -> None:
     alice, bob = fresh_twins(2)
-    said = rf"no answer of twin {bob.id} within 0\.25 s$"
+    said = rf"no answer of twin {bob.id}:xx within 0\.25 s$"
     with (
         make(relay, twins_file, alice) as client,
         pytest.raises(ExpiredError, match=said),
     ):
-        client.call(bob.id, "away", timeout=0.25)
+        client.call(f"{bob.id}:xx", "away", timeout=0.25)
 
 
 FORKING = """
