@@ -66,7 +66,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--module", action="append", metavar="PACKAGE:NAME", help="a module in Python; repeatable"
     )
     parser.add_argument("--uploads", metavar="DIR", help="take files into this folder")
-    parser.add_argument("--sid", metavar="NAME", help="session; default: the one without a name")
+    parser.add_argument(
+        "--sid", type=_sid, metavar="NAME", help="session; default: the one without a name"
+    )
     parser.add_argument(
         "--jobs",
         type=_jobs,
@@ -83,8 +85,6 @@ async def run(options: argparse.Namespace, session: Session) -> int:
     modules = _modules(options)
     if not programs and len(modules) == 1:
         raise UsageError("nothing to serve: give CMD=PROGRAM, --module or --uploads")
-    if options.sid is not None and len(options.sid.encode()) > MAX_CONNECTION_BYTES:
-        raise UsageError(f"--sid: at most {MAX_CONNECTION_BYTES} bytes")
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -195,10 +195,13 @@ def _programs(texts: Sequence[str]) -> dict[str, list[str]]:
     for text in texts:
         command, sign, line = text.partition("=")
         try:
-            arguments = shlex.split(line)
+            arguments = shlex.split(line) if sign else []
         except ValueError as error:
             raise UsageError(f"{text}: {error}") from None
-        if not (command and sign and arguments):
+        if not sign:
+            # Not repeated: it may be a word of a secret that was not quoted.
+            raise UsageError("a command must be CMD=PROGRAM, as in echo=cat")
+        if not (command and arguments):
             raise UsageError(f"{text}: must be CMD=PROGRAM, as in echo=cat")
         if command in programs:
             raise UsageError(f"{command}: given twice")
@@ -227,6 +230,16 @@ def _is_json(payload: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _sid(text: str) -> str:
+    try:
+        size_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError("must be UTF-8") from None
+    if size_bytes > MAX_CONNECTION_BYTES:
+        raise argparse.ArgumentTypeError(f"at most {MAX_CONNECTION_BYTES} bytes")
+    return text
 
 
 def _jobs(text: str) -> int:

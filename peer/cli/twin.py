@@ -62,10 +62,11 @@ async def _look_up(who: str, session: Session) -> Twin:
 
 
 def _account(text: str) -> bytes:
+    # What was given is not repeated: it may be a word of a secret that was not quoted.
     try:
         account = bytes.fromhex(text[2:]) if text.startswith("0x") else ss58.decode(text)
     except (AddressError, ValueError) as error:
-        raise UsageError(f"{text:.70}: neither an id nor an account: {error}") from None
+        raise UsageError(f"neither an id nor an account: {error}") from None
     if len(account) != ACCOUNT_BYTES:
-        raise UsageError(f"{text:.70}: an account has 0x and {2 * ACCOUNT_BYTES} digits")
+        raise UsageError(f"an account has 0x and {2 * ACCOUNT_BYTES} digits")
     return account

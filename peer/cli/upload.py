@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from peer.arguments import UsageError
 from peer.cli import output
 from peer.cli.session import Session
 from peer.modules.files import Uploads
 from peer.modules.files_sender import Progress, Step, Uploaded
 from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, STALL_S, WINDOW_CHUNKS
+from proto.files.errors import RefusedError
+from proto.files.names import check_command, check_name
 from proto.identity.bounds import MAX_TWIN
 
 SILENCE_S: Final = 10.0
@@ -60,6 +64,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 async def run(options: argparse.Namespace, session: Session) -> int:
     """Send a file."""
+    _check("--name", options.name, check_name)
+    _check("--cmd", options.cmd, check_command)
     uploads = Uploads(None)
     with (
         output.Progress(session.json) as bar,
@@ -151,15 +157,24 @@ def _show(done: Uploaded, options: argparse.Namespace, session: Session) -> None
     )
 
 
+def _check(option: str, text: str | None, check: Callable[[str], object]) -> None:
+    try:
+        if text is not None:
+            check(text)
+    except RefusedError as error:
+        raise UsageError(f"{option}: {error.message}") from None
+
+
 def _twin(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:11]) <= MAX_TWIN):
-        raise argparse.ArgumentTypeError(f"{text:.20}: ids are from 1 to {MAX_TWIN}")
+        # What was given is not repeated: it may be a word of a secret that was not quoted.
+        raise argparse.ArgumentTypeError(f"must be the id of a twin, from 1 to {MAX_TWIN}")
     return int(text)
 
 
 def _window(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= WINDOW_CHUNKS):
-        raise argparse.ArgumentTypeError(f"{text:.20}: must be from 1 to {WINDOW_CHUNKS}")
+        raise argparse.ArgumentTypeError(f"must be from 1 to {WINDOW_CHUNKS}")
     return int(text)
 
 
@@ -169,5 +184,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 1 <= found <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text:.20}: must be from 1 to 86400 seconds")
+        raise argparse.ArgumentTypeError("must be from 1 to 86400 seconds")
     return found

@@ -53,8 +53,12 @@ def limits_of(options: argparse.Namespace) -> UploadLimits:
     """Returns what the options say.
 
     Raises:
-        ValueError: they do not fit together; the text names the bound.
+        ValueError: they do not fit together; the text names the option and the bound.
     """
+    if not 0 < options.upload_max <= MAX_SIZE_BYTES:
+        raise ValueError(f"--upload-max: must be from 1 to {MAX_SIZE_BYTES} bytes")
+    if options.upload_quota < 1:
+        raise ValueError("--upload-quota: must be above 0")
     return UploadLimits(
         max_file_bytes=options.upload_max,
         quota_bytes=options.upload_quota,

@@ -99,6 +99,13 @@ def test_a_twin_for_people(csv_file: str, capsys: Captured) -> None:
         (["twin"], 2, "no secret: give --secret-file or --mnemonic"),
         (["twin", "-m", f"0x{'01' * 32}"], 1, "no twin found with given key (account 5"),
         (["twin", "7", "--twins", "nowhere.csv"], 2, "--twins: twins file nowhere.csv: No such"),
+        (["upload", "8", "f", "--name", "../x"], 2, "--name: "),
+        (["upload", "8", "f", "--name", ""], 2, "--name: "),
+        (["upload", "8", "f", "--cmd", "a b"], 2, "--cmd: "),
+        (["serve", "--sid", "\udce9", "echo=cat"], 2, "--sid: must be UTF-8"),
+        (["serve", "--sid", "x" * 300, "echo=cat"], 2, "--sid: at most "),
+        (["serve", "--uploads", ".", "--upload-max", "0"], 2, "--upload-max: must be from 1 to "),
+        (["serve", "--uploads", ".", "--upload-quota", "0"], 2, "--upload-quota: must be above 0"),
         (["keys", "--out", "x"], 2, "--out goes with --new"),
         (["pong"], 2, "must be one of"),
         ([], 2, "required: VERB"),
@@ -124,6 +131,14 @@ def test_what_does_not_work_is_one_line(
 def test_options_stand_anywhere(arguments: str) -> None:
     found = build_parser(["call"]).parse(["call", *arguments.split()])
     assert (found.twin.twin, found.cmd, found.body, found.raw) == (8, "echo", "-1", True)
+
+
+@pytest.mark.parametrize("verb", ["upload", "call", "serve", "twin", "ping"])
+def test_words_of_a_secret_without_quotes_are_not_repeated(verb: str, capsys: Captured) -> None:
+    for words in (["abandon", "ability"], ["abandon", "ability", "able"]):
+        assert main([verb, "--twins", "x.csv", "-m", *words]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("rmb: ") and "abandon" not in told and "abil" not in told
 
 
 def test_programs_get_errors_as_json(csv_file: str, capsys: Captured) -> None:
