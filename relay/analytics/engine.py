@@ -71,6 +71,11 @@ class Engine:
             self._session = self._open()
         return self._session
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the session is there, without opening it."""
+        return self._session is not None
+
     def close(self) -> None:
         """Stop Spark, unless somebody else started it. The next use opens another session."""
         if self._session is not None and self._ours:

@@ -5,6 +5,7 @@ AnalyticsError         one line that says what is wrong and what to do
     NoEngine           Spark does not start
     Busy               somebody else is doing it: later it works
     AnotherLake        the results in the database are of another lake (`relay.analytics.origin`)
+    Interrupted        by Ctrl-C or SIGTERM
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ class NoEngine(AnalyticsError):
 
 class Busy(AnalyticsError):
     """Another process is doing it; nothing is wrong."""
+
+
+class Interrupted(AnalyticsError):
+    """Somebody ended it: nothing further is begun."""
 
 
 class MissingPackages(AnalyticsError):

@@ -22,7 +22,7 @@ from django.db import DatabaseError
 
 from relay.analytics import footers, ledger, origin, publishing
 from relay.analytics.engine import Engine, first_line
-from relay.analytics.errors import AnalyticsError
+from relay.analytics.errors import AnalyticsError, Interrupted
 from relay.analytics.lake import Lake, LakeFile
 from relay.analytics.ledger import Period, Standing
 from relay.analytics.models import Run, RunState
@@ -86,6 +86,7 @@ def run(
         again: compute also what is up to date.
 
     Raises:
+        Interrupted: somebody ended it.
         AnalyticsError: it did not work; what was published before that stays.
     """
     try:
@@ -96,7 +97,7 @@ def run(
         told = _told(error, lake, engine)
         if told is None or isinstance(error, AnalyticsError):
             raise
-        raise AnalyticsError(f"{job.name}: {told}") from error
+        raise _named(job, error, told) from error
 
 
 def _run(
@@ -122,7 +123,7 @@ def _run(
                 engine.close()  # the next job gets another Java
             if told is None or isinstance(error, AnalyticsError):
                 raise
-            raise AnalyticsError(f"{job.name}: {told}") from error
+            raise _named(job, error, told) from error
         ledger.end(noted, RunState.DONE)
         return _outcome(job, noted, found)
 
@@ -189,6 +190,11 @@ def _write(frame: DataFrame, table: Table, noted: Run, lake: Lake) -> None:
     by = publishing.PERIOD_COLUMN
     divided = frame.withColumn(by, frame["period"]).hint("rebalance", by)
     divided.write.partitionBy(by).parquet(str(publishing.draft(lake, table, noted)))
+
+
+def _named(job: Job, error: BaseException, told: str) -> AnalyticsError:
+    kind = Interrupted if isinstance(error, KeyboardInterrupt) else AnalyticsError
+    return kind(f"{job.name}: {told}")
 
 
 def _told(error: BaseException, lake: Lake, engine: Engine) -> str | None:

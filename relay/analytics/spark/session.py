@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from relay.analytics.spark import classes, java
+from relay.analytics.spark import classes, java, signals
 
 _ON_LOOPBACK: Final = ("local", "spark://127.0.0.1:", "spark://localhost:")
 
@@ -20,8 +23,9 @@ PARTITIONS_PER_CORE: Final = 4
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
-    """Its traces of a Java that is gone, for which it takes the root logger; errors tell it too."""
-    return record.levelno > logging.INFO or "py4j" not in Path(record.pathname).parts
+    """Its traces of a Java that is gone, or of a call that was interrupted, for which it takes the
+    root logger; what it raises tells it too."""
+    return "py4j" not in Path(record.pathname).parts
 
 
 def open_session(
@@ -46,7 +50,6 @@ def open_session(
     Raises:
         JavaError: there is no Java that runs Spark.
     """
-    os.environ["JAVA_HOME"] = java.home(cache)
     # Spark starts `python3` of the path otherwise, which may lack pyarrow.
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of executors, which may be elsewhere
@@ -68,11 +71,29 @@ def open_session(
     if master.startswith(_ON_LOOPBACK):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    builder = SparkSession.builder.master(master).appName(name)
-    for key, value in (chosen | dict(settings or {})).items():
-        builder = builder.config(key, value)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each connection
+    conf = SparkConf().setMaster(master).setAppName(name)
+    conf.setAll(list((chosen | dict(settings or {})).items()))
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # all that it raises it tells of as well
     logging.getLogger().addFilter(_not_of_py4j)
-    session = builder.getOrCreate()
+    with _java_home(java.driver_home(cache)), signals.deferred():
+        # Interrupted in it, PySpark would leave a Java behind that waits for ever.
+        SparkContext._ensure_initialized(conf=conf)
+    with signals.kept(signal.SIGINT):  # PySpark takes it, to ask Java in the middle of a call
+        SparkContext.getOrCreate(conf)
+    session = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextlib.contextmanager
+def _java_home(home: str) -> Iterator[None]:
+    """Of what is started inside; the next session looks for its Java anew."""
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = home
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = before

@@ -12,6 +12,7 @@ from django.core.management.base import CommandError
 
 from relay.analytics import commands
 from relay.analytics.errors import AnalyticsError, Busy, MissingPackages
+from relay.analytics.spark import signals
 from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
@@ -30,7 +31,7 @@ whose events changed are computed again.
 
 `analytics.daily_at` says when it happens by itself.
 
-exit code: 0 done, 1 failed, 2 usage, 75 another process is doing it: later it works
+exit code: 0 done, 1 failed or interrupted, 2 usage, 75 another process is doing it: later it works
 """
 
 LIBRARIES: Final = ("duckdb", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "pytz", "reportlab")
@@ -58,7 +59,10 @@ class Command(RelayCommand):
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         module = importlib.import_module(f"{commands.__name__}.{verb}")
         try:
-            module.handle(self.stdout, options)
+            with signals.interrupting():
+                module.handle(self.stdout, options)
+        except KeyboardInterrupt:
+            raise CommandError("interrupted") from None
         except ImportError as error:
             library = (error.name or "").partition(".")[0]
             if library not in LIBRARIES:
