@@ -44,6 +44,9 @@ BUSY_AFTER: Final = timedelta(minutes=5)
 """When jobs are looked at again that another process was computing. That is no failure and counts
 as no try, however often it comes; the next day begins anew."""
 
+NAME: Final = "the relay's daily schedule"
+"""What others are told who is computing a job."""
+
 COMMAND: Final = ("-m", "django", "rmb_analytics", "schedule", "--now", "--quiet")
 POLL_S: Final = 1.0
 STOP_S: Final = 10.0

@@ -180,8 +180,13 @@ def result_files(lake: Lake, table: str, since: str = "", until: str = "") -> li
 
 
 @contextlib.contextmanager
-def claimed(job: Job, lake: Lake) -> Iterator[None]:
+def claimed(job: Job, lake: Lake, whose: str = "") -> Iterator[None]:
     """Nobody else computes this job meanwhile; what a killed process left is noted as failed.
+
+    Args:
+        job: which.
+        lake: of whose events.
+        whose: what others are told this process is, beside its number.
 
     Raises:
         AnotherLake: the results in the database are of another one.
@@ -196,7 +201,7 @@ def claimed(job: Job, lake: Lake) -> Iterator[None]:
             process = file.read().strip() or "?"
             raise Busy(f"{job.name} is being computed by process {process}")
         file.truncate(0)
-        file.write(str(os.getpid()))
+        file.write(", ".join(filter(None, (str(os.getpid()), whose))))
         file.flush()
         _end_killed(job.name)
         yield

@@ -29,6 +29,12 @@ class Progress:
         self._live = self._stream.isatty()
         self._quiet = quiet
 
+    def say(self, line: str) -> None:
+        """Writes a line between two steps."""
+        if not self._quiet:
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+
     @contextlib.contextmanager
     def step(self, session: SparkSession, title: str) -> Iterator[None]:
         """Shows how far Spark is with what is done inside."""

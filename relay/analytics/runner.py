@@ -74,6 +74,7 @@ def run(
     progress: Progress,
     *,
     again: bool = False,
+    whose: str = "",
 ) -> Outcome:
     """Bring the results of a job up to date.
 
@@ -84,13 +85,16 @@ def run(
         engine: Spark; is started only when there is something to compute.
         progress: where to show how far it is.
         again: compute also what is up to date.
+        whose: what others are told we are while we compute it.
 
     Raises:
+        Busy: another process computes it.
         Interrupted: somebody ended it.
         AnalyticsError: it did not work; what was published before that stays.
     """
     try:
-        return _run(job, window, lake, engine, progress, again=again)
+        with ledger.claimed(job, lake, whose):
+            return _run(job, window, lake, engine, progress, again=again)
     except DatabaseError:
         raise  # before anything was begun: the command says how tables are made
     except (Exception, KeyboardInterrupt) as error:
@@ -103,29 +107,28 @@ def run(
 def _run(
     job: Job, window: Window, lake: Lake, engine: Engine, progress: Progress, *, again: bool
 ) -> Outcome:
-    with ledger.claimed(job, lake):
-        publishing.sweep(job, lake)
-        found = ledger.periods(job, window, lake, again=again)
-        due = [period for period in found if period.due]
-        if not due:
-            return _outcome(job, None, found)
-        origin.claim(lake)
-        noted = ledger.begin(job, window, engine.master)
-        try:
-            for chunk in chunks(due):
-                _compute(job, chunk, noted, lake, engine, progress)
-                publishing.publish(job, noted, chunk, lake)
-        except BaseException as error:
-            told = _told(error, lake, engine)
-            with contextlib.suppress(DatabaseError):  # on the same full disk; `note_killed` does it
-                ledger.end(noted, RunState.FAILED, told or type(error).__name__)
-            if engine.ended():
-                engine.close()  # the next job gets another Java
-            if told is None or isinstance(error, AnalyticsError):
-                raise
-            raise _named(job, error, told) from error
-        ledger.end(noted, RunState.DONE)
-        return _outcome(job, noted, found)
+    publishing.sweep(job, lake)
+    found = ledger.periods(job, window, lake, again=again)
+    due = [period for period in found if period.due]
+    if not due:
+        return _outcome(job, None, found)
+    origin.claim(lake)
+    noted = ledger.begin(job, window, engine.master)
+    try:
+        for chunk in chunks(due):
+            _compute(job, chunk, noted, lake, engine, progress)
+            publishing.publish(job, noted, chunk, lake)
+    except BaseException as error:
+        told = _told(error, lake, engine)
+        with contextlib.suppress(DatabaseError):  # on the same full disk; `note_killed` does it
+            ledger.end(noted, RunState.FAILED, told or type(error).__name__)
+        if engine.ended():
+            engine.close()  # the next job gets another Java
+        if told is None or isinstance(error, AnalyticsError):
+            raise
+        raise _named(job, error, told) from error
+    ledger.end(noted, RunState.DONE)
+    return _outcome(job, noted, found)
 
 
 def chunks(due: Sequence[Period]) -> Iterator[list[Period]]:

@@ -29,6 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("job", nargs="*", metavar="JOB", help=f"of {', '.join(JOBS)}; default: all")
     days.add_arguments(parser)
     run.add_engine_arguments(parser)
+    run.add_wait_argument(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import time
 from argparse import ArgumentParser
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from django.core.management.base import OutputWrapper
 
 from relay.analytics import days
 from relay.analytics.errors import AnalyticsError, Busy, Interrupted, NoEngine
 from relay.analytics.lake import Lake
+from relay.analytics.progress import Progress
 from relay.analytics.spark.catalogue import JOBS, Job
 from relay.analytics.spark.window import Window
+from relay.ops import arguments
 
 SUMMARY: Final = "compute the results of a job, or of all, for some days"
 
@@ -24,7 +28,8 @@ Compute results and have pages, REST and queries show them.
 
 Each day is computed once: run it again, and only days whose events changed (late ones came, a
 file was repaired) are. A job that is interrupted leaves what it had published; run it again for the
-rest.
+rest. A job that another process is computing, such as the relay's daily schedule, is waited for;
+then what is still due is computed.
 
   rmb_analytics run all                                 every job, yesterday
   rmb_analytics run rollup --from 2026-11 --to 2026-11  a month
@@ -37,10 +42,17 @@ rest.
 )
 
 
+WAIT_MINUTES: Final = 60
+MOST_WAIT_MINUTES: Final = 24 * 60
+
+T = TypeVar("T")
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("job", choices=[*JOBS, "all"], metavar="JOB", help="one of these, or all")
     days.add_arguments(parser)
     add_engine_arguments(parser)
+    add_wait_argument(parser)
     parser.add_argument("--again", action="store_true", help="also what is up to date")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
@@ -51,6 +63,17 @@ def add_engine_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
+def add_wait_argument(parser: ArgumentParser) -> None:
+    """`--wait`, as verbs have it that somebody types."""
+    parser.add_argument(
+        "--wait",
+        type=arguments.whole_number(0, MOST_WAIT_MINUTES),
+        default=WAIT_MINUTES,
+        metavar="MINUTES",
+        help=f"for each job that another process is computing; 0: do not ({WAIT_MINUTES})",
+    )
+
+
 def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     jobs = list(JOBS.values()) if options["job"] == "all" else [JOBS[options["job"]]]
     window = days.window(options["first"], options["last"])
@@ -58,9 +81,19 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
 
 
 def compute(
-    out: OutputWrapper, options: dict[str, Any], wanted: Sequence[tuple[Job, Window]]
+    out: OutputWrapper,
+    options: dict[str, Any],
+    wanted: Sequence[tuple[Job, Window]],
+    *,
+    whose: str = "",
 ) -> None:
     """Runs jobs one after the other, and says what they did.
+
+    Args:
+        out: where to.
+        options: of the command; without `wait` nothing is waited for.
+        wanted: the jobs, and of which days.
+        whose: what others are told we are.
 
     Raises:
         Interrupted: somebody ended it; what was published before that stays.
@@ -69,17 +102,21 @@ def compute(
     """
     from relay.analytics import runner
     from relay.analytics.engine import Engine
-    from relay.analytics.progress import Progress
 
     lake = Lake.configured()
     engine = Engine(lake, options["master"])
     progress = Progress(quiet=options["quiet"])
-    again = options.get("again", False)
+    how = {"again": options.get("again", False), "whose": whose}
+    wait_minutes = options.get("wait", 0)
     outcomes, failures, busy = [], [], []
     try:
         for job, window in wanted:
             try:
-                outcome = runner.run(job, window, lake, engine, progress, again=again)
+                outcome = _when_free(
+                    functools.partial(runner.run, job, window, lake, engine, progress, **how),
+                    wait_minutes,
+                    progress,
+                )
             except (NoEngine, Interrupted):
                 raise
             except Busy as error:
@@ -104,6 +141,24 @@ def compute(
             f"there are no events in {lake.events}: analytics.record writes what the relay does, "
             "`rmb_analytics generate` some to try"
         )
+
+
+def _when_free(attempt: Callable[[], T], wait_minutes: int, progress: Progress) -> T:
+    """Does it as soon as no other process does; who that is, is said.
+
+    Raises:
+        Busy: one still does after that time.
+    """
+    until = time.monotonic() + wait_minutes * 60
+    told = ""
+    while True:
+        try:
+            return attempt()  # which waits a little by itself
+        except Busy as error:
+            if time.monotonic() >= until:
+                raise
+            if told != (told := str(error)):
+                progress.say(f"{told}: waiting for at most {wait_minutes} minutes (--wait)")
 
 
 def _told(outcome: Any) -> str:

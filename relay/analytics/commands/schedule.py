@@ -38,7 +38,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     now = datetime.now(UTC)
     if options["now"]:
         os.nice(NICENESS)
-        run.compute(out, options, daily.wanted(now))
+        run.compute(out, options, daily.wanted(now), whose=daily.NAME)
         return
     tried = daily.last_tried(Lake.configured())
     due = daily.next_at(now, tried)

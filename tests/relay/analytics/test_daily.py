@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import fcntl
 import logging
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relay.analytics import daily, days, tasks
+from relay.analytics import daily, days, ledger, tasks
 from relay.analytics.daily import Tried
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
+from relay.analytics.spark.catalogue import JOBS
 from relay.ops import background
 from tests.support.relay_process import migrated_folder
 from tests.support.waiting import wait_until
@@ -94,10 +101,7 @@ def test_a_job_that_somebody_computes_is_no_failure(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The real command, minutes later again; the other jobs are done at once."""
-    shutil.copytree(migrated_folder(), tmp_path / "data")
-    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
-    monkeypatch.setenv("RMB_DATA__DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("RMB_ANALYTICS__DIR", str(lake.root))
+    settle(tmp_path, lake, monkeypatch)
     lake.cache.mkdir()
     with (lake.cache / "rollup.lock").open("w") as by_hand:
         fcntl.flock(by_hand, fcntl.LOCK_EX)
@@ -107,13 +111,65 @@ def test_a_job_that_somebody_computes_is_no_failure(
     assert tried is not None and tried.busy and not tried.done
     assert tried.tries == 0
     assert tried.error == "CommandError: rollup is being computed by process 4711"
-    assert (lake.cache / "graph.lock").exists(), "the last job did not get its turn"
+    last = (lake.cache / "graph.lock").read_text()
+    assert last.endswith(f", {daily.NAME}"), "the last job did not get its turn"
     assert begin(NOON + timedelta(minutes=4)) is None
     done = begin(NOON + daily.BUSY_AFTER)
     assert done is not None and (done.done, done.busy, done.tries, done.error) == (
         *(True, False, 1),
         "",
     )
+
+
+def settle(folder: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation on this lake, for commands that are processes of their own."""
+    shutil.copytree(migrated_folder(), folder / "data")
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
+    monkeypatch.setenv("RMB_DATA__DIR", str(folder / "data"))
+    monkeypatch.setenv("RMB_ANALYTICS__DIR", str(lake.root))
+
+
+@contextlib.contextmanager
+def by_hand(*more: str) -> Iterator[subprocess.Popen[str]]:
+    """`run matrix`, as somebody types it."""
+    process = subprocess.Popen(
+        [*(sys.executable, "-m", "django", "rmb_analytics", "run", "matrix"), *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.django_db
+def test_who_types_a_job_waits_for_the_schedule(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settle(tmp_path, lake, monkeypatch)
+    busy = f"matrix is being computed by process {os.getpid()}, the relay's daily schedule"
+    waiting = f"{busy}: waiting for at most 60 minutes (--wait)\n"
+    with contextlib.ExitStack() as until_free:
+        until_free.enter_context(ledger.claimed(JOBS["matrix"], lake, daily.NAME))
+        with by_hand() as process:
+            assert process.stderr is not None and process.stderr.readline() == waiting
+            process.send_signal(signal.SIGINT)
+            printed, complaints = process.communicate(timeout=30)
+            assert (printed, process.returncode) == ("", 1)
+            assert complaints.removeprefix("CommandError: ").removeprefix("matrix: ") == (
+                "interrupted\n"
+            )
+        with by_hand("--wait", "0") as process:
+            assert process.communicate(timeout=30) == ("", f"CommandError: {busy}\n")
+            assert process.returncode == os.EX_TEMPFAIL
+        with by_hand() as process:
+            assert process.stderr is not None and process.stderr.readline() == waiting
+            until_free.close()
+            assert process.communicate(timeout=30) == ("matrix       1 without events\n", "")
+            assert process.returncode == 0
 
 
 def test_failures_before_still_count_after_it_was_busy(

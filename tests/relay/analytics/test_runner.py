@@ -255,7 +255,7 @@ def test_a_job_somebody_else_computes_is_left_to_him(
             CommandError, match=f"^top is being computed by process {os.getpid()}$"
         ) as it,
     ):
-        command("run", "top", "--from", str(DAYS.first), "--quiet")
+        command("run", "top", "--from", str(DAYS.first), "--quiet", "--wait", "0")
     assert it.value.returncode == 75
     assert not Run.objects.exists()
 
