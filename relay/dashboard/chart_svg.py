@@ -20,9 +20,10 @@ WIDTHS: Final = (640, 340)
 """Of a picture beside another one, and of one on a phone."""
 
 COLOURS: Final = (
-    "#7c3aed", "#0e7490", "#c2410c", "#15803d", "#be185d", "#a16207", "#1d4ed8", "#64748b",
+    "#7c3aed", "#0e7490", "#d97706", "#713f12", "#059669", "#0f172a", "#1d4ed8", "#64748b",
 )  # fmt: skip
-"""The lines', in their order; console.css has the same as --c-series-1 and so on."""
+"""The lines', in their order; console.css has the same as --c-series-1 and so on. The first six are
+far apart for those as well who do not tell red from green."""
 
 _TOP, _RIGHT, _BOTTOM, _LEFT = 34, 12, 24, 66
 _MAX_POINTS: Final = 300
