@@ -39,11 +39,12 @@ TWIN: Final = Filter("twin", "Twin", hint="a twin id")
 
 
 class Nothing(NamedTuple):
-    """What a page says for which nothing is computed yet, and what to do."""
+    """What a page says for which nothing is computed yet, what to do, and where that is told."""
 
     title: str
     lines: list[str]
     commands: list[str]
+    document: str = "docs/howto/analytics.md"
 
 
 def frame(

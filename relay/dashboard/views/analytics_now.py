@@ -24,6 +24,7 @@ TITLE: Final = "Events by the minute"
 CURVES: Final = "analytics-now"
 
 SPANS: Final = {"1h": 1, "6h": 6, "24h": 24, "3d": 72}
+MINUTE: Final = timedelta(minutes=1)
 MOMENTS: Final = 5
 KINDS: Final = ("accepted", "delivered", "queued", "dropped", "federated_out", "federated_in")
 """Of which there are curves; the table has all."""
@@ -55,11 +56,11 @@ def now(request: HttpRequest) -> HttpResponseBase:
         return _nothing(request)
     chosen = given(request, "span")
     span = chosen if chosen in SPANS else "6h"
-    end = stream.newest.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    end = stream.newest.replace(second=0, microsecond=0) + MINUTE
     begin = end - timedelta(hours=SPANS[span])
     context: dict[str, Any] = {
         "curves_id": CURVES,
-        "curves": _curves(begin, end),
+        "curves": _curves(begin, end, stream.since),
         "label": "Events by the minute",
         "stream": stream,
         "state": _state(stream),
@@ -92,7 +93,8 @@ def _nothing(request: HttpRequest) -> HttpResponseBase:
         "their files come: it is a service of its own beside the relay."
     ]
     commands = ["python manage.py rmb_analytics stream"]
-    found = analytics.Nothing("Nothing is counted yet", lines, commands)
+    how = "docs/operate/analytics-stream.md"
+    found = analytics.Nothing("Nothing is counted yet", lines, commands, how)
     context = analytics.frame(request, {"nothing": found})
     return render(request, "relay_dashboard/analytics_nothing.html", TITLE, context)
 
@@ -103,13 +105,15 @@ def _state(stream: StreamState) -> State:
     return State("counting", Tone.GOOD)
 
 
-def _curves(begin: datetime, end: datetime) -> curves.Drawing | None:
+def _curves(begin: datetime, end: datetime, since: datetime) -> curves.Drawing | None:
+    """Minutes before `since` were not counted: nothing is known of them, which is not 0."""
     rows = LiveMinute.objects.filter(minute__gte=begin, minute__lt=end, kind__in=KINDS)
-    minutes = (end - begin) // timedelta(minutes=1)
+    minutes = (end - begin) // MINUTE
+    unknown = min(max(-((begin - since) // MINUTE), 0), minutes)
     found: dict[str, list[float | None]] = {}
     for minute, kind, n in rows.values_list("minute", "kind").annotate(n=Sum("n")).order_by():
-        values = found.setdefault(kind, [0.0] * minutes)
-        values[(minute - begin) // timedelta(minutes=1)] = n
+        values = found.setdefault(kind, [None] * unknown + [0.0] * (minutes - unknown))
+        values[(minute - begin) // MINUTE] = n
     if not found:
         return None
     lines = [(kind.replace("_", " "), found[kind]) for kind in KINDS if kind in found]

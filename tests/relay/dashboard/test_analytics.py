@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -242,7 +244,8 @@ def test_what_became_of_messages(client: Client) -> None:
 
 def test_events_by_the_minute(client: Client) -> None:
     path = f"{PAGE}now/"
-    assert "rmb_analytics stream" in shown(client, path)
+    before = shown(client, path)
+    assert "rmb_analytics stream" in before and "docs/operate/analytics-stream.md" in before
     begun, newest = hour(3, 5), hour(3, 7)
     stream = StreamState.objects.create(
         checkpoint="x", since=begun, counts_from=begun, newest=newest, began_at=begun,
@@ -271,6 +274,23 @@ def test_events_by_the_minute(client: Client) -> None:
     StreamState.objects.filter(pk=stream.pk).update(updated_at=begun)
     part = client.get(path, headers={"HX-Target": "analytics-now"}).content.decode()
     assert "stands still" in part and "<html" not in part
+
+
+def test_minutes_that_were_not_counted_are_a_gap(client: Client) -> None:
+    since = hour(3, 9)
+    newest = since + timedelta(minutes=29, seconds=30)
+    StreamState.objects.create(
+        checkpoint="x", since=since, counts_from=since, newest=newest, began_at=since,
+        updated_at=newest,
+    )  # fmt: skip
+    LiveMinute.objects.create(
+        minute=since + timedelta(minutes=10), relay="a.example", kind="accepted", reason="none",
+        n=5, size_bytes=0, latency_us=0, late=0,
+    )  # fmt: skip
+    line = re.compile(r'class="c-curves-line c-swatch-1" d="M([\d.]+) [\d.]+L')
+    for span, unknown, minutes in (("1h", 30, 60), ("24h", 24 * 60 - 30, 24 * 60)):
+        (begin,) = line.findall(shown(client, f"{PAGE}now/?span={span}"))
+        assert float(begin) == pytest.approx(unknown * 1000 / (minutes - 1), abs=1), span
 
 
 def test_runs(client: Client) -> None:
