@@ -43,8 +43,13 @@ def recorded(lake: Lake) -> Window | None:
     return Window(whole[0], max(whole[0], min(whole[1], _yesterday())))
 
 
+def now() -> datetime:
+    """The clock's time, UTC."""
+    return datetime.now(UTC)
+
+
 def _today() -> date:
-    return datetime.now(UTC).date()
+    return now().date()
 
 
 def _yesterday() -> date:
@@ -74,7 +79,13 @@ def _day(text: str, *, last: bool) -> date:
         found = _read(text, last=last)
         assert_usual(found)
     except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"no day: {text}; 2026-11-01, 2026-11, 7d") from None
+        raise argparse.ArgumentTypeError(
+            f"no day: {text}; 2026-11-01, 2026-11, 7d, from {FIRST} on"
+        ) from None
+    # This month as a whole is asked for by its name.
+    latest = next_month(_today()) - timedelta(days=1) if last else _today()
+    if found > latest:
+        raise argparse.ArgumentTypeError(f"{found} is to come: at most {latest}")
     return found
 
 

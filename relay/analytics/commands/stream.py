@@ -129,4 +129,7 @@ def _hour(text: str) -> datetime:
         days.assert_usual(found.date())
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no hour such as 2026-11-21T14") from None
+    now = days.now()
+    if found > now:  # nothing would be counted, and nobody would hear of it
+        raise argparse.ArgumentTypeError(f"{text!r} is to come: at most {now:%Y-%m-%dT%H} (UTC)")
     return found

@@ -226,10 +226,11 @@ def test_the_task_says_how_it_went(
     ]
 
 
-def test_days_on_the_command_line() -> None:
+def test_days_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(days, "now", lambda: NOON)
     parser = argparse.ArgumentParser(exit_on_error=False)
     days.add_arguments(parser)
-    today = datetime.now(UTC).date()
+    today = NOON.date()
     for text, first in (("2026-11-05", date(2026, 11, 5)), ("2026-02", date(2026, 2, 1))):
         assert parser.parse_args(["--from", text]).first == first
     assert parser.parse_args(["--to", "2026-02"]).last == date(2026, 2, 28)

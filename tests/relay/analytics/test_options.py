@@ -11,13 +11,14 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from relay.analytics import places
+from relay.analytics import days, places
 from relay.analytics.commands import stream
 from relay.analytics.places import Places
 from tests.relay.analytics import rows
 from tests.relay.analytics.rows import HOUR, midnight
 
 HUGE = "9" * 30
+NOW = datetime(2026, 11, 22, 8, 30, tzinfo=UTC)
 BESIDE = ["-1", "0.5", "nan", "inf", HUGE, "9" * 5000, "\N{ARABIC-INDIC DIGIT ONE}", ""]
 
 
@@ -26,6 +27,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
     monkeypatch.setattr(places, "configured", lambda: Places(tmp_path))
     day = date(2026, 3, 1)
     rows.write(tmp_path / "events", [rows.accepted(midnight(day) + HOUR, 1)])
+    monkeypatch.setattr(days, "now", lambda: NOW)
     return Places(tmp_path)
 
 
@@ -58,7 +60,7 @@ def test_days_that_nobody_means(verb: str, day: str) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("day", ["1970-01-01", "2999-12-31"])
+@pytest.mark.parametrize("day", ["1970-01-01", "2026-11-22"])
 def test_the_first_and_the_last_day(day: str) -> None:
     """No job looks beyond what is a date."""
     assert "1 without events" in command("run", "all", "--from", day, "--to", day)
@@ -77,6 +79,33 @@ def test_the_hour_a_stream_begins_with(text: str, hour: int) -> None:
     found = stream._hour(text)
     assert found.replace(minute=0) == datetime(2026, 11, 21, hour, tzinfo=UTC)
     assert found.tzinfo == UTC
+
+
+@pytest.mark.parametrize(
+    ("option", "day"),
+    [
+        ("--from", "2026-11-23"),
+        ("--from", "2027-01-01"),
+        ("--to", "2026-12-01"),
+        ("--to", "2026-12"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["run top", "backfill"])
+def test_days_to_come(verb: str, option: str, day: str) -> None:
+    with pytest.raises(CommandError, match=r"is to come: at most 2026-11-(22|30)"):
+        command(*verb.split(), option, day)
+
+
+@pytest.mark.django_db
+def test_this_month_as_a_whole() -> None:
+    assert "30 without events" in command("run", "top", "--from", "2026-11", "--to", "2026-11")
+
+
+def test_hours_to_come() -> None:
+    assert stream._hour("2026-11-22T08") <= NOW
+    for text in ("2026-11-22T09", "2030-01-01", "2026-11-22T08:00-05:00"):
+        with pytest.raises(argparse.ArgumentTypeError, match="to come: at most 2026-11-22T08"):
+            stream._hour(text)
 
 
 @pytest.mark.parametrize(
