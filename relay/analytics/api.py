@@ -14,6 +14,7 @@ from relay.analytics import bills, computed, listing, summaries
 from relay.analytics.models import LiveMinute, Run, RunState
 from relay.analytics.models.live import MAX_WORD_CHARS
 from relay.analytics.models.results import MAX_NAME_CHARS
+from relay.analytics.results_api import SPANS
 from relay.rest.caller import Request
 from relay.rest.lines import CSV, lines
 from relay.rest.operation import get
@@ -101,7 +102,7 @@ class BudgetQuery(Schema):
 class MonthQuery(Schema):
     """Of which month."""
 
-    month: str = Field(pattern=r"^\d{4}-\d\d$", description="A month such as 2026-11.")
+    month: str = Field(pattern=SPANS["month"], description="A month such as 2026-11.")
 
 
 class BudgetOut(Schema):

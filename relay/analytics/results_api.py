@@ -30,7 +30,10 @@ from relay.rest.schema import Page, PageQuery
 router = Router(tags=["analytics"])
 
 TWINS: Final = ("twin", "src_twin", "dst_twin")
-SPANS: Final = {"day": r"^\d{4}-\d\d-\d\d$", "month": r"^\d{4}-\d\d$"}
+SPANS: Final = {
+    "day": r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$",
+    "month": r"^\d{4}-(0[1-9]|1[0-2])$",
+}
 EXAMPLES: Final = {"day": "2026-11-30", "month": "2026-11"}
 
 

@@ -123,3 +123,8 @@ def test_usage_as_files(caller: Client) -> None:
     answer = caller.get(f"{PATH}/usage/parquet?month=2026-11")
     assert parquet.read_table(pa.BufferReader(answer.getvalue())).num_rows == 2
     assert caller.get(f"{PATH}/usage/csv?month=2026-12").status_code == 404
+    for form in ("csv", "parquet"):
+        for month in ("2026-13", "2026-00", "2026-1"):
+            assert caller.get(f"{PATH}/usage/{form}?month={month}").status_code == 422
+    for table, period in (("usage", "2026-13"), ("audit", "2026-11-32"), ("audit", "2026-00-01")):
+        assert caller.get(f"{PATH}/results/{table}?since={period}").status_code == 422
