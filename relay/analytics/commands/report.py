@@ -44,11 +44,16 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     except ServiceError as error:
         raise AnalyticsError(error.detail) from None
     folder: Path = options["output"]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise AnalyticsError(f"{folder} is a file: --output is the folder to write into") from None
+    except OSError as error:
+        raise AnalyticsError(f"the folder {folder} cannot be made: {error.strerror}") from None
     files = []
     for form in [options["form"]] if options["form"] else FORMS:
         path = folder / f"report-{options['month']}.{form}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             with whole_file.written(path) as file:
                 file.write(writers[form](report))
         except OSError as error:

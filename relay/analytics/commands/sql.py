@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -35,6 +37,7 @@ SHOWN_ROWS: Final = 100
 MOST_SHOWN: Final = 1_000_000
 STEP: Final = 5000
 MAX_CELL: Final = 60
+MIN_WIDTH: Final = 40
 _COLUMNS: Final = """
     SELECT table_name AS view, string_agg(column_name, ', ' ORDER BY column_index) AS columns
     FROM duckdb_columns() WHERE NOT internal GROUP BY table_name ORDER BY table_name
@@ -74,8 +77,10 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
             _write_json(out, names, rows)
         elif options["csv"]:
             _write_csv(out, names, rows)
+        elif question:
+            _write_table(out, names, rows, options["limit"])
         else:
-            _write_table(out, names, rows, options["limit"], cut=bool(question))
+            _write_views(out, rows)
 
 
 def _write_json(out: OutputWrapper, names: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
@@ -95,13 +100,18 @@ def _write_csv(out: OutputWrapper, names: Sequence[str], rows: Iterator[Sequence
         out.write(csv_text.line(row), ending="")
 
 
+def _write_views(out: OutputWrapper, rows: Iterator[Sequence[Any]]) -> None:
+    """A paragraph for each, as wide as the terminal."""
+    width = max(shutil.get_terminal_size().columns, MIN_WIDTH)
+    between = ""
+    for view, columns in rows:
+        out.write(f"{between}{view}")
+        out.write(textwrap.fill(columns, width, initial_indent="  ", subsequent_indent="  "))
+        between = "\n"
+
+
 def _write_table(
-    out: OutputWrapper,
-    names: Sequence[str],
-    rows: Iterator[Sequence[Any]],
-    limit: int,
-    *,
-    cut: bool,
+    out: OutputWrapper, names: Sequence[str], rows: Iterator[Sequence[Any]], limit: int
 ) -> None:
     shown: list[list[str]] = []
     more = False
@@ -109,7 +119,7 @@ def _write_table(
         if len(shown) == limit:
             more = True
             break
-        shown.append([_cell(value, cut=cut) for value in row])
+        shown.append([_cell(value) for value in row])
     numbers = [all(_is_number(row[place]) for row in shown) for place in range(len(names))]
     widths = [max(map(len, column)) for column in zip(names, *shown, strict=True)]
     for row in [list(names), ["-" * width for width in widths], *shown]:
@@ -122,11 +132,11 @@ def _write_table(
         out.write(f"... more than {limit:,} rows: --limit, --csv or --json show them")
 
 
-def _cell(value: Any, *, cut: bool) -> str:
+def _cell(value: Any) -> str:
     if value is None:
         return "-"
     text = "".join(each if each.isprintable() else "?" for each in str(value))
-    return f"{text[: MAX_CELL - 1]}…" if cut and len(text) > MAX_CELL else text
+    return f"{text[: MAX_CELL - 1]}…" if len(text) > MAX_CELL else text
 
 
 def _is_number(text: str) -> bool:

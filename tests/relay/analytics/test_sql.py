@@ -90,8 +90,26 @@ def test_events_have_their_day_and_hour_and_lack_what_files_lack() -> None:
 
 @pytest.mark.usefixtures("filled")
 def test_without_a_question_the_views_are_told() -> None:
-    text = ask("")
-    assert "usage" in text and "period, twin, accepted" in text and "event_time" in text
+    lines = ask("").splitlines()
+    at = lines.index("usage")
+    assert lines[at - 1 : at + 2] == ["", "usage", "  period, twin, accepted"]
+    assert any("event_time" in line for line in lines)
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize(
+    ("columns", "events"),
+    [
+        ("80", ["  event_time, kind, src_twin, reason, date, hour"]),
+        ("40", ["  event_time, kind, src_twin, reason,", "  date, hour"]),
+        ("1", ["  event_time, kind, src_twin, reason,", "  date, hour"]),
+    ],
+)
+def test_views_are_as_wide_as_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: str, events: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert ask("").splitlines() == ["events", *events, "", "usage", "  period, twin, accepted"]
 
 
 @pytest.mark.usefixtures("filled")

@@ -95,8 +95,17 @@ def test_the_same_report_is_the_same_file() -> None:
 def test_one_of_them_and_where_it_cannot_be_written(tmp_path: Path) -> None:
     report(month="2026-11", output=tmp_path, form="html")
     assert [path.name for path in tmp_path.iterdir()] == ["report-2026-11.html"]
-    with pytest.raises(CommandError, match="cannot be written: Not a directory"):
-        report(month="2026-11", output=tmp_path / "report-2026-11.html" / "x")
+    written = tmp_path / "report-2026-11.html"
+    for output, told in (
+        (written, f"{written} is a file: --output is the folder to write into"),
+        (written / "x", f"the folder {written}/x cannot be made: Not a directory"),
+    ):
+        with pytest.raises(CommandError, match=told):
+            report(month="2026-11", output=output)
+    written.unlink()
+    written.mkdir()
+    with pytest.raises(CommandError, match=f"{written} cannot be written: Is a directory"):
+        report(month="2026-11", output=tmp_path, form="html")
 
 
 @pytest.mark.parametrize("month", ["2026", "2026-13", "2026-1", "x"])
