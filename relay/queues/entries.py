@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from google.protobuf.message import DecodeError
+
+from proto.rmb.types_pb2 import Envelope
+
 Removal = tuple[bytes, int]
 """Stream id, and hash of the content: after Redis went back in time an id alone says nothing."""
 
@@ -26,3 +30,25 @@ def entry_payload(fields: list[bytes]) -> bytes | None:
         if name == b"_":
             return value
     return None
+
+
+def readable(payload: bytes) -> Envelope | None:
+    """The envelope of an entry; None where it is none."""
+    try:
+        return Envelope.FromString(payload)
+    except DecodeError:
+        return None
+
+
+def has_expired(envelope: Envelope, entry_id: bytes, now_s: float) -> bool:
+    """Whether the deadline passed while the message waited.
+
+    The sender's clock is not judged: without time to live, or with none left on arrival (the
+    entry's id is the arrival time), only the retention counts.
+    """
+    if not envelope.expiration:
+        return False
+    deadline = envelope.timestamp + envelope.expiration
+    if deadline > now_s:
+        return False
+    return bool(int(entry_id.partition(b"-")[0]) / 1000 < deadline)

@@ -19,7 +19,7 @@ from proto.rmb.reasons import MessageReason
 from redispipe import resp
 from redispipe.pipe import LinkLost
 from relay.queues import keys
-from relay.queues.entries import entry_payload
+from relay.queues.entries import entry_payload, has_expired, readable
 
 if TYPE_CHECKING:
     from relay.queues.destination import Destination
@@ -166,10 +166,10 @@ class Guests:
 
             for entry_id, fields in entries:
                 payload = entry_payload(fields)
-                envelope = None if payload is None else worker.readable(payload)
+                envelope = None if payload is None else readable(payload)
                 if payload is None or envelope is None:
                     worker.drop(None, None, MessageReason.UNPARSABLE)
-                elif worker.expired(envelope, entry_id):
+                elif has_expired(envelope, entry_id, worker.wall_s()):
                     worker.expire(envelope)
                 else:
                     worker.router.federate(destination, payload, None, envelope)

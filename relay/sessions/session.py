@@ -26,8 +26,9 @@ from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
 from redispipe.pipe import LinkLost
 from relay.queues.destination import Destination
-from relay.queues.entries import Removal, entry_payload, fingerprint
+from relay.queues.entries import Removal, entry_payload, fingerprint, has_expired, readable
 from relay.sessions import rewind
+from relay.sessions.pages import Pages
 
 if TYPE_CHECKING:
     from relay.server.socket import RelaySocket
@@ -41,10 +42,6 @@ START: Final = b"-"
 SOCKET_PART: Final = 3 / 4
 """How much of what a session may have in memory its socket may be given: the rest goes to the
 objects around the messages and to the gaps between them, measured with messages of 4 KiB."""
-PAGE_MESSAGES: Final = 256
-FIRST_PAGE_MESSAGES: Final = 2
-"""The first page, before the size of the messages is known. Further ones have at most twice as many
-each: they may be larger than the first."""
 INFLIGHT_PART: Final = 32
 """So many times the messages that a socket may hold may be on their way, which is two batches: each
 of them is remembered, and a kernel takes hundreds of thousands of small ones."""
@@ -62,8 +59,7 @@ class Session:
 
     __slots__ = (
         "__weakref__",
-        "_average_bytes",
-        "_page",
+        "_pages",
         "_read_again",
         "_reading",
         "address",
@@ -130,8 +126,7 @@ class Session:
         self.read_up_to = START  # last id seen by a stream read
         self._reading = False  # a stream read is unanswered
         self._read_again = False  # news came while it was
-        self._average_bytes = 0  # of the messages in the last page
-        self._page = 0  # how many entries the largest page had
+        self._pages = Pages()
         self.out: list[tuple[bytes, Envelope]] = []  # of this batch, not yet written
         self.out_ids: list[bytes] = []
         self.inflight: deque[tuple[int, bytes, int]] = deque()  # (end position, id, hash)
@@ -334,19 +329,12 @@ class Session:
             return
         self._reading = True
         self._read_again = False
-        count = self._page_messages()
+        count = self._pages.entries(self._room_bytes())
         start = self.read_up_to if self.read_up_to == START else b"(" + self.read_up_to
         commit.submit(
             resp.command("XRANGE", self.destination.stream, start, "+", "COUNT", count),
             lambda reply: self._page_read(reply, count),
         )
-
-    def _page_messages(self) -> int:
-        """How many entries to read: as many as there is room for."""
-        if not self._average_bytes:
-            return FIRST_PAGE_MESSAGES
-        most = min(PAGE_MESSAGES, 2 * self._page)
-        return max(1, min(most, self._room_bytes() // self._average_bytes))
 
     def _page_read(self, reply: Any, count: int) -> None:
         self._reading = False
@@ -361,7 +349,7 @@ class Session:
             return
         more = len(reply) >= count
         if reply:
-            self._page = max(self._page, len(reply))
+            self._pages.came(len(reply))
             more = not self._take(reply) or more
         if more:
             self.memory_mode = False
@@ -401,11 +389,11 @@ class Session:
                 self.read_up_to = entry_id
                 continue
             payload = entry_payload(fields)
-            envelope = None if payload is None else self.worker.readable(payload)
+            envelope = None if payload is None else readable(payload)
             if payload is None or envelope is None:
                 self.worker.unreadable_entry(self, entry_id)
                 self.discard(entry_id)
-            elif self.worker.expired(envelope, entry_id):
+            elif has_expired(envelope, entry_id, self.worker.wall_s()):
                 self.worker.expire(envelope)
                 self.discard(entry_id)
             elif messages and total + len(payload) > room:
@@ -424,7 +412,7 @@ class Session:
                 stored_s = int(ids[0].partition(b"-")[0]) / 1000
                 self.worker.metrics.delivered(self.worker.wall_s() - stored_s, len(messages))
             self.worker.watch()  # no batch may follow that would look at what TCP acknowledged
-            self._average_bytes = total // len(messages) + 1
+            self._pages.took(len(messages), total)
         return complete
 
     def _known_ids(self) -> set[bytes] | dict[bytes, Any]:

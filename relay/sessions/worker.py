@@ -18,8 +18,6 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
-
 from proto.rmb import notices
 from proto.rmb.address import from_message
 from proto.rmb.reasons import SESSIONS, MessageReason, SessionReason
@@ -450,30 +448,10 @@ class Worker:
         log.error("stream of %s cannot be read: %s", session.destination.text, error)
         self.loop.call_later(READ_AGAIN_S, session.catch_up)
 
-    def readable(self, payload: bytes) -> Envelope | None:
-        """Parses a stream entry."""
-        try:
-            return Envelope.FromString(payload)
-        except DecodeError:
-            return None
-
     def unreadable_entry(self, session: Session, entry_id: bytes) -> None:
         """A foreign writer put something into a stream that is not an envelope."""
         log.warning("entry %r of %s is no envelope", entry_id, session.destination.text)
         self.drop(None, None, MessageReason.UNPARSABLE)
-
-    def expired(self, envelope: Envelope, entry_id: bytes) -> bool:
-        """Whether the deadline passed while the message waited.
-
-        The sender's clock is not judged: without time to live, or with none left on arrival (the
-        entry's id is the arrival time), only the retention counts.
-        """
-        if not envelope.expiration:
-            return False
-        deadline = envelope.timestamp + envelope.expiration
-        if deadline > self.wall_s():
-            return False
-        return bool(int(entry_id.partition(b"-")[0]) / 1000 < deadline)
 
     def expire(self, envelope: Envelope) -> None:
         """A message was too old when its session came: the sender of a request is told."""
