@@ -1,0 +1,76 @@
+"""How a client ends its modules."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from peer.modules.api import Context, Module
+from peer.modules.files import Uploads
+from tests.peer.client.conftest import MakeClient
+from tests.support.world import fresh_twins
+
+
+class Noted(Module):
+    """Notes when it begins and ends."""
+
+    def __init__(self, prefix: str, notes: list[str], fails: str = "") -> None:
+        super().__init__(prefix)
+        self._notes = notes
+        self._fails = fails
+
+    async def on_start(self, context: Context) -> None:
+        self._note("start")
+
+    async def on_stop(self) -> None:
+        self._note("stop")
+
+    def _note(self, what: str) -> None:
+        self._notes.append(f"{what} {self.prefix}")
+        if self._fails == what:
+            raise OSError("no disk")
+
+
+async def test_modules_are_stopped_also_when_the_end_is_cancelled(
+    make_client: MakeClient, tmp_path: Path
+) -> None:
+    (alice,) = fresh_twins(1)
+    notes: list[str] = []
+    draining = asyncio.Event()
+
+    async def use() -> None:
+        modules = [Uploads(tmp_path), Noted("a", notes)]
+        away = {"relays": ["ws://127.0.0.1:1"], "connect_timeout": 0}
+        async with make_client(alice, modules=modules, **away) as client:
+            await client.notify(alice.id, "nobody takes this")
+            draining.set()
+
+    task = asyncio.create_task(use())
+    await draining.wait()
+    await asyncio.sleep(0)  # it waits for a relay now
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert notes == ["start a", "stop a"]
+    async with make_client(alice, modules=[Uploads(tmp_path)]):
+        """The folder is free again."""
+
+
+async def test_a_module_that_fails_does_not_keep_the_others_from_their_end(
+    make_client: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    (alice,) = fresh_twins(1)
+    notes: list[str] = []
+    modules = [Noted("a", notes), Noted("b", notes, "stop"), Noted("c", notes)]
+    async with make_client(alice, modules=modules):
+        notes.clear()
+    assert notes == ["stop a", "stop b", "stop c"]
+    assert "module b did not stop" in caplog.text
+    modules = [Noted("a", notes), Noted("b", notes, "start"), Noted("c", notes)]
+    client = make_client(alice, modules=modules)
+    notes.clear()
+    with pytest.raises(OSError, match="no disk"):
+        await client.__aenter__()
+    assert notes == ["start a", "start b", "stop a"]
