@@ -59,8 +59,8 @@ def test_a_sender_held_back_while_redis_was_out_of_memory(world: World) -> None:
     sender.send(B)
     world.run_for(0.5)
     world.redis.fill_memory()
-    for _ in range(4):
-        sender.send(B, WAITING_BYTES // 4)
+    for number in range(4):  # none is more than its share of a queue
+        sender.send((2, f"{number}"), WAITING_BYTES // 4)
     world.run_for(0.05)
     assert here.worker is not None and here.worker.held_back
     last = sender.ping()
