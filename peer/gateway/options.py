@@ -20,7 +20,7 @@ from peer.identity import Identity
 from peer.modules.files_options import add_upload_options, limits_of, upload_folder
 from proto.chain import relays as relay_texts
 from proto.chain.errors import ChainFormatError
-from proto.files.bounds import MAX_SIZE_BYTES, UploadLimits
+from proto.files.bounds import UploadLimits
 from redispipe.address import RedisAddress, RedisAddressError
 
 DEFAULT_REDIS: Final = "redis://localhost:6379"
@@ -272,10 +272,7 @@ def _upload_limits(found: argparse.Namespace) -> UploadLimits:
     try:
         return limits_of(found)
     except ValueError as error:
-        # The reserve may be 0; the largest file is looked at first.
-        largest = 0 < found.upload_max <= MAX_SIZE_BYTES
-        name = "--upload-quota" if largest else "--upload-max"
-        raise UsageError(f"{name}: {error}") from None
+        raise UsageError(str(error)) from None
 
 
 def _listen(text: str | None) -> tuple[str, int] | None:
