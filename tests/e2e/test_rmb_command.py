@@ -217,7 +217,7 @@ def test_a_relay_that_refuses_is_named(rmb: Rmb) -> None:
         (("call", "7", "echo", "--timeout", "0"), "above 0 and at most 1800 seconds"),
         (("call", "7"), "the following arguments are required: CMD"),
         (("serve",), "nothing to serve: give CMD=PROGRAM, --module or --uploads"),
-        (("serve", "echo"), "echo: must be CMD=PROGRAM, as in echo=cat"),
+        (("serve", "echo"), "a command must be CMD=PROGRAM, as in echo=cat"),
         (("serve", "echo=cat", "echo=tac"), "echo: given twice"),
         (("serve", "echo=no-such-program-here x"), "there is no program no-such-program-here"),
         (("serve", "echo='"), "echo=': No closing quotation"),

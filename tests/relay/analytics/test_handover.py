@@ -168,6 +168,7 @@ async def test_a_process_starts_beside_many_sockets(
     killed = started.pid
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
+    await asyncio.to_thread(os.waitid, os.P_PID, killed, os.WEXITED | os.WNOWAIT)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     many = [os.open("/dev/null", os.O_RDONLY) for _ in range(SELECTABLE)]
