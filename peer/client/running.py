@@ -64,6 +64,11 @@ class Running:
         self._thread.start()
 
     @property
+    def started(self) -> bool:
+        """Whether its thread is at work, or was."""
+        return self._thread.ident is not None
+
+    @property
     def begun(self) -> bool:
         """Whether the client is there, or was."""
         return self._began.done() and self._began.exception() is None

@@ -203,21 +203,22 @@ class SyncClient:
             with self._lock:
                 if self._closed:
                     raise RuntimeError(CLOSED)
-                if self._running is None or self._running.failed:
-                    self._running = self._started()
                 running = self._running
+                if running is None or running.failed:
+                    running = self._running = Running(self._options, self._handlers)
+                    self._start(running)
         self._may_wait(running)
         running.wait(timeout_s)
         return running
 
-    def _started(self) -> Running:
-        running = Running(self._options, self._handlers)
+    def _start(self, running: Running) -> None:
         try:
             running.start()
         except BaseException:  # of a signal, as with the soft time limit of Celery
-            running.leave()
+            if not running.started:  # else it goes on, for whoever waits next
+                self._running = None
+                running.leave()
             raise
-        return running
 
     def _may_wait(self, running: Running) -> None:
         if running.is_this_thread:
