@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -183,6 +184,8 @@ def first_line(error: Exception) -> str:
     """What an error of Spark says before it tells where it came from."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = next((line for line in lines if not line.startswith("An error occurred while")), "")
+    if several := re.search(r"MULTIPLE_FAILURES\].*\n\s*1\. (.+)", str(error)):
+        told = several[1]  # stages that failed at the same moment, one a line
     return told.removeprefix(": ") or type(error).__name__
 
 

@@ -17,10 +17,11 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
 from pyarrow import parquet
+from pyspark.errors.exceptions.captured import convert_exception
 from pyspark.sql import SparkSession
 
 from relay.analytics import footers, ledger, progress, runner
-from relay.analytics.engine import Engine
+from relay.analytics.engine import Engine, first_line
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 from relay.analytics.models import Published, Run, RunState
@@ -133,6 +134,18 @@ def test_a_job_that_fails_leaves_what_there_was(lake: Lake, engine: Engine) -> N
     torn.write_bytes(whole)
     assert run("top", lake, engine).computed == 1
     assert len(list((lake.results / "top_twins").rglob("_tmp-*"))) == 0
+
+
+def test_files_are_named_when_two_stages_fail_at_once(spark: SparkSession) -> None:
+    java = spark._jvm
+    assert java is not None
+    failures = java.java.util.ArrayList()
+    for name in ("torn", "other"):
+        failures.add(java.org.apache.spark.SparkException(f"[FAILED_READ_FILE] {name}.parquet"))
+    several = java.scala.jdk.javaapi.CollectionConverters.asScala(failures).toSeq()
+    spoken = java.org.apache.spark.sql.errors.QueryExecutionErrors
+    error = convert_exception(spoken.multiFailuresInStageMaterializationError(several))
+    assert first_line(error) == "SparkException: [FAILED_READ_FILE] torn.parquet"
 
 
 def test_periods_are_computed_together_when_next_to_each_other(
