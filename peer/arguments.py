@@ -11,7 +11,7 @@ import argparse
 import difflib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
@@ -81,6 +81,25 @@ class Parser(argparse.ArgumentParser):
         nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         hint = f"; did you mean {nearest[0]}?" if nearest else " (see --help)"
         return f"unknown option {name:.60}{hint}"
+
+
+def whole_number(least: int, most: int, what: str = "") -> Callable[[str], int]:
+    """A type for argparse: a number in digits.
+
+    Args:
+        least, most: from which to which.
+        what: what it is, for whoever gives another one, with a comma and a space behind it.
+    """
+
+    def read(text: str) -> int:
+        if text.isascii() and text.isdigit() and len(text) <= len(str(most)):
+            number = int(text)
+            if least <= number <= most:
+                return number
+        # What was given is not repeated: it may be a word of a secret that was not quoted.
+        raise argparse.ArgumentTypeError(f"must be {what}from {least} to {most}")
+
+    return read
 
 
 def key_type(name: str) -> KeyType:

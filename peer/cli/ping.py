@@ -8,7 +8,7 @@ import json
 import time
 from typing import Any, Final
 
-from peer.arguments import FAILED
+from peer.arguments import FAILED, whole_number
 from peer.cli import output
 from peer.cli.inputs import destination, seconds
 from peer.cli.output import Progress
@@ -39,7 +39,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "twin", nargs="?", type=destination, metavar="TWIN", help="id, or id:session; else relays"
     )
     parser.add_argument(
-        "-c", "--count", type=_count, default=1, metavar="N", help="how often to ask the twin"
+        "-c",
+        "--count",
+        type=whole_number(1, MAX_COUNT),
+        default=1,
+        metavar="N",
+        help="how often to ask the twin",
     )
     parser.add_argument(
         "--timeout",
@@ -120,9 +125,3 @@ def _twin_line(twin: str, answer: dict[str, Any]) -> str:
     name, value = next(iter(answer.items()))
     word = {"version": "ok  version", "refused": "ok  refuses", "error": "FAIL "}[name]
     return f"{twin}  {word} {output.printable(str(value))}, {answer['ms']:.1f} ms"
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:7]) <= MAX_COUNT):
-        raise argparse.ArgumentTypeError(f"must be from 1 to {MAX_COUNT}")
-    return int(text[:7])

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from peer.arguments import SECRET_VARIABLE, UsageError
+from peer.arguments import SECRET_VARIABLE, UsageError, whole_number
 from peer.cli import output
 from peer.cli.session import Session
 from peer.client.serving import ClientHandler
@@ -71,7 +71,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--jobs",
-        type=_jobs,
+        type=whole_number(1, MAX_JOBS),
         default=DEFAULT_JOBS,
         metavar="N",
         help=f"programs at work at a time (default {DEFAULT_JOBS})",
@@ -240,9 +240,3 @@ def _sid(text: str) -> str:
     if size_bytes > MAX_CONNECTION_BYTES:
         raise argparse.ArgumentTypeError(f"at most {MAX_CONNECTION_BYTES} bytes")
     return text
-
-
-def _jobs(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= MAX_JOBS):
-        raise argparse.ArgumentTypeError(f"must be from 1 to {MAX_JOBS}")
-    return int(text[:4])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from peer.arguments import UsageError
+from peer.arguments import UsageError, whole_number
 from peer.cli import output
 from peer.cli.session import Session
 from peer.modules.files import Uploads
@@ -39,7 +39,8 @@ Exit codes: 0 the file is there; 1 it is not; 2 a bad option.
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("twin", type=_twin, metavar="TWIN", help="id of the receiver")
+    twin = whole_number(1, MAX_TWIN, "the id of a twin, ")
+    parser.add_argument("twin", type=twin, metavar="TWIN", help="id of the receiver")
     parser.add_argument("file", type=Path, metavar="FILE", help="a regular file")
     parser.add_argument("--name", help="what it is called there (default: as it is here)")
     parser.add_argument("--cmd", metavar="COMMAND", help="called there when it has arrived")
@@ -48,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--window",
-        type=_window,
+        type=whole_number(1, WINDOW_CHUNKS),
         default=SENDER_WINDOW_CHUNKS,
         metavar="CHUNKS",
         help=f"under way at most (1 to {WINDOW_CHUNKS}, default {SENDER_WINDOW_CHUNKS})",
@@ -163,19 +164,6 @@ def _check(option: str, text: str | None, check: Callable[[str], object]) -> Non
             check(text)
     except RefusedError as error:
         raise UsageError(f"{option}: {error.message}") from None
-
-
-def _twin(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:11]) <= MAX_TWIN):
-        # What was given is not repeated: it may be a word of a secret that was not quoted.
-        raise argparse.ArgumentTypeError(f"must be the id of a twin, from 1 to {MAX_TWIN}")
-    return int(text)
-
-
-def _window(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= WINDOW_CHUNKS):
-        raise argparse.ArgumentTypeError(f"must be from 1 to {WINDOW_CHUNKS}")
-    return int(text)
 
 
 def _seconds(text: str) -> float:
