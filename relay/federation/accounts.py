@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any, Final
 
 from redispipe import resp
-from relay.federation.outbox import TOTAL, OutboxBounds, account_part, pack
+from relay.federation.outbox import TOTAL, OutboxBounds, account_part
 from relay.queues import keys
+from relay.queues.held import pack
 
 LOOK_S: Final = 0.1
 ACCOUNTS: Final = 10_000

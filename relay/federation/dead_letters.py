@@ -15,9 +15,10 @@ from typing import Final
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from relay.federation import outbox, scripts
+from relay.federation import scripts
 from relay.ops.redis_client import text
 from relay.queues import keys
+from relay.queues.held import MESSAGE_BITS
 
 MAX_LETTERS: Final = 10_000
 KEPT_S: Final = 86_400
@@ -48,7 +49,7 @@ def requeue(client: Redis, entry: str) -> str | None:
             *streams,
             entry,
             keys.held(""),
-            outbox.MESSAGE_BITS,
+            MESSAGE_BITS,
         )
     except ResponseError as error:
         if "Invalid stream ID" in str(error):

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 from redis import Redis
 
 from relay.federation import outbox, scripts
-from relay.federation.outbox import Held
 from relay.ops.redis_client import number, text
 from relay.queues import keys
+from relay.queues.held import Held, unpack
 
 HEADS: Final = 200
 """Oldest entries of each shard that are looked at for the age of what waits for one account."""
@@ -153,7 +153,7 @@ def _state(
         sent=int(number(values.get("sent"))),
         received=int(number(values.get("received"))),
         latency_ms=number(values.get("latency_ms")),
-        held=outbox.unpack(_packed(held)),
+        held=unpack(_packed(held)),
         oldest_at=oldest_at,
     )
 

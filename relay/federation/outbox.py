@@ -14,17 +14,7 @@ from typing import Final, NamedTuple
 
 from redispipe import resp
 from relay.queues import keys
-from relay.queues.held import (
-    MESSAGE_BITS,
-    MESSAGE_MASK,
-    SOURCE_SHARE,
-    Held,
-    is_share_full,
-    pack,
-    unpack,
-)
-
-__all__ = ["MESSAGE_BITS", "Held", "pack", "unpack"]  # of `relay.queues.held`
+from relay.queues.held import MESSAGE_BITS, MESSAGE_MASK, SOURCE_SHARE, is_share_full
 
 ENVELOPE: Final = "_"
 ORIGIN: Final = "from"

@@ -19,6 +19,7 @@ from relay.federation import outbox, scripts
 from relay.federation.dead_letters import MAX_LETTERS
 from relay.federation.lane import Entry
 from relay.queues import keys
+from relay.queues.held import pack
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class Settler:
             names,
             entry.id,
             outbox.source_of(entry.origin),
-            outbox.pack(1, entry.size_bytes),
+            pack(1, entry.size_bytes),
             why,
             shard,
             MAX_LETTERS,
@@ -140,7 +141,7 @@ class Settler:
             if group is None:
                 group = groups[shard, entry.account] = []
             source = outbox.source_of(entry.origin)
-            group += (entry.id, source, outbox.pack(1, entry.size_bytes))
+            group += (entry.id, source, pack(1, entry.size_bytes))
             if entry.tried:
                 tried.append(keys.tries(shard, entry.id.decode()))
         index: dict[str, int] = {}

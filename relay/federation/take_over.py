@@ -18,6 +18,7 @@ from proto.rmb import address
 from proto.rmb.types_pb2 import Envelope
 from relay.federation import outbox, scripts
 from relay.queues import keys
+from relay.queues.held import pack
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,6 @@ def _move(client: Redis, entry: bytes, fields: Mapping[bytes, bytes]) -> int:
             origin,
             ACCOUNT,
             outbox.source_of(origin),
-            outbox.pack(1, len(payload)),
+            pack(1, len(payload)),
         )
     )

@@ -9,6 +9,7 @@ import time
 
 from relay.federation import outbox
 from relay.queues import keys
+from relay.queues.held import pack
 from tests.e2e.conftest import Trio
 from tests.support import envelopes
 from tests.support.federated import FederatedRelay, World, crossing
@@ -182,7 +183,7 @@ def fill(relay: FederatedRelay, domain: str, source: int, destination: int, coun
             data = envelope.SerializeToString()
             fields = {outbox.ENVELOPE: data, outbox.ORIGIN: source, outbox.ACCOUNT: account}
             pipe.xadd(keys.outbox(destination), fields)
-            packed += outbox.pack(1, len(data))
+            packed += pack(1, len(data))
         pipe.hincrby(keys.held(account), outbox.TOTAL, packed)
         pipe.hincrby(keys.held(account), str(source), packed)
         pipe.execute()

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from relay.federation.outbox import pack
 from relay.queues import keys
+from relay.queues.held import pack
 from relay.server.child import ChildSpec
 from relay.server.supervisor import Supervisor
 from tests.support.envelopes import request

@@ -11,6 +11,7 @@ import pytest
 from proto.rmb.notices import REMOTE_REFUSED
 from relay.federation import outbox
 from relay.queues import keys
+from relay.queues.held import unpack
 from tests.support.devchain import Devchain, running_devchain
 from tests.support.federated import reserve_ports
 from tests.support.identities import Twin, twin
@@ -38,7 +39,7 @@ class Network(NamedTuple):
         assert server is not None
         account = outbox.account_of([self.domains[other]])
         packed = server.run("HGET", keys.held(account), outbox.TOTAL)
-        return outbox.unpack(int(packed or 0)).messages
+        return unpack(int(packed or 0)).messages
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from relay.federation.outbox import Held, pack, unpack
 from relay.queues import keys
+from relay.queues.held import Held, pack, unpack
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import eventually
 from tests.support.rmb_client import session

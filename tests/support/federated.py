@@ -21,6 +21,7 @@ import psutil
 
 from relay.federation import outbox
 from relay.queues import keys
+from relay.queues.held import unpack
 from tests.support.envelopes import SessionKey
 from tests.support.federation_client import decide
 from tests.support.identities import Twin, twin, twins_csv
@@ -213,7 +214,7 @@ class FederatedRelay(RelayProcess):
     def held_for(self, domain: str) -> int:
         """Messages of its outbox for twins that list this relay alone."""
         packed = self.store.run("HGET", keys.held(outbox.account_of([domain])), outbox.TOTAL)
-        return outbox.unpack(int(packed or 0)).messages
+        return unpack(int(packed or 0)).messages
 
     def partner_state(self, domain: str) -> dict[str, str]:
         """What it knows of another relay."""

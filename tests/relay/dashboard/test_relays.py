@@ -17,6 +17,7 @@ from relay.federation import outbox, traffic
 from relay.federation.live import PartnerState
 from relay.federation.models import RelayNode
 from relay.queues import keys
+from relay.queues.held import pack
 from tests.relay.dashboard.conftest import SignIn
 from tests.relay.federation.stored import PARTNER, add_dead, add_partner, add_pending, message
 from tests.relay.ops.test_control import fields
@@ -151,7 +152,7 @@ def test_questions_name_what_is_lost(sign_in: SignIn, site_redis: RedisServer) -
     assert "of what waits for it (1 message), all" in page(client, f"{ONE}pause/")
     text = page(client, f"{ONE}block/")
     assert "What waits for it alone (1 message)" in text and "lost for good" not in text
-    packed = outbox.pack(12_000, 12_000)
+    packed = pack(12_000, 12_000)
     site_redis.run("HINCRBY", keys.held(PARTNER), outbox.TOTAL, packed)
     assert "2,001 of them: 10,000 dead letters are kept" in page(client, f"{ONE}block/")
     assert "its 2 failures" in page(client, f"{ONE}reset/")

@@ -11,10 +11,11 @@ import redis
 
 from proto.rmb.types_pb2 import Envelope
 from relay.analytics.drainer_events import DrainerEvents
-from relay.federation.outbox import account_of, pack, source_of
+from relay.federation.outbox import account_of, source_of
 from relay.federation.resolver import PublicResolver
 from relay.federation.sender import Sender, SenderOptions
 from relay.queues import keys
+from relay.queues.held import pack
 from relay.twins.source import TwinRecord
 from tests.relay.twins.sources import ScriptedSource
 from tests.support.envelopes import request

@@ -8,6 +8,7 @@ from typing import Any
 from proto.rmb import types_pb2 as pb
 from relay.federation import outbox
 from relay.queues import keys
+from relay.queues.held import pack
 from tests.support import envelopes
 from tests.support.redis_servers import RedisServer
 
@@ -25,7 +26,7 @@ def add_pending(server: RedisServer, envelope: pb.Envelope, account: str = PARTN
     """A message of the outbox with its counts; returns the id of its entry."""
     payload = envelope.SerializeToString()
     source = envelope.source.twin
-    packed = outbox.pack(1, len(payload))
+    packed = pack(1, len(payload))
     for field in (outbox.TOTAL, source):
         server.run("HINCRBY", keys.held(account), field, packed)
     fields = (outbox.ENVELOPE, payload, outbox.ORIGIN, source, outbox.ACCOUNT, account)

@@ -9,8 +9,9 @@ from typing import Any
 import hiredis
 
 from relay.federation.accounts import LOOK_S, Account, Accounts, Charge
-from relay.federation.outbox import OutboxBounds, unpack
+from relay.federation.outbox import OutboxBounds
 from relay.queues import keys
+from relay.queues.held import unpack
 from tests.support.sim.redis import SimRedis
 
 BOUNDS = OutboxBounds(max_messages=100, max_bytes=100_000)

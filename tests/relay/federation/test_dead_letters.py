@@ -6,6 +6,7 @@ import pytest
 
 from relay.federation import dead_letters, letters, outbox
 from relay.queues import keys
+from relay.queues.held import pack, unpack
 from tests.relay.federation.stored import PARTNER, add_dead, add_pending, message
 from tests.support.redis_servers import RedisServer
 
@@ -24,7 +25,7 @@ def test_requeue(any_redis: RedisServer) -> None:
     assert outbox_entries(any_redis, 4) == [
         {b"_": payload, b"from": b"7:phone", b"for": PARTNER.encode(), b"n": b"3"}
     ]
-    packed = str(outbox.pack(1, len(payload))).encode()
+    packed = str(pack(1, len(payload))).encode()
     assert client.hgetall(keys.held(PARTNER)) == {b"total": packed, b"7": packed}
     assert any_redis.run("XLEN", keys.DEAD_LETTERS) == 0
     assert dead_letters.requeue(client, entry) is None, "only once"
@@ -37,7 +38,7 @@ def test_requeue_counts_large_messages_exactly(valkey: RedisServer) -> None:
     size_bytes = letter.ByteSize()
     assert dead_letters.requeue(valkey.client(), add_dead(valkey, letter))
     total = valkey.run("HGET", keys.held(PARTNER), outbox.TOTAL)
-    assert outbox.unpack(int(total)) == (1, size_bytes)
+    assert unpack(int(total)) == (1, size_bytes)
 
 
 def test_a_message_of_the_relay_itself_has_no_source(valkey: RedisServer) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from relay.federation import dead_letters
-from relay.federation.outbox import unpack
 from relay.federation.shard import SWEEP_S
 from relay.queues import keys
+from relay.queues.held import unpack
 from tests.relay.federation.conftest import ASKER, Make, Outgoing
 from tests.support.envelopes import request, response
 from tests.support.federation_client import decide

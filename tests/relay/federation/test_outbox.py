@@ -10,16 +10,14 @@ from relay.federation.outbox import (
     ACCOUNT,
     ENVELOPE,
     ORIGIN,
-    Held,
     OutboxBounds,
     account_of,
     account_part,
-    pack,
     put_command,
     source_of,
-    unpack,
 )
 from relay.queues import keys
+from relay.queues.held import Held, pack, unpack
 
 COUNTS = st.tuples(st.integers(0, 2**22), st.integers(0, 2**36))
 

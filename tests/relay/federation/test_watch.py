@@ -7,11 +7,11 @@ import contextlib
 import pytest
 from redis.exceptions import ResponseError
 
-from relay.federation.outbox import Held, unpack
 from relay.federation.take_over import take_over
 from relay.federation.watch import idle_shards, watch
 from relay.ops import background
 from relay.queues import keys
+from relay.queues.held import Held, unpack
 from tests.support.envelopes import request
 from tests.support.redis_servers import RedisServer
 

@@ -20,11 +20,11 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from relay.federation.live import PartnerState
-from relay.federation.outbox import Held
 from relay.ops import screen
 from relay.ops.load import Rates, Snapshot, look, rates, total
 from relay.ops.redis_client import client
 from relay.ops.workers import read_worker
+from relay.queues.held import Held
 from tests.relay.conftest import AddWorker
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import ROOT, command_environment
