@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from pathlib import Path
 from struct import Struct
-from struct import error as StructError
 from typing import Any, Final
 
 from relay.analytics.records import (
@@ -192,16 +191,11 @@ class SegmentReader:
 
     def _next(self) -> tuple[int, memoryview] | None:
         """The next good block."""
-        start = self.good_bytes + BLOCK.size
-        if start > len(self._data):
+        found = _block_at(self._data, self.good_bytes)
+        if found is None:
             return None
-        magic, kind, length, crc, until_us = BLOCK.unpack_from(self._data, self.good_bytes)
-        if magic != MAGIC or length > MAX_BLOCK_BYTES or start + length > len(self._data):
-            return None
-        content = self._data[start : start + length]
-        if zlib.crc32(content, zlib.crc32(_SUMMED.pack(kind, length, until_us))) != crc:
-            return None
-        self.good_bytes = start + length
+        kind, content, until_us = found
+        self.good_bytes += BLOCK.size + len(content)
         self.until_us = max(self.until_us, until_us)
         return kind, content
 
@@ -251,17 +245,27 @@ class SegmentReader:
 def owner(path: Path) -> tuple[str, str] | None:
     """Relay and worker of a segment of any version; None if its header cannot be read."""
     try:
-        with path.open("rb") as file:
-            magic, kind, length, crc, until_us = BLOCK.unpack(file.read(BLOCK.size))
-            if magic != MAGIC or kind != Type.HEADER or length > MAX_BLOCK_BYTES:
-                return None
-            content = file.read(length)
-        if zlib.crc32(content, zlib.crc32(_SUMMED.pack(kind, length, until_us))) != crc:
+        first = _block_at(memoryview(path.read_bytes()), 0)
+        if first is None or first[0] != Type.HEADER:
             return None
-        found = json.loads(content)
+        found = json.loads(bytes(first[1]))
         return str(found["relay"]), str(found["worker"])
-    except (OSError, StructError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _block_at(data: memoryview, at: int) -> tuple[int, memoryview, int] | None:
+    """Type, content and `until_us` of the block that begins there; None if it is no good one."""
+    start = at + BLOCK.size
+    if start > len(data):
+        return None
+    magic, kind, length, crc, until_us = BLOCK.unpack_from(data, at)
+    if magic != MAGIC or length > MAX_BLOCK_BYTES or start + length > len(data):
+        return None
+    content = data[start : start + length]
+    if zlib.crc32(content, zlib.crc32(_SUMMED.pack(kind, length, until_us))) != crc:
+        return None
+    return kind, content, until_us
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
