@@ -9,7 +9,6 @@ they are told to take over. A lake that is moved, or copied as a whole, keeps it
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
 import socket
@@ -20,8 +19,8 @@ from django.utils import timezone
 
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.models import Origin
-from relay.analytics.places import DRAFT, Places
-from relay.analytics.segments import sync_folder
+from relay.analytics.places import Places
+from relay.ops import whole_file
 
 FILE: Final = "lake.id"
 
@@ -121,16 +120,9 @@ def _read(lake: Places) -> str:
 def _write(lake: Places) -> str:
     """Give a lake its id: of several who do so at once, one is right."""
     lake.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = lake.root / FILE
-    draft = path.with_name(f"{DRAFT}{FILE}-{secrets.token_hex(4)}")
-    try:
-        with draft.open("w") as file:
-            file.write(f"{secrets.token_hex(16)}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            path.hardlink_to(draft)
-    finally:
-        draft.unlink(missing_ok=True)
-    sync_folder(lake.root)
+    with (
+        contextlib.suppress(FileExistsError),
+        whole_file.written_text(lake.root / FILE, new=True) as file,
+    ):
+        file.write(f"{secrets.token_hex(16)}\n")
     return _read(lake)
