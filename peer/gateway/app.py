@@ -26,6 +26,7 @@ from typing import Final
 
 from peer.gateway import keys, queues
 from peer.gateway.backlog import Backlogs
+from peer.gateway.bounds import ROOM_POLL_S
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
 from peer.gateway.handlers import Handlers, ModuleContext, ModuleStore
@@ -50,9 +51,6 @@ LinksFactory = Callable[[Callable[[bytes], None], Callable[[Link], None]], Links
 
 SWEEP_S: Final = 30.0
 """How often `msgbus.processing` is looked through for entries nobody works on."""
-
-ROOM_POLL_S: Final = 0.05
-"""Between looks for room while a former process' messages are taken up."""
 
 CONFIRM_S: Final = 1.0
 """How long relays may take at the end to confirm what was sent; the next start sends the rest."""

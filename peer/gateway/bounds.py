@@ -39,6 +39,10 @@ TAKE_BYTES: Final = 1024 * 1024
 WAIT_S: Final = 20.0
 """How long one blocking read waits. A connection that died unnoticed is found at its end."""
 
+ROOM_POLL_S: Final = 0.05
+"""Between looks for room: for the next portion of a large request, and while a former process'
+messages are taken up."""
+
 PORTION_BYTES: Final = 4 * 1024 * 1024
 """Of the messages of one request that are written to Redis in one step; one always passes."""
 

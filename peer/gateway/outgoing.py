@@ -32,7 +32,7 @@ from peer.gateway.bodies import (
     OutgoingRequest,
     OutgoingResponse,
 )
-from peer.gateway.bounds import MAX_IN_HAND, MAX_LOOK_UP_BYTES
+from peer.gateway.bounds import MAX_IN_HAND, MAX_LOOK_UP_BYTES, ROOM_POLL_S
 from peer.gateway.commits import Commits
 from peer.gateway.dead_letters import DeadLetter
 from peer.gateway.look_ups import look_up
@@ -59,9 +59,6 @@ log = logging.getLogger(__name__)
 
 LOOK_UPS: Final = 100
 """Twins of one request that are asked for together, and sent to as soon as all are known."""
-
-ROOM_POLL_S: Final = 0.05
-"""Between looks for room for the next portion of a large request."""
 
 EXPIRED_UNSENT: Final = Failure(
     ExpiredError.code, "request has expired before it could be sent: no relay took it"
