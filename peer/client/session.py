@@ -150,7 +150,8 @@ class Session:
         uid = new_uid(os.urandom)
         call = Call(destination, timeout_s, self._loop)
         left_s = self._left(until, timeout_s)
-        self._request(uid, uid, destination, receiver, command, content, tags, left_s)
+        data = self._sealed(uid, destination, receiver, command, content, tags, left_s)
+        self.unconfirmed.send(data, time.time() + left_s, uid)
         self.calls.add(uid, call, left_s)
         try:
             return await call.future
@@ -203,7 +204,8 @@ class Session:
         until = self._loop.time() + timeout_s
         receiver = await self._ready_within(timeout_s, until, destination.twin)
         uid = new_uid(os.urandom)
-        self._request(uid, uid, destination, receiver, command, content, tags, timeout_s)
+        data = self._sealed(uid, destination, receiver, command, content, tags, timeout_s)
+        self.unconfirmed.send(data, time.time() + timeout_s, uid)
         return uid
 
     async def flush(self, timeout_s: float) -> None:
@@ -223,20 +225,6 @@ class Session:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self.unconfirmed.flush()
-
-    def _request(
-        self,
-        uid: str,
-        token: Hashable,
-        destination: Address,
-        receiver: Twin,
-        command: str,
-        content: Response,
-        tags: str | None,
-        left_s: float,
-    ) -> None:
-        data = self._sealed(uid, destination, receiver, command, content, tags, left_s)
-        self.unconfirmed.send(data, time.time() + left_s, token)
 
     def _sealed(
         self,
