@@ -123,7 +123,7 @@ class Running:
     def close(self) -> None:
         """End it, and wait until it has."""
         self.leave()
-        if self._thread.ident is not None and not self.is_this_thread:
+        if self.started and not self.is_this_thread:
             self._thread.join(CLOSE_S)
 
     async def serve(self, handlers: Mapping[str, ClientHandler]) -> None:
