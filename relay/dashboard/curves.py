@@ -20,6 +20,8 @@ HEIGHT: Final = 240
 MAX_POINTS: Final = 1000
 MAX_LINES: Final = 8
 """As many as there are colours."""
+DASHES: Final = ("none", "7 4", "1 4", "9 4 1 4", "13 5", "4 4", "9 4 1 4 1 4", "1 7")
+"""Lines that are equal lie upon each other: through the gaps of the upper one the lower is seen."""
 _INTERVALS: Final = 4
 
 
@@ -28,11 +30,13 @@ class Curve(NamedTuple):
 
     Attributes:
         number: of its colour, from 1.
+        dash: lengths of its dashes and gaps.
         top: its highest value.
     """
 
     label: str
     number: int
+    dash: str
     line: str
     area: str
     top: str
@@ -105,4 +109,4 @@ def _curve(label: str, number: int, values: list[float | None], low: float, top:
         text = "L".join(points)
         line.append(f"M{text}" if len(points) > 1 else f"M{text}h0.1")  # a point is a dot
         area.append(f"M{left} {HEIGHT}L{text}L{right} {HEIGHT}Z")
-    return Curve(label, number, "".join(line), "".join(area), "")
+    return Curve(label, number, DASHES[number - 1], "".join(line), "".join(area), "")
