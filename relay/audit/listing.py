@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from django.db.models import Max, QuerySet
 
@@ -69,6 +70,18 @@ def as_json(entry: AuditEntry) -> dict[str, Any]:
     """One entry as faces show it."""
     values = {name: getattr(entry, name) for name in FIELDS}
     return {**values, "at": entry.at.isoformat()}
+
+
+def streamed(
+    entries: QuerySet[AuditEntry],
+) -> contextlib.closing[Generator[AuditEntry, None, None]]:
+    """A context of entries that are read one by one.
+
+    They are closed at its end: what an error leaves open outlives the connection, and complains of
+    it.
+    """
+    rows = entries.iterator(chunk_size=CHUNK)
+    return contextlib.closing(cast(Generator[AuditEntry, None, None], rows))
 
 
 def export(entries: Iterable[AuditEntry], form: str) -> Iterator[str]:

@@ -11,12 +11,10 @@ end.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Final, cast
+from typing import Final
 
 from django.db import connection
 from django.db.models import QuerySet
@@ -80,10 +78,9 @@ def _last_before(before: datetime) -> Head | None:
 
 
 def _write(path: Path, entries: QuerySet[AuditEntry]) -> None:
-    rows = cast(Generator[AuditEntry, None, None], entries.iterator(chunk_size=listing.CHUNK))
     try:
         with (
-            contextlib.closing(rows),
+            listing.streamed(entries) as rows,
             whole_file.written_text(path, new=True, mode=whole_file.PRIVATE) as file,
         ):
             file.writelines(listing.export(rows, "jsonl"))

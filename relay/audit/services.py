@@ -21,10 +21,10 @@ import contextlib
 import json
 import logging
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -153,9 +153,7 @@ def verify(anchors: list[Head] | None = None) -> Head:
     Raises:
         relay.audit.chain.Broken: it was changed.
     """
-    # Closed here: what an error leaves open outlives the connection, and complains of it.
-    rows = cast(Generator[AuditEntry, None, None], AuditEntry.objects.order_by("number").iterator())
-    with contextlib.closing(rows):
+    with listing.streamed(AuditEntry.objects.order_by("number")) as rows:
         return verify_entries(rows, anchors)
 
 
