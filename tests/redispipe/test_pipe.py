@@ -112,19 +112,24 @@ async def test_a_redis_that_is_paused_is_not_left(valkey: RedisServer) -> None:
 
 async def test_a_quiet_connection_of_a_subscriber_is_asked(valkey: RedisServer) -> None:
     """What would tell that it is dead is what does not come."""
-    pushes: list[Any] = []
+    pushes: asyncio.Queue[Any] = asyncio.Queue()
     async with tcp_proxy(("127.0.0.1", valkey.port)) as proxy:
         usable = asyncio.Event()
         pipe = _pipe(
-            valkey, usable, port=proxy.port, answer_s=ANSWER_S, pings=True, on_push=pushes.append
+            valkey,
+            usable,
+            port=proxy.port,
+            answer_s=ANSWER_S,
+            pings=True,
+            on_push=pushes.put_nowait,
         )
         pipe.start()
         await usable.wait()
         pipe.send(resp.command("SUBSCRIBE", "news"))
         async with asyncio.timeout(10):
-            while [b"pong", b""] not in pushes:
-                await asyncio.sleep(ANSWER_S / LOOKS)
-        await asyncio.sleep(2 * ANSWER_S)
+            for _ in range(LOOKS):  # one in two looks: it is heard for twice `ANSWER_S`
+                while await pushes.get() != [b"pong", b""]:
+                    pass
         assert pipe.connections == 1
         usable.clear()
         for connection in proxy.connections:
