@@ -23,7 +23,7 @@ few twins that say most, messages that wait, are dropped, lost or doubled, burst
 storms of reconnects, and one relay that is hard to reach. generated.json beside the events tells
 what is hidden, to compare with what the jobs find. The same options make the same history.
 
-  export RMB_DATA__DIR=/var/tmp/try     a folder and a database of its own; then `migrate`
+  export RMB_DATA__DIR=$HOME/try     a folder and a database of its own; then `migrate`
   rmb_analytics generate --days 3 --rows 100k
   rmb_analytics run all --from 3d
 
