@@ -14,6 +14,8 @@ import logging
 import time
 from typing import Any
 
+from relay.ops.printable import shown
+
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 MOMENT = "%Y-%m-%dT%H:%M:%S"
 
@@ -45,6 +47,19 @@ class Brief(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = record.exc_text = None
         return True
+
+
+class TextLine(logging.Formatter):
+    """A record as one line of text, and its traceback below.
+
+    Others choose part of what is logged, such as errors of other relays: what is not printable is
+    escaped, so that nobody can forge a line, or write to a terminal. Libraries end some messages
+    with a line break.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = shown(record.message.strip())
+        return super().formatMessage(record)
 
 
 class JsonLine(logging.Formatter):
@@ -80,7 +95,10 @@ def settings_of(level: str, line_format: str = "text") -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "filters": {"brief": {"()": f"{__name__}.Brief"}},
-        "formatters": {"text": {"format": FORMAT}, "json": {"()": f"{__name__}.JsonLine"}},
+        "formatters": {
+            "text": {"()": f"{__name__}.TextLine", "fmt": FORMAT},
+            "json": {"()": f"{__name__}.JsonLine"},
+        },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": line_format}},
         "root": {"handlers": ["stderr"], "level": level.upper()},
         "loggers": {

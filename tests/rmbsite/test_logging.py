@@ -12,13 +12,19 @@ import pytest
 from rmbsite import logging as site_logging
 
 
-def written(line_format: str, **given: object) -> str:
-    formatter = (
-        site_logging.JsonLine() if line_format == "json" else logging.Formatter(site_logging.FORMAT)
+def formatter_of(line_format: str) -> logging.Formatter:
+    settings = site_logging.settings_of("info", line_format)
+    found = logging.config.DictConfigurator(settings).configure_formatter(
+        settings["formatters"][line_format]
     )
+    assert isinstance(found, logging.Formatter)
+    return found
+
+
+def written(line_format: str, **given: object) -> str:
     stream = StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(formatter)
+    handler.setFormatter(formatter_of(line_format))
     log = logging.Logger("relay.test")
     log.addHandler(handler)
     try:
@@ -44,7 +50,14 @@ def test_json_with_a_traceback() -> None:
 
 
 def test_text_leaves_out_what_its_message_says() -> None:
-    assert written("text", connection="7:x@12").endswith("relay.test: session 7:x\nended\n")
+    assert written("text", connection="7:x@12").endswith("relay.test: session 7:x\\nended\n")
+
+
+def test_nobody_forges_a_line_of_text_or_steers_a_terminal() -> None:
+    told = "\x1b[2J\nINFO all is well \u202e é"
+    record = logging.makeLogRecord({"name": "relay.test", "msg": "refused: %s\n", "args": (told,)})
+    line = formatter_of("text").format(record)
+    assert line.endswith(r"relay.test: refused: \x1b[2J\nINFO all is well \u202e é")
 
 
 @pytest.mark.parametrize("line_format", ["text", "json"])
