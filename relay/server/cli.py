@@ -29,6 +29,8 @@ CONFIG_MODULE: Final = "rmbsite.config"
 """Named by a string like Django's settings: the relay does not import the site."""
 
 USAGE_ERROR: Final = 2
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C while it starts, as shells have it."""
 
 EPILOG: Final = """\
 examples:
@@ -357,7 +359,10 @@ def run(arguments: Sequence[str], entry: str) -> int:
 
 def main() -> int:
     """The console script `rmb-relay`."""
-    return run(sys.argv[1:], "rmb-relay")
+    try:
+        return run(sys.argv[1:], "rmb-relay")
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

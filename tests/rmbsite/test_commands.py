@@ -34,6 +34,39 @@ def output(command: str, *arguments: str) -> str:
     return stdout.getvalue()
 
 
+INTERRUPTED = """
+import signal, sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == {at!r}:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+from {entry} import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("entry", "at"),
+    [
+        ("rmbsite.command_line", "django.core.management"),
+        ("rmbsite.command_line", "rmbsite.settings"),
+        ("relay.server.cli", "relay.server.start"),
+    ],
+)
+def test_an_interrupt_while_it_starts_is_no_traceback(tmp_path: Path, entry: str, at: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.format(entry=entry, at=at), "check"],
+        cwd=ROOT,
+        env={**os.environ, "RMB_DATA__DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
 def test_a_fresh_clone_needs_nothing(tmp_path: Path) -> None:
     ended = run("check", RMB_DATA__DIR=str(tmp_path / "data"))
     assert ended.returncode == 0, ended.stderr
