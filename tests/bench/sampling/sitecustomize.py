@@ -46,8 +46,9 @@ def start() -> None:
         stacks[tuple(stack)] += 1
 
     def write() -> None:
+        counted = list(stacks.items())  # the next tick may come in the middle of this
         part = folder / f"{os.getpid()}.part"
-        part.write_text(json.dumps([[list(stack), n] for stack, n in stacks.items()]))
+        part.write_text(json.dumps([[list(stack), n] for stack, n in counted]))
         part.rename(folder / f"{os.getpid()}.json")
 
     signal.signal(signal.SIGPROF, sample)
