@@ -152,8 +152,7 @@ class FrameReader:
             if self._charged_bytes or self._held is not None or self._fragments is not None:
                 self._charge()
         except FrameError as error:
-            self.events.append(InputRefused(error.code, error.refusal, error.text))
-            self.close()
+            self._refuse(error)
         return messages
 
     def close(self) -> None:
@@ -182,20 +181,23 @@ class FrameReader:
                 self._needed_bytes = MIN_FRAME_BYTES
         self._held = bytearray(memoryview(source)[position:end])
 
+    def _refuse(self, error: FrameError) -> None:
+        self.events.append(InputRefused(error.code, error.refusal, error.text))
+        self.close()
+
     def _charge(self) -> None:
-        """Settle with the budget for what is held now."""
+        """Settle with the budget for what is held now; refuse the input that it has no room for."""
         if self._budget is None:
             return
         held = 0 if self._held is None else len(self._held)
         if self._fragments is not None:
             held += len(self._fragments)
         more = held - self._charged_bytes
-        if more <= 0:
+        if more > 0 and not self._budget.take(more):
+            self._refuse(_too_many_incomplete())
+            return
+        if more < 0:
             self._budget.give(-more)
-        elif not self._budget.take(more):
-            raise FrameError(
-                CloseCode.TRY_AGAIN_LATER, Refusal.TOO_LARGE, "too many incomplete messages"
-            )
         self._charged_bytes = held
 
     def _check_head(self, first: int, second: int) -> None:
@@ -299,6 +301,10 @@ def _not_shortest() -> FrameError:
 
 def _too_large() -> FrameError:
     return FrameError(CloseCode.MESSAGE_TOO_BIG, Refusal.TOO_LARGE, "message too large")
+
+
+def _too_many_incomplete() -> FrameError:
+    return FrameError(CloseCode.TRY_AGAIN_LATER, Refusal.TOO_LARGE, "too many incomplete messages")
 
 
 def sendable(code: int) -> bool:

@@ -105,6 +105,26 @@ def test_budget_is_shared_and_given_back() -> None:
     assert budget.used_bytes == 0
 
 
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_budget_exhausted_by_a_message_that_grows(pieces: int) -> None:
+    """It found room at first: in one frame, and in fragments."""
+    budget = PartialBudget(1000)
+    reader = FrameReader(10_000, budget)
+    wire = b"".join(
+        FrameSpec(0 if piece else 2, b"x" * (2400 // pieces), final=False).serialize()
+        for piece in range(pieces)
+    )
+    assert reader.receive_data(wire[:500]) == []
+    assert budget.used_bytes == 500
+    assert reader.receive_data(wire[500:1500]) == []
+    (event,) = reader.events
+    assert isinstance(event, InputRefused)
+    assert (event.code, event.refusal) == (1013, "too_large")
+    assert (budget.used_bytes, budget.refused) == (0, 1)
+    assert reader.receive_data(wire[1500:]) == []
+    assert len(reader.events) == 1
+
+
 def test_budget_counts_fragments_and_close_gives_them_back() -> None:
     budget = PartialBudget(1000)
     reader = FrameReader(10_000, budget)
