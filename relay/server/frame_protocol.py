@@ -60,6 +60,7 @@ class FrameProtocol(asyncio.Protocol):
 
     __slots__ = (
         "_close_code",
+        "_close_frame",
         "_close_on_accept",
         "_detail",
         "_discarded_bytes",
@@ -70,6 +71,7 @@ class FrameProtocol(asyncio.Protocol):
         "_loop",
         "_outgoing",
         "_owner",
+        "_peer_closed",
         "_pending_pong",
         "_reader",
         "_reading_paused",
@@ -120,6 +122,8 @@ class FrameProtocol(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._close_code = int(CloseCode.ABNORMAL)
         self._close_on_accept: tuple[int, str] | None = None
+        self._close_frame: bytes | None = None  # waits for what was written before it
+        self._peer_closed = False  # its close frame was read
         self._detail: str | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._lingering: socket.socket | None = None
@@ -362,13 +366,14 @@ class FrameProtocol(asyncio.Protocol):
                 self._write(b"".join(map(pong_frame, pongs)))
 
     def _close_received(self, event: CloseReceived) -> None:
+        self._peer_closed = True
         if self._state is State.OPEN:
             self._close_code = event.code
-            self._begin_close(close_frame(event.payload), peer_closed=True)
-        else:
+            self._begin_close(close_frame(event.payload))
+        elif self._close_frame is None:
             self._end_output()
 
-    def _begin_close(self, frame: bytes, *, peer_closed: bool = False) -> None:
+    def _begin_close(self, frame: bytes) -> None:
         self._look()
         self._stop_receiving()
         # Room for the frame: messages that are discarded meanwhile end behind it, at positions that
@@ -380,22 +385,25 @@ class FrameProtocol(asyncio.Protocol):
             self._transport.resume_reading()
         self._arm_timer()
         if self._transport.get_write_buffer_size() == 0:
-            self._write_close(frame, peer_closed)
+            self._write_close(frame)
         else:
-            # uvloop writes at the end of a turn: only what is there in the next one is stuck.
-            self._loop.call_soon(self._close_after_flush, frame, peer_closed)
+            # Some loops write at the end of a turn: only what is there in the next one is stuck.
+            self._close_frame = frame
+            self._loop.call_soon(self._close_after_flush)
 
-    def _close_after_flush(self, frame: bytes, peer_closed: bool) -> None:
-        if self._state is not State.CLOSING or self._transport.is_closing():
+    def _close_after_flush(self) -> None:
+        frame = self._close_frame
+        self._close_frame = None
+        if frame is None or self._state is not State.CLOSING or self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() == 0:
-            self._write_close(frame, peer_closed)
+            self._write_close(frame)
         else:
             self._discard_buffer()
 
-    def _write_close(self, frame: bytes, peer_closed: bool) -> None:
+    def _write_close(self, frame: bytes) -> None:
         self._write(frame)
-        if peer_closed:
+        if self._peer_closed:
             self._end_output()
 
     def _end_output(self) -> None:

@@ -302,6 +302,39 @@ def test_close_with_a_stuck_buffer_ends_with_what_the_kernel_had(run: Run) -> No
     run(main())
 
 
+def test_close_of_the_peer_while_ours_waits_for_the_buffer(run: Run) -> None:
+    """What was written before gets out in the same turn; then comes our close, then the end."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        failures: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        async with running(EchoApp(echo=False)) as server:
+            client = socket.create_connection(server.address)
+            client.setblocking(False)
+            await loop.sock_sendall(client, HANDSHAKE)
+            recorded = await server.app.connections.get()
+            recorded.messages_received = (  # type: ignore[method-assign]
+                lambda messages: recorded.socket.close(4001, "replaced")
+            )
+            while not recorded.socket.buffered_bytes():
+                recorded.socket.send_messages([b"m" * 1000])
+            received = bytearray()
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    received += client.recv(1 << 20)
+            client.sendall(frame(b"message") + frame(close_payload(1000, ""), 8))
+            while data := await loop.sock_recv(client, 1 << 20):
+                received += data
+            client.close()
+            await recorded.ended.wait()
+            assert failures == []
+            assert received.endswith(b"m" * 1000 + b"\x88\x0a\x0f\xa1replaced")
+            assert recorded.ends == [(4001, None)]
+
+    run(main())
+
+
 def test_end_without_close_frame(run: Run) -> None:
     async def main() -> None:
         async with running() as server:
