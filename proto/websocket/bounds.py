@@ -18,8 +18,9 @@ MAX_REASON_BYTES: Final = MAX_CONTROL_BYTES - 2
 
 
 MAX_CALL_FRAMES: Final = 1024
-"""Messages, or control frames, that a reader gives at a time: a read of the smallest frames there
-are is work for half a second, and others have their turn meanwhile."""
+"""Messages in one frame, and so many other frames, that a reader reads at a time, whatever they
+give: a read of the smallest frames there are is work for half a second, and others have their turn
+meanwhile."""
 
 
 class PartialBudget:

@@ -88,9 +88,9 @@ class FrameReader:
         """Read frames out of the next bytes.
 
         Returns:
-            The binary messages that are complete now, in order, up to `MAX_CALL_FRAMES`. Look at
-            `events` afterwards: they came in between or, for a close or a refusal, after the
-            messages. Look at `more` then.
+            The binary messages that are complete now, in order, out of up to `MAX_CALL_FRAMES`
+            frames. Look at `events` afterwards: they came in between or, for a close or a refusal,
+            after the messages. Look at `more` then.
         """
         messages: list[bytes] = []
         self.more = False
@@ -107,6 +107,7 @@ class FrameReader:
         position = 0
         end = len(source)
         limit = self._limit_bytes
+        others = 0  # frames read that are no whole message
         plain = FINAL_BINARY if self._fragments is None else NOTHING
         try:
             while end - position >= MIN_FRAME_BYTES:
@@ -117,7 +118,8 @@ class FrameReader:
                         break
                     position = following
                     plain = FINAL_BINARY if self._fragments is None else NOTHING
-                    if len(self.events) >= MAX_CALL_FRAMES:
+                    others += 1
+                    if others >= MAX_CALL_FRAMES:
                         self._stop_for_now()
                         break
                     continue

@@ -196,3 +196,19 @@ def test_so_many_frames_at_a_time(opcode: Opcode) -> None:
     take(b"")
     assert not reader.more
     assert got == [MAX_CALL_FRAMES, MAX_CALL_FRAMES, 5]
+
+
+@pytest.mark.parametrize("opcode", [Opcode.PONG, Opcode.CONT])
+def test_so_many_frames_at_a_time_that_give_nothing(opcode: Opcode) -> None:
+    """Pongs that nobody asked for, and fragments of a message that does not end."""
+    reader = FrameReader()
+    begin = FrameSpec(2, b"", final=False).serialize() if opcode is Opcode.CONT else b""
+    idle = FrameSpec(opcode.value, b"", final=opcode is Opcode.PONG).serialize()
+    end = FrameSpec(0 if begin else 2, b"").serialize()
+    calls = 1
+    messages = reader.receive_data(begin + idle * 2 * MAX_CALL_FRAMES + end)
+    while reader.more:
+        assert messages == []
+        messages = reader.receive_data(b"")
+        calls += 1
+    assert (messages, calls) == ([b""], 3)
