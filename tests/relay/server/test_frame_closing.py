@@ -1,0 +1,146 @@
+"""How websocket connections end: by either side, in whatever state the other one is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from proto.websocket.frames import close_payload
+from relay.server.limits import ServerLimits
+from tests.relay.server.running import HANDSHAKE, EchoApp, frame, raw_websocket, read_close, running
+
+Run = Callable[[Any], None]
+
+
+def test_close_sends_frame_and_waits_for_the_peer(run: Run) -> None:
+    async def main() -> None:
+        async with running() as server:
+            reader, writer, recorded = await raw_websocket(server)
+            recorded.socket.send_messages([b"last"])
+            recorded.socket.close(4001, "replaced")
+            recorded.socket.close(4002, "a second one is not heard")
+            sent = recorded.socket.written
+            assert recorded.socket.send_messages([b"too late"]) > sent
+            assert await read_close(reader) == (4001, "replaced")
+            writer.write(frame(b"ignored") + frame(close_payload(4001, "replaced"), 8))
+            assert await reader.read() == b""
+            writer.close()
+            await recorded.ended.wait()
+            assert recorded.messages == []
+            assert recorded.ends == [(4001, None)]
+            assert recorded.socket.acknowledged() < recorded.socket.written
+            assert recorded.socket.drained()
+
+    run(main())
+
+
+def test_close_is_bounded_when_the_peer_says_nothing(run: Run) -> None:
+    async def main() -> None:
+        async with running(limits=ServerLimits(close_timeout_s=0.2)) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            recorded.socket.pause_reading()
+            recorded.socket.close(4001, "replaced")
+            assert await read_close(reader) == (4001, "replaced")
+            await recorded.ended.wait()
+            assert recorded.ends == [(4001, None)]
+            writer.close()
+
+    run(main())
+
+
+def test_close_with_a_stuck_buffer_ends_with_what_the_kernel_had(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            client = socket.create_connection(server.address)
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(client, HANDSHAKE)
+            recorded = await server.app.connections.get()
+            position = 0
+            while recorded.socket.buffered_bytes() < 1_000_000:
+                position = recorded.socket.send_messages([b"m" * 100_000])
+                await asyncio.sleep(0)
+            recorded.socket.close(4001, "replaced")
+            await asyncio.sleep(0.05)
+            assert recorded.ends == []  # the kernel still has what the client did not read
+            received = 0
+            while data := await loop.sock_recv(client, 1 << 20):
+                received += len(data)
+            await recorded.ended.wait()
+            assert recorded.ends == [(4001, None)]
+            assert received < position
+            assert recorded.socket.acknowledged() <= received
+            assert recorded.socket.acknowledged() > received - 1_000_000
+            assert recorded.socket.drained()
+            client.close()
+
+    run(main())
+
+
+def test_close_of_the_peer_while_ours_waits_for_the_buffer(run: Run) -> None:
+    """What was written before gets out in the same turn; then comes our close, then the end."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        failures: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        async with running(EchoApp(echo=False)) as server:
+            client = socket.create_connection(server.address)
+            client.setblocking(False)
+            await loop.sock_sendall(client, HANDSHAKE)
+            recorded = await server.app.connections.get()
+            recorded.messages_received = (  # type: ignore[method-assign]
+                lambda messages: recorded.socket.close(4001, "replaced")
+            )
+            while not recorded.socket.buffered_bytes():
+                recorded.socket.send_messages([b"m" * 1000])
+            received = bytearray()
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    received += client.recv(1 << 20)
+            client.sendall(frame(b"message") + frame(close_payload(1000, ""), 8))
+            while data := await loop.sock_recv(client, 1 << 20):
+                received += data
+            client.close()
+            await recorded.ended.wait()
+            assert failures == []
+            assert received.endswith(b"m" * 1000 + b"\x88\x0a\x0f\xa1replaced")
+            assert recorded.ends == [(4001, None)]
+
+    run(main())
+
+
+def test_end_without_close_frame(run: Run) -> None:
+    async def main() -> None:
+        async with running() as server:
+            _, writer, recorded = await raw_websocket(server)
+            writer.close()
+            await recorded.ended.wait()
+            assert recorded.ends == [(1006, None)]
+
+            _, writer, recorded = await raw_websocket(server)
+            recorded.socket.abort()
+            recorded.socket.abort()
+            await recorded.ended.wait()
+            assert recorded.ends == [(1006, None)]
+            writer.close()
+
+    run(main())
+
+
+def test_server_shutdown_closes_with_1012(run: Run) -> None:
+    async def main() -> None:
+        async with running() as server:
+            reader, writer, recorded = await raw_websocket(server)
+            closing = asyncio.create_task(read_close(reader))
+            recorded_again = recorded
+            closing.add_done_callback(lambda _: writer.write(frame(b"", 8)))
+            closing.add_done_callback(lambda _: writer.write_eof())
+        assert await closing == (1012, "restart")
+        assert recorded_again.ends == [(1012, None)]
+        writer.close()
+
+    run(main())
