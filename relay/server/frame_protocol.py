@@ -380,9 +380,9 @@ class FrameProtocol(asyncio.Protocol):
         # are never reached.
         self.written += len(frame)
         self._discarded_bytes += len(frame)
-        if self._reading_paused:  # the peer's close has to be read
-            self._reading_paused = False
-            self._transport.resume_reading()
+        self.resume_reading()  # the peer's close has to be read
+        if self._early:
+            self._loop.call_soon(self._deliver_early, None)
         self._arm_timer()
         if self._transport.get_write_buffer_size() == 0:
             self._write_close(frame)
@@ -435,7 +435,6 @@ class FrameProtocol(asyncio.Protocol):
 
     def _stop_receiving(self) -> None:
         self._receiver = None
-        self._early = b""
         self._pending_pong = None
         if self._state is State.OPEN:
             self._state = State.CLOSING
@@ -454,11 +453,12 @@ class FrameProtocol(asyncio.Protocol):
         self._early += data
         self._transport.pause_reading()
 
-    def _deliver_early(self, receiver: Receiver) -> None:
+    def _deliver_early(self, receiver: Receiver | None) -> None:
         early = self._early
         self._early = b""
         if self._state is State.OPEN:
             self._receiver = receiver
+        if self._state in (State.OPEN, State.CLOSING):
             self.data_received(early)
             if not self._reading_paused:
                 self._transport.resume_reading()
@@ -476,6 +476,7 @@ class FrameProtocol(asyncio.Protocol):
         self._owner.connections.discard(self)
         self._state = State.CLOSED
         self._receiver = None
+        self._early = b""
         self._scope = None
         if self._reader is not None:
             self._reader.close()

@@ -47,6 +47,14 @@ class Recorded:
         self.ended.set()
 
 
+class Nothing:
+    """A receiver that does not care."""
+
+    def messages_received(self, messages: list[bytes]) -> None: ...
+    def writable(self) -> None: ...
+    def closed(self, code: int, detail: str | None) -> None: ...
+
+
 class EchoApp:
     """Accepts every websocket and echoes, unless `verdict` is set; answers other requests 200."""
 

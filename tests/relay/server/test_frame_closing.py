@@ -8,9 +8,21 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from proto.websocket.bounds import MAX_CALL_FRAMES
 from proto.websocket.frames import close_payload
 from relay.server.limits import ServerLimits
-from tests.relay.server.running import HANDSHAKE, EchoApp, frame, raw_websocket, read_close, running
+from relay.server.socket import EXTENSION
+from tests.relay.server.running import (
+    HANDSHAKE,
+    EchoApp,
+    Nothing,
+    frame,
+    raw_websocket,
+    read_close,
+    running,
+)
 
 Run = Callable[[Any], None]
 
@@ -47,6 +59,60 @@ def test_close_is_bounded_when_the_peer_says_nothing(run: Run) -> None:
             await recorded.ended.wait()
             assert recorded.ends == [(4001, None)]
             writer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_close_of_a_client_that_sent_before_the_answer(run: Run, started: bool) -> None:
+    """What came early is read up to the client's close: nobody waits for the time-out."""
+
+    async def main() -> None:
+        app = EchoApp(echo=False)
+
+        async def close(scope: Any, receive: Any, send: Any) -> None:
+            relay_socket = scope["extensions"][EXTENSION]["socket"]
+            if not started:
+                relay_socket.close(4001, "replaced")
+            await send({"type": "websocket.accept"})
+            relay_socket.start(Nothing())
+            relay_socket.close(4001, "replaced")
+            await receive()
+
+        app.verdict = close
+        async with running(app, ServerLimits(close_timeout_s=20)) as server:
+            reader, writer = await server.open()
+            half = frame(b"second half comes later")
+            writer.write(HANDSHAKE + frame(b"early") + half[:9])
+            await reader.readuntil(b"\r\n\r\n")
+            assert await read_close(reader) == (4001, "replaced")
+            writer.write(half[9:] + frame(close_payload(4001, ""), 8))
+            async with asyncio.timeout(5):
+                assert await reader.read() == b""
+            writer.close()
+
+    run(main())
+
+
+def test_close_of_a_client_that_was_being_held_back(run: Run) -> None:
+    """Its close frame is behind frames that waited for their turn."""
+
+    async def main() -> None:
+        async with running(EchoApp(echo=False), ServerLimits(close_timeout_s=20)) as server:
+            reader, writer, recorded = await raw_websocket(server)
+
+            def hold_back(messages: list[bytes]) -> None:
+                recorded.socket.pause_reading()
+                asyncio.get_running_loop().call_later(0.01, recorded.socket.close, 4001, "replaced")
+
+            recorded.messages_received = hold_back  # type: ignore[method-assign]
+            sent = frame(b"") * (MAX_CALL_FRAMES + 5) + frame(close_payload(1000, ""), 8)
+            recorded.socket.data_received(sent)  # type: ignore[attr-defined]
+            assert await read_close(reader) == (4001, "replaced")
+            async with asyncio.timeout(5):
+                assert await reader.read() == b""
+            writer.close()
+            await recorded.ended.wait()
 
     run(main())
 

@@ -19,6 +19,7 @@ from tests.proto.websocket.oracle import FrameSpec
 from tests.relay.server.running import (
     HANDSHAKE,
     EchoApp,
+    Nothing,
     Running,
     frame,
     raw_websocket,
@@ -119,12 +120,6 @@ def test_headers_and_token_are_dropped_at_start(run: Run) -> None:
             writer.close()
 
     run(main())
-
-
-class Nothing:
-    def messages_received(self, messages: list[bytes]) -> None: ...
-    def writable(self) -> None: ...
-    def closed(self, code: int, detail: str | None) -> None: ...
 
 
 def test_token_never_reaches_a_log(run: Run, caplog: pytest.LogCaptureFixture) -> None:
