@@ -24,7 +24,7 @@ meanwhile."""
 
 
 class PartialBudget:
-    """Memory that all readers of one process may hold in incomplete messages.
+    """Memory that many may hold together in what is incomplete; who asks in vain has to go.
 
     Attributes:
         limit_bytes: the bound.

@@ -11,6 +11,7 @@ held.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from proto.websocket.bounds import (
@@ -18,8 +19,8 @@ from proto.websocket.bounds import (
     MAX_CONTROL_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_REASON_BYTES,
-    PartialBudget,
 )
+from proto.websocket.budget import MessageBudget
 from proto.websocket.errors import CloseCode, FrameError, Refusal
 from proto.websocket.events import CloseReceived, InputRefused, PingReceived, ReaderEvent
 
@@ -55,28 +56,45 @@ class FrameReader:
     `receive_data`; everything else goes through `_read_other`.
 
     Attributes:
+        account: see `budget.Holder`.
+        charged_bytes: see `budget.Holder`.
         events: pings, a close, refused input, in order; the caller empties it.
         more: there may be more in what is held; call `receive_data` with nothing for it.
     """
 
     __slots__ = (
         "_budget",
-        "_charged_bytes",
         "_ended",
         "_fragments",
         "_held",
         "_limit_bytes",
         "_needed_bytes",
+        "_wake",
+        "account",
+        "charged_bytes",
         "events",
         "more",
     )
 
     def __init__(
-        self, max_message_bytes: int = MAX_MESSAGE_BYTES, budget: PartialBudget | None = None
+        self,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        budget: MessageBudget | None = None,
+        wake: Callable[[], None] | None = None,
     ) -> None:
+        """Begin to read.
+
+        Args:
+            max_message_bytes: of one message.
+            budget: for what is incomplete.
+            wake: is called when the budget has ended this reader, which `events` then tells. It
+                is called out of another reader's `receive_data`: look at them later.
+        """
         self._limit_bytes = max_message_bytes
         self._budget = budget
-        self._charged_bytes = 0  # what this reader took from the budget
+        self._wake = wake
+        self.account: Hashable | None = None
+        self.charged_bytes = 0
         self._held: bytearray | None = None  # an incomplete frame, from its first byte on
         self._needed_bytes = 0  # size `_held` must have before looking at it again is of use
         self._fragments: bytearray | None = None  # payload of an incomplete message
@@ -151,7 +169,7 @@ class FrameReader:
                     break
             if position < end and not self._ended:
                 self._hold(source, position, end)
-            if self._charged_bytes or self._held is not None or self._fragments is not None:
+            if self.charged_bytes or self._held is not None or self._fragments is not None:
                 self._charge()
         except FrameError as error:
             self._refuse(error)
@@ -164,8 +182,13 @@ class FrameReader:
         self._held = None
         self._fragments = None
         if self._budget is not None:
-            self._budget.give(self._charged_bytes)
-        self._charged_bytes = 0
+            self._budget.settle(self, 0)
+
+    def give_up(self) -> None:
+        """The budget needs what is held: refuse to go on."""
+        self._refuse(_too_many_incomplete())
+        if self._wake is not None:
+            self._wake()
 
     def _stop_for_now(self) -> None:
         """The rest is for the next call."""
@@ -194,13 +217,8 @@ class FrameReader:
         held = 0 if self._held is None else len(self._held)
         if self._fragments is not None:
             held += len(self._fragments)
-        more = held - self._charged_bytes
-        if more > 0 and not self._budget.take(more):
+        if not self._budget.settle(self, held):
             self._refuse(_too_many_incomplete())
-            return
-        if more < 0:
-            self._budget.give(-more)
-        self._charged_bytes = held
 
     def _check_head(self, first: int, second: int) -> None:
         """Refuse what the first two bytes of a frame already show."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, Final
 
 from proto.websocket.bounds import MAX_MESSAGE_BYTES
@@ -79,7 +79,7 @@ class AsgiSocket:
 
     # --- RelaySocket -----------------------------------------------------------------------------
 
-    def start(self, receiver: Receiver) -> None:
+    def start(self, receiver: Receiver, account: Hashable | None = None) -> None:
         self._receiver = receiver
 
     def send_messages(self, payloads: list[bytes]) -> int:

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import math
 import socket
+from collections.abc import Hashable
 from enum import Enum
 from typing import Any, Final
 
@@ -163,7 +164,8 @@ class FrameProtocol(asyncio.Protocol):
 
     def accept(self, answer: bytes) -> None:
         """Send the answer that makes it a websocket."""
-        self._reader = FrameReader(self._limits.max_message_bytes, self._limits.partial)
+        limits = self._limits
+        self._reader = FrameReader(limits.max_message_bytes, limits.partial, self._reader_ended)
         self._state = State.OPEN
         self._write(answer)
         if self._close_on_accept is not None:
@@ -186,7 +188,9 @@ class FrameProtocol(asyncio.Protocol):
 
     # --- RelaySocket -----------------------------------------------------------------------------
 
-    def start(self, receiver: Receiver) -> None:
+    def start(self, receiver: Receiver, account: Hashable | None = None) -> None:
+        if self._reader is not None:
+            self._reader.account = account
         if self._scope is not None:
             # A session lasts for days; its token and its headers need not.
             self._scope["headers"].clear()
@@ -340,6 +344,10 @@ class FrameProtocol(asyncio.Protocol):
 
     def _look(self) -> int:
         return self._outgoing.look(self.written - self._discarded_bytes)
+
+    def _reader_ended(self) -> None:
+        # Another connection is being read: nothing of this one may change before its own turn.
+        self._loop.call_soon(self._handle_events)
 
     def _handle_events(self) -> None:
         reader = self._reader

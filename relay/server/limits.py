@@ -9,7 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from proto.websocket.bounds import MAX_MESSAGE_BYTES, PARTIAL_BYTES, PartialBudget
+from proto.websocket.bounds import MAX_MESSAGE_BYTES, PARTIAL_BYTES
+from proto.websocket.budget import MessageBudget
 from relay.server.deadlines import Deadlines
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
@@ -47,11 +48,11 @@ class ServerLimits:
     keep_alive_s: float = KEEP_ALIVE_S
     close_timeout_s: float = CLOSE_TIMEOUT_S
     refused: Counter[str] = field(default_factory=Counter)
-    partial: PartialBudget = field(init=False)
+    partial: MessageBudget = field(init=False)
     handshakes: Deadlines = field(init=False)
     idle: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:
-        self.partial = PartialBudget(self.partial_bytes)
+        self.partial = MessageBudget(self.partial_bytes)
         self.handshakes = Deadlines(self.handshake_timeout_s)
         self.idle = Deadlines(self.keep_alive_s)

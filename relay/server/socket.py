@@ -16,6 +16,7 @@ read brought, and the consumer writes without awaiting.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final, Protocol
 
 EXTENSION: Final = "rmb.frames"  # scope["extensions"][EXTENSION] == {"socket": RelaySocket}
@@ -62,10 +63,15 @@ class RelaySocket(Protocol):
     def last_received(self) -> float:
         """`loop.time()` of the last bytes from the client; infinite while it is not read."""
 
-    def start(self, receiver: Receiver) -> None:
+    def start(self, receiver: Receiver, account: Hashable | None = None) -> None:
         """Deliver messages to `receiver` from now on.
 
         The handshake's headers and query string are emptied: take what is needed before.
+
+        Args:
+            receiver: gets them.
+            account: whose incomplete messages these are (see `proto.websocket.budget`); None:
+                those of nobody else.
         """
 
     def send_messages(self, payloads: list[bytes]) -> int:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from tests.e2e.conftest import StartRelay
 from tests.support import envelopes
 from tests.support.bystanders import bystanders
 from tests.support.raw_http import UPGRADE_HEADERS, exchange, read_answer, tcp, upgrade
@@ -77,6 +78,33 @@ async def test_an_announced_size_is_not_believed(relay: RelayProcess) -> None:
         bad.websocket.transport.write(struct.pack("!BBQ4s", 0x82, 0xFF, 1 << 62, b"mask"))
         await _closes(bad, 1009)
     assert psutil.Process(worker).memory_info().rss - before < 32 * MIB
+
+
+async def test_sessions_of_one_twin_hold_incomplete_messages_together(
+    start_relay: StartRelay,
+) -> None:
+    """Each holds less than what another twin sends, and waits: the other gets through."""
+    relay = start_relay(settings={"relay.partial_bytes": str(MIB)})
+    one, two = fresh_twins(2)
+    async with contextlib.AsyncExitStack() as stack:
+        idle = []
+        for sid in "abcd":
+            client = await stack.enter_async_context(session(relay.url, one, sid))
+            head = struct.pack("!BBQ4s", 0x02, 0xFF, 250_000, b"mask")  # more fragments to come
+            client.websocket.transport.write(head + bytes(250_000))
+            await (await client.websocket.ping())
+            idle.append(client)
+        other = await stack.enter_async_context(session(relay.url, two))
+        sent = await other.request(other.key, bytes(450_000))
+        assert await other.receive_bytes() == sent.SerializeToString()
+        await eventually(lambda: not all(client.open for client in idle))
+        ended = [client for client in idle if not client.open]
+        for client in ended:
+            assert await client.closed() == (1013, "too many incomplete messages")
+        for metric in (SESSIONS, MESSAGES):
+            await eventually(
+                lambda metric=metric: relay.counted(metric, reason="too_large") == len(ended)
+            )
 
 
 async def test_a_compressed_frame_was_not_offered_1002(relay: RelayProcess) -> None:

@@ -56,7 +56,7 @@ class RmbConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         try:
             await opening.claimed()  # or replaced already: then a close frame follows at once
             await send({"type": "websocket.accept"})
-            socket.start(session)
+            socket.start(session, admitted.key[0])
         except BaseException:
             runtime.worker.end(session, SessionReason.CLIENT_CLOSE)
             raise

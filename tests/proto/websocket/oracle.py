@@ -13,7 +13,7 @@ from typing import NamedTuple
 from websockets.frames import Opcode
 from websockets.protocol import OPEN, SERVER, Protocol
 
-from proto.websocket.bounds import PartialBudget
+from proto.websocket.budget import MessageBudget
 from proto.websocket.events import CloseReceived, InputRefused, PingReceived
 from proto.websocket.frames import FrameReader, apply_mask
 
@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
 
 def ours(data: bytes, cuts: list[int], limit: int = MAX_MESSAGE_BYTES) -> Verdict:
     """`FrameReader`'s verdict when reads end at the given positions."""
-    budget = PartialBudget()
+    budget = MessageBudget()
     reader = FrameReader(limit, budget)
     messages: list[bytes] = []
     start = 0

@@ -8,7 +8,9 @@ import time
 import pytest
 from websockets.frames import Frame, Opcode
 
-from proto.websocket.bounds import MAX_CALL_FRAMES, MAX_REASON_BYTES, PartialBudget
+from proto.websocket.bounds import MAX_CALL_FRAMES, MAX_REASON_BYTES
+from proto.websocket.budget import MessageBudget
+from proto.websocket.errors import CloseCode, Refusal
 from proto.websocket.events import CloseReceived, InputRefused, PingReceived
 from proto.websocket.frames import (
     FrameReader,
@@ -67,7 +69,7 @@ def test_every_length_form_split_anywhere(size: int) -> None:
 
 
 def test_too_large_is_seen_in_the_header_before_anything_is_held() -> None:
-    budget = PartialBudget()
+    budget = MessageBudget()
     reader = FrameReader(1000, budget)
     assert reader.receive_data(FrameSpec(2, b"", claimed_bytes=1001).serialize()) == []
     (event,) = reader.events
@@ -91,7 +93,7 @@ def test_fragments_together_are_bounded() -> None:
 
 
 def test_budget_is_shared_and_given_back() -> None:
-    budget = PartialBudget(1000)
+    budget = MessageBudget(1000)
     one, two = FrameReader(10_000, budget), FrameReader(10_000, budget)
     wire = FrameSpec(2, b"x" * 700).serialize()
     assert one.receive_data(wire[:600]) == []
@@ -108,7 +110,7 @@ def test_budget_is_shared_and_given_back() -> None:
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_budget_exhausted_by_a_message_that_grows(pieces: int) -> None:
     """It found room at first: in one frame, and in fragments."""
-    budget = PartialBudget(1000)
+    budget = MessageBudget(1000)
     reader = FrameReader(10_000, budget)
     wire = b"".join(
         FrameSpec(0 if piece else 2, b"x" * (2400 // pieces), final=False).serialize()
@@ -125,8 +127,43 @@ def test_budget_exhausted_by_a_message_that_grows(pieces: int) -> None:
     assert len(reader.events) == 1
 
 
+def test_reader_that_the_budget_ends_says_so_when_asked() -> None:
+    """What it had completed is out, what was waiting is gone, and nothing more is read."""
+    budget = MessageBudget(1000)
+    woken: list[str] = []
+    big = FrameReader(10_000, budget, lambda: woken.append("big"))
+    small = FrameReader(10_000, budget, lambda: woken.append("small"))
+    wire = FrameSpec(2, b"x" * 2000).serialize()
+    assert big.receive_data(FrameSpec(2, b"whole").serialize() + wire[:900]) == [b"whole"]
+    assert small.receive_data(wire[:300]) == []
+    assert (woken, small.events) == (["big"], [])
+    (event,) = big.events
+    assert event == InputRefused(
+        CloseCode.TRY_AGAIN_LATER, Refusal.TOO_LARGE, "too many incomplete messages"
+    )
+    assert (big.more, big.charged_bytes, budget.used_bytes, budget.refused) == (False, 0, 300, 1)
+    assert big.receive_data(wire[900:]) == []
+    big.close()
+    assert (big.events, budget.used_bytes) == ([event], 300)
+    assert small.receive_data(wire[300:900]) == []
+    small.close()
+    assert (woken, budget.used_bytes) == (["big"], 0)
+
+
+def test_reader_that_the_budget_ends_with_frames_waiting() -> None:
+    budget = MessageBudget(8000)
+    reader = FrameReader(10_000, budget)
+    reader.receive_data(FrameSpec(2, b"").serialize() * 2 * MAX_CALL_FRAMES)
+    assert reader.more
+    other = FrameReader(10_000, budget)
+    other.receive_data(FrameSpec(2, b"x" * 6000).serialize()[:5000])
+    assert not reader.more
+    assert reader.receive_data(b"") == []
+    assert budget.used_bytes == other.charged_bytes == 5000
+
+
 def test_budget_counts_fragments_and_close_gives_them_back() -> None:
-    budget = PartialBudget(1000)
+    budget = MessageBudget(1000)
     reader = FrameReader(10_000, budget)
     reader.receive_data(FrameSpec(2, b"x" * 700, final=False).serialize() + b"\x80")
     assert budget.used_bytes == 701

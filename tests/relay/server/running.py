@@ -60,6 +60,7 @@ class EchoApp:
 
     def __init__(self, *, echo: bool = True) -> None:
         self.echo = echo
+        self.account: int | None = None
         self.verdict: Callable[..., Any] | None = None
         self.connections: asyncio.Queue[Recorded] = asyncio.Queue()
         self.disconnects: list[dict[str, Any]] = []
@@ -76,7 +77,7 @@ class EchoApp:
         relay_socket = scope["extensions"][EXTENSION]["socket"]
         await send({"type": "websocket.accept"})
         recorded = Recorded(relay_socket, scope, echo=self.echo)
-        relay_socket.start(recorded)
+        relay_socket.start(recorded, self.account)
         self.connections.put_nowait(recorded)
         self.disconnects.append(await receive())
 

@@ -180,46 +180,6 @@ def test_refused_input(run: Run, wire: bytes, code: int, detail: str) -> None:
     run(main())
 
 
-def test_partial_messages_of_all_connections_share_one_budget(run: Run) -> None:
-    async def main() -> None:
-        limits = ServerLimits(partial_bytes=100_000)
-        async with running(limits=limits) as server:
-            _, first, _ = await raw_websocket(server)
-            first.write(frame(b"x" * 90_000)[:80_000])
-            while limits.partial.used_bytes < 80_000:
-                await asyncio.sleep(0.001)
-            reader, second, recorded = await raw_websocket(server)
-            second.write(frame(b"x" * 90_000)[:80_000])
-            assert (await read_close(reader))[0] == 1013
-            second.close()
-            await recorded.ended.wait()
-            assert recorded.ends == [(1013, "too_large")]
-            assert limits.partial.refused == 1
-            first.close()
-            while limits.partial.used_bytes:
-                await asyncio.sleep(0.001)
-
-    run(main())
-
-
-def test_a_message_that_outgrows_the_budget_is_told_so(run: Run) -> None:
-    async def main() -> None:
-        limits = ServerLimits(partial_bytes=100_000)
-        async with running(limits=limits) as server:
-            reader, writer, recorded = await raw_websocket(server)
-            wire = frame(b"x" * 200_000)
-            writer.write(wire[:50_000])
-            while limits.partial.used_bytes < 50_000:
-                await asyncio.sleep(0.001)
-            writer.write(wire[50_000:150_000])
-            assert await read_close(reader) == (1013, "too many incomplete messages")
-            writer.close()
-            await recorded.ended.wait()
-            assert recorded.ends == [(1013, "too_large")]
-
-    run(main())
-
-
 def test_ping_is_answered_and_so_are_many(run: Run) -> None:
     async def main() -> None:
         async with running() as server:

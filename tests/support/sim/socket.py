@@ -9,7 +9,7 @@ can be lost at each stage, and the relay's view (`acknowledged`) always lags beh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 from tests.support.sim.loop import SimLoop, Simulation
@@ -81,7 +81,7 @@ class SimSocket:
 
     # RelaySocket
 
-    def start(self, receiver: Receiver) -> None:
+    def start(self, receiver: Receiver, account: Hashable | None = None) -> None:
         self._receiver = receiver
         self.loop.call_soon(self._read)
 
