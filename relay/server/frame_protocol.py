@@ -54,9 +54,7 @@ class FrameProtocol(asyncio.Protocol):
     """One websocket connection; a `relay.server.socket.RelaySocket`.
 
     Attributes:
-        written: see `RelaySocket`.
-        last_received: see `RelaySocket`.
-        remote: see `RelaySocket`.
+        written, last_received, remote: see `RelaySocket`.
     """
 
     __slots__ = (
@@ -81,6 +79,7 @@ class FrameProtocol(asyncio.Protocol):
         "_state",
         "_timer",
         "_transport",
+        "_turn_given",
         "_waiter",
         "_writing_paused",
         "last_received",
@@ -130,6 +129,7 @@ class FrameProtocol(asyncio.Protocol):
         self._lingering: socket.socket | None = None
         self._pending_pong: bytes | None = None
         self._reading_paused = False
+        self._turn_given = False  # others have theirs, and `_read_on` comes after it
         self._writing_paused = False
         owner.connections.add(self)
 
@@ -164,8 +164,8 @@ class FrameProtocol(asyncio.Protocol):
 
     def accept(self, answer: bytes) -> None:
         """Send the answer that makes it a websocket."""
-        limits = self._limits
-        self._reader = FrameReader(limits.max_message_bytes, limits.partial, self._reader_ended)
+        bound, budget = self._limits.max_message_bytes, self._limits.partial
+        self._reader = FrameReader(bound, budget, self._reader_ended)
         self._state = State.OPEN
         self._write(answer)
         if self._close_on_accept is not None:
@@ -246,7 +246,7 @@ class FrameProtocol(asyncio.Protocol):
             self._reading_paused = False
             self.last_received = self._loop.time()
             if self._has_more():
-                self._loop.call_soon(self._read_on)
+                self._let_others_in()
             elif not self._early:
                 self._transport.resume_reading()
 
@@ -325,13 +325,16 @@ class FrameProtocol(asyncio.Protocol):
     def _let_others_in(self) -> None:
         if not self._transport.is_closing():
             self._transport.pause_reading()
-            self._loop.call_soon(self._read_on)
+            if not self._turn_given:
+                self._turn_given = True
+                self._loop.call_soon(self._read_on)
 
     def _has_more(self) -> bool:
         return self._reader is not None and self._reader.more
 
     def _read_on(self) -> None:
         """Others had their turn."""
+        self._turn_given = False
         if self._has_more() and not self._reading_paused:
             self.data_received(b"")
         waits = self._reading_paused or self._has_more() or self._early
@@ -353,8 +356,7 @@ class FrameProtocol(asyncio.Protocol):
         reader = self._reader
         if reader is None:
             return
-        events = reader.events
-        reader.events = []
+        events, reader.events = reader.events, []
         pongs = []
         for event in events:
             if isinstance(event, PingReceived):
@@ -400,8 +402,7 @@ class FrameProtocol(asyncio.Protocol):
             self._loop.call_soon(self._close_after_flush)
 
     def _close_after_flush(self) -> None:
-        frame = self._close_frame
-        self._close_frame = None
+        frame, self._close_frame = self._close_frame, None
         if frame is None or self._state is not State.CLOSING or self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() == 0:
@@ -462,8 +463,7 @@ class FrameProtocol(asyncio.Protocol):
         self._transport.pause_reading()
 
     def _deliver_early(self, receiver: Receiver | None) -> None:
-        early = self._early
-        self._early = b""
+        early, self._early = self._early, b""
         if self._state is State.OPEN:
             self._receiver = receiver
         if self._state in (State.OPEN, State.CLOSING):
@@ -494,7 +494,6 @@ class FrameProtocol(asyncio.Protocol):
         self._tell_closed()
 
     def _tell_closed(self) -> None:
-        listener = self._listener
-        self._listener = None
+        listener, self._listener = self._listener, None
         if listener is not None:
             listener.closed(self._close_code, self._detail)

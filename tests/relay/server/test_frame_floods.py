@@ -150,6 +150,40 @@ def test_a_read_of_many_small_frames_is_taken_in_portions(run: Run) -> None:
     run(main())
 
 
+def test_pauses_do_not_add_turns(run: Run) -> None:
+    """Who pauses and goes on within a call gets its portions one a turn all the same."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with running(EchoApp(echo=False)) as server:
+            _, writer, recorded = await raw_websocket(server)
+            turn = 0
+            turns: list[int] = []
+
+            def next_turn() -> None:
+                nonlocal turn
+                turn += 1
+                loop.call_soon(next_turn)
+
+            def received(messages: list[bytes]) -> None:
+                turns.append(turn)
+                recorded.socket.pause_reading()
+                recorded.socket.resume_reading()
+
+            recorded.messages_received = received  # type: ignore[method-assign]
+            next_turn()
+            recorded.socket.data_received(  # type: ignore[attr-defined]
+                frame(b"") * (10 * MAX_CALL_FRAMES)
+            )
+            while len(turns) < 10:
+                await asyncio.sleep(0)
+            assert len(set(turns)) == len(turns)
+            writer.close()
+            await recorded.ended.wait()
+
+    run(main())
+
+
 def test_what_waits_of_a_read_is_taken_before_the_end(run: Run) -> None:
     async def main() -> None:
         async with running(EchoApp(echo=False)) as server:
