@@ -13,6 +13,7 @@ import time
 from django.conf import settings
 from redis.exceptions import RedisError
 
+from proto.limits.addresses import place_of
 from relay.ops.redis_client import client
 from relay.rest.bounds import WINDOW_S
 from relay.rest.problem import Refusal
@@ -35,13 +36,13 @@ def count_request(caller: str) -> None:
 
 
 def count_failure(address: str) -> None:
-    """Count a wrong token from an address.
+    """Count a wrong token from an address; of IPv6: from its /64.
 
     Raises:
         Refusal: there were too many.
     """
     limit = settings.RMB.rest.failures_per_minute
-    if _add(f"rest:failed:{_hash(address)}") > limit > 0:
+    if _add(f"rest:failed:{_hash(place_of(address))}") > limit > 0:
         raise _too_many(f"more than {limit} failed sign-ins in a minute from this address")
 
 

@@ -85,6 +85,15 @@ def test_an_address_that_guesses_is_turned_away_and_its_neighbours_are_not(
     refused(other.get(PATH), 401)
 
 
+def test_who_has_one_address_of_ipv6_has_the_whole_network(site_redis: Any, settings: Any) -> None:
+    limit(settings, failures_per_minute=2)
+    found = [
+        Client(REMOTE_ADDR=address, headers={"authorization": "Bearer rmb_wrong"}).get(PATH)
+        for address in ("2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::1")
+    ]
+    assert [answer.status_code for answer in found] == [401, 401, 429, 401]
+
+
 def test_what_is_not_there_is_a_problem_too(viewer: Client) -> None:
     refused(viewer.get("/api/v1/nothing"), 404)
     refused(viewer.get("/api/v1/"), 404)
