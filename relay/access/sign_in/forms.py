@@ -32,7 +32,7 @@ class SignInForm(AuthenticationForm):  # type: ignore[misc]
         name = self.cleaned_data.get("username")
         if name is None or not self.cleaned_data.get("password"):
             return super().clean()
-        self.keys = (throttle.address_key(address_of(self.request)), _account(self.request, name))
+        self.keys = _keys(self.request, name)
         _wait(throttle.take(self.keys))
         try:
             found = super().clean()
@@ -93,11 +93,12 @@ def remember_browser(request: HttpRequest, response: HttpResponse, name: str) ->
     )
 
 
-def _account(request: HttpRequest, name: str) -> Key:
+def _keys(request: HttpRequest, name: str) -> tuple[Key, ...]:
     nonce = _known(request, name)
-    if nonce:
-        return throttle.key(throttle.BROWSER, nonce)
-    return throttle.key(throttle.ACCOUNT, name.casefold())
+    if nonce:  # neither those who guess at the account nor those who share the address matter
+        return (throttle.key(throttle.BROWSER, nonce),)
+    address = throttle.address_key(address_of(request))
+    return (address, throttle.key(throttle.ACCOUNT, name.casefold()))
 
 
 def _known(request: HttpRequest, name: str) -> str:

@@ -8,7 +8,6 @@ known by a cookie, is not even slowed down by the guesses of others.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
@@ -18,6 +17,7 @@ from django.db.models import F
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
+from proto.limits.addresses import place_of
 from relay.access.models import FailedTries
 
 FORGET: Final = timedelta(hours=1)
@@ -54,17 +54,15 @@ def key(rule: Rule, text: str) -> Key:
 
 def address_key(address: str) -> Key:
     """Of an address; one host may choose any of a network of IPv6."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return key(ADDRESS, address)
-    if parsed.version == 6:
-        return key(ADDRESS, str(ipaddress.ip_network((parsed, 64), strict=False)))
-    return key(ADDRESS, address)
+    return key(ADDRESS, place_of(address))
 
 
 def take(keys: Sequence[Key]) -> int:
     """Count a try.
+
+    Args:
+        keys: the address first. One that has to wait ends it: names that are tried meanwhile get
+            no row, and all callers lock in one order, so nobody waits in turn.
 
     Returns:
         Seconds to wait before one is allowed; 0 is now, and only then it was counted.
@@ -72,16 +70,15 @@ def take(keys: Sequence[Key]) -> int:
     now = timezone.now()
     with transaction.atomic():
         FailedTries.objects.filter(last__lt=now - FORGET).delete()
-        rows = []
-        for each in sorted(keys, key=lambda each: each.hash):  # in one order: nobody waits in turn
+        for each in keys:
             FailedTries.objects.get_or_create(key=each.hash, defaults={"failures": 0, "last": now})
-            rows.append((each, FailedTries.objects.select_for_update().get(key=each.hash)))
-        waits = [_wait_s(each.rule, row, (now - row.last).total_seconds()) for each, row in rows]
-        longest = max(waits, default=0.0)
-        if longest <= 0:
-            hashes = [each.hash for each in keys]
-            FailedTries.objects.filter(key__in=hashes).update(failures=F("failures") + 1, last=now)
-    return max(0, int(longest + 0.999))
+            row = FailedTries.objects.select_for_update().get(key=each.hash)
+            wait_s = _wait_s(each.rule, row, (now - row.last).total_seconds())
+            if wait_s > 0:
+                return int(wait_s + 0.999)
+        hashes = [each.hash for each in keys]
+        FailedTries.objects.filter(key__in=hashes).update(failures=F("failures") + 1, last=now)
+    return 0
 
 
 def give_back(keys: Sequence[Key]) -> None:

@@ -136,6 +136,37 @@ def test_guessing_from_an_address_is_slowed_down(client: Client, olga: User) -> 
         assert (WAIT in sign_in(client, name="other", address=address).content.decode()) is refused
 
 
+def test_a_mapped_address_is_the_one_of_ipv4(client: Client, olga: User) -> None:
+    """A proxy with one socket for both writes it so: all of IPv4 is no single address."""
+    for number in range(throttle.ADDRESS.free):
+        sign_in(client, name=f"name{number}", password="x", address="::ffff:192.0.2.1")
+    for address, refused in (("192.0.2.1", True), ("::ffff:192.0.2.2", False)):
+        assert (WAIT in sign_in(client, name="other", address=address).content.decode()) is refused
+
+
+def test_a_known_browser_is_not_slowed_down_by_its_neighbours(client: Client, olga: User) -> None:
+    """Who guesses behind the same proxy has the same address as the owner."""
+    assert sign_in(client).status_code == 302
+    client.post("/admin/logout/")
+    for number in range(throttle.ADDRESS.free):
+        sign_in(Client(), name=f"name{number}", password="x")
+    assert WAIT in sign_in(Client()).content.decode()
+    for _ in range(throttle.BROWSER.free):
+        assert WAIT not in sign_in(client, password="x").content.decode()
+    assert WAIT in sign_in(client).content.decode(), "but it has tries of its own"
+    pass_time(2)
+    assert sign_in(client).status_code == 302
+
+
+def test_what_has_to_wait_fills_no_table(client: Client, olga: User) -> None:
+    for number in range(throttle.ADDRESS.free):
+        sign_in(client, name=f"name{number}", password="x")
+    rows = FailedTries.objects.count()
+    for number in range(3):
+        assert WAIT in sign_in(client, name=f"other{number}", password="x").content.decode()
+    assert FailedTries.objects.count() == rows
+
+
 def test_tries_are_forgotten() -> None:
     keys = [throttle.key(throttle.ACCOUNT, "olga")]
     for _ in range(throttle.ACCOUNT.free):
