@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+from datetime import timedelta
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
@@ -11,6 +12,7 @@ from allauth.mfa.adapter import DefaultMFAAdapter
 from cryptography.fernet import Fernet, MultiFernet
 from django.conf import settings
 from django.http import HttpRequest
+from django.utils import timezone
 
 from relay.access.actor import address_of
 
@@ -20,6 +22,12 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
+
+    def login(self, request: HttpRequest, user: Any) -> None:
+        """Sets when the session ends; Django would begin anew with each write into it."""
+        super().login(request, user)
+        ends = timezone.now() + timedelta(seconds=settings.SESSION_COOKIE_AGE)
+        request.session.set_expiry(ends)
 
     def get_client_ip(self, request: HttpRequest) -> str:
         """As the server says, which may be no address at all: `unix`."""

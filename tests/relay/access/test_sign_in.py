@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
+from django.utils import timezone
 
 from relay.access.models import FailedTries
 from relay.access.sign_in import events, throttle
@@ -165,6 +166,19 @@ def test_what_has_to_wait_fills_no_table(client: Client, olga: User) -> None:
     for number in range(3):
         assert WAIT in sign_in(client, name=f"other{number}", password="x").content.decode()
     assert FailedTries.objects.count() == rows
+
+
+def test_a_session_ends_whatever_is_done_in_it(
+    client: Client, olga: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages that write into a session do not make it live longer than `access.session_hours`."""
+    sign_in(client)
+    now = timezone.now()
+    for hours, status in ((11, 200), (13, 302)):
+        later = now + timedelta(hours=hours)
+        monkeypatch.setattr(timezone, "now", lambda later=later: later)
+        client.post("/admin/account/second-factor/totp/activate/")  # is kept until asked again
+        assert client.get("/admin/").status_code == status
 
 
 def test_tries_are_forgotten() -> None:
