@@ -172,7 +172,8 @@ SOCIALACCOUNT_PROVIDERS = {
                 "name": RMB.oidc.name,
                 "client_id": RMB.oidc.client_id,
                 "secret": RMB.oidc.client_secret,
-                "settings": {"server_url": RMB.oidc.issuer},
+                # Its documents are below it, also where it ends in a slash of its own.
+                "settings": {"server_url": RMB.oidc.issuer.rstrip("/")},
             }
         ]
         if RMB.oidc.issuer

@@ -32,6 +32,7 @@ class OidcProvider:
         info: claims of the user's information in place of those, where they differ.
         forge: signs identity tokens with a key that is not the provider's.
         identity: claims of the identity token that differ.
+        instead: what it says at a path in place of what it should.
         requests: paths that were asked for.
     """
 
@@ -42,6 +43,7 @@ class OidcProvider:
         self.info: dict[str, Any] = {}
         self.identity: dict[str, Any] = {}
         self.forge = False
+        self.instead: dict[str, Any] = {}
         self.requests: list[str] = []
         self._codes: dict[str, dict[str, str]] = {}
         self._tokens: set[str] = set()
@@ -73,6 +75,9 @@ class OidcProvider:
         url = urlsplit(handler.path)
         query = {name: values[0] for name, values in parse_qs(url.query or body).items()}
         self.requests.append(url.path)
+        if url.path in self.instead:
+            self._send(handler, 200, self.instead[url.path])
+            return
         match url.path:
             case "/.well-known/openid-configuration":
                 self._send(handler, 200, self._discovery())

@@ -8,8 +8,10 @@ Accounts that were made by hand are never taken over: a subject has an account o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
@@ -21,17 +23,25 @@ from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOA
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import Group
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.core.exceptions import ImproperlyConfigured
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
+from requests import RequestException
 
 from relay.access.actor import SYSTEM
 from relay.access.matrix import Role
 from relay.access.sign_in import events
 from relay.audit import services as audit
+from relay.ops.printable import shown
 
 PROVIDER: Final = "sso"
 MAX_GROUPS: Final = 1000
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384")
+MAX_REASON_CHARS: Final = 300
+UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, ImproperlyConfigured)
+"""What the library lets through when the provider says what it was not made for."""
+
+logger = logging.getLogger(__name__)
 
 
 class VerifyingAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
@@ -45,6 +55,8 @@ class VerifyingAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
             raise OAuth2Error("the provider gave no identity token")
         if not info.get("sub") or info["sub"] != identity.get("sub"):
             raise OAuth2Error("identity token and user information are about different subjects")
+        # Nobody is known by one here, and providers have words of their own for a verified one.
+        login.email_addresses = []
         return login
 
     def _decode_id_token(self, app: Any, id_token: str) -> dict[str, Any]:
@@ -101,14 +113,16 @@ class SocialAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
             _give(user, role_of(sociallogin.account.extra_data))
         return user
 
-    def on_authentication_error(self, request: HttpRequest, provider: Any, **kwargs: Any) -> None:
-        events.failed(request, "", "the provider, or what it said")
-        messages.error(request, "Signing in there did not work. Try again, or use a password.")
-        raise ImmediateHttpResponse(HttpResponseRedirect(reverse("admin:login")))
+    def on_authentication_error(
+        self, request: HttpRequest, provider: Any, exception: Any = None, **kwargs: Any
+    ) -> None:
+        raise ImmediateHttpResponse(_failed(request, exception))
 
 
 def login(request: HttpRequest, provider_id: str) -> HttpResponse:
     """Off to the provider."""
+    # The library would pass on what a link says to the provider, such as another scope or client.
+    request.GET = QueryDict(urlencode({"next": request.GET.get("next", "")}))
     return _view(OAuth2LoginView, request, provider_id)
 
 
@@ -120,8 +134,25 @@ def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
 def _view(kind: Any, request: HttpRequest, provider_id: str) -> HttpResponse:
     if provider_id != PROVIDER:
         raise Http404
-    answer: HttpResponse = kind.adapter_view(VerifyingAdapter(request, provider_id))(request)
+    try:
+        answer: HttpResponse = kind.adapter_view(VerifyingAdapter(request, provider_id))(request)
+    except (OAuth2Error, RequestException, *UNREADABLE) as error:
+        return _failed(request, error)
     return answer
+
+
+def _failed(request: HttpRequest, error: Exception | None) -> HttpResponse:
+    """Back to the page of the password; the log has the reason."""
+    reason = "nobody was sent there, or the provider refused"
+    if error is not None:
+        cause = f" ({error.__cause__})" if error.__cause__ else ""
+        reason = f"{type(error).__name__}: {error}{cause}"
+    trace = error if isinstance(error, UNREADABLE) else None  # it may be a mistake of ours
+    told = shown(reason, MAX_REASON_CHARS)
+    logger.warning("a sign-in by OpenID Connect failed: %s", told, exc_info=trace)
+    events.failed(request, "", "the provider, or what it said")
+    messages.error(request, "Signing in there did not work. Try again, or use a password.")
+    return HttpResponseRedirect(reverse("admin:login"))
 
 
 def role_of(data: Mapping[str, Any]) -> Role | None:

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from allauth.socialaccount.models import SocialAccount
@@ -46,7 +46,7 @@ def running() -> Iterator[OidcProvider]:
 def provider(running: OidcProvider, settings: Any) -> Iterator[OidcProvider]:
     """The provider as the site is set up for it."""
     running.claims = {"sub": "1", "preferred_username": "olga", "groups": ["ops"]}
-    running.info, running.identity, running.forge = {}, {}, False
+    running.info, running.identity, running.forge, running.instead = {}, {}, False, {}
     oidc = sections.OidcConfig(
         issuer=running.issuer,
         client_id=oidc_provider.CLIENT_ID,
@@ -87,8 +87,8 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def come_in(client: Client, **extra: Any) -> Any:
-    """The way of a browser: the button, the provider, and back."""
+def way_back(client: Client, **extra: Any) -> str:
+    """Where the provider sends a browser that came by the button."""
     away = client.post(LOGIN, extra)
     assert away.status_code == 302, away.content
     try:
@@ -96,8 +96,22 @@ def come_in(client: Client, **extra: Any) -> Any:
     except urllib.error.HTTPError as answer:
         with answer:  # it holds the connection
             back = urlsplit(answer.headers["Location"])
-        return client.get(f"{back.path}?{back.query}")
+        return f"{back.path}?{back.query}"
     raise AssertionError("the provider did not send the browser back")
+
+
+def come_in(client: Client, **extra: Any) -> Any:
+    """The way of a browser: the button, the provider, and back."""
+    return client.get(way_back(client, **extra))
+
+
+def stays_out(client: Client, answer: Any, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The operator is back at the page of the password, and the log says why."""
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/login/")
+    assert "Signing in there did not work" in client.get("/admin/login/").content.decode()
+    assert "_auth_user_id" not in client.session and not User.objects.exists()
+    assert AuditEntry.objects.get().action == "account.sign_in_failed"
+    assert why in caplog.text
 
 
 def groups(name: str = "olga") -> set[str]:
@@ -144,16 +158,21 @@ def test_settings_with_a_provider() -> None:
     """
     program = (
         "from django.conf import settings; print(settings.SESSION_COOKIE_SAMESITE,"
-        " 'allauth.socialaccount.providers.openid_connect' in settings.INSTALLED_APPS)"
+        " 'allauth.socialaccount.providers.openid_connect' in settings.INSTALLED_APPS,"
+        " *(app['settings']['server_url']"
+        " for app in settings.SOCIALACCOUNT_PROVIDERS['openid_connect']['APPS']))"
     )
     oidc = {
-        "ISSUER": "https://id.example",
+        "ISSUER": "https://id.example/ops/",
         "CLIENT_ID": "relay",
         "CLIENT_SECRET": "of a test",
         "OWNER_GROUPS": "x",
     }
     named = {f"RMB_OIDC__{name}": value for name, value in oidc.items()}
-    for given, expected in ((named, "Lax True"), ({}, "Strict False")):
+    for given, expected in (
+        (named, "Lax True https://id.example/ops"),
+        ({}, "Strict False"),
+    ):
         done = subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, "DJANGO_SETTINGS_MODULE": "rmbsite.settings", **given},
@@ -219,6 +238,84 @@ def test_what_the_provider_must_not_say(
     assert (answer.status_code, answer["Location"]) == (302, "/admin/login/")
     assert "_auth_user_id" not in client.session and not User.objects.exists()
     assert AuditEntry.objects.get().action == "account.sign_in_failed"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_provider_that_is_away(
+    provider: OidcProvider,
+    client: Client,
+    settings: Any,
+    caplog: pytest.LogCaptureFixture,
+    there: bool,
+) -> None:
+    back = way_back(client) if there else ""
+    app = settings.SOCIALACCOUNT_PROVIDERS["openid_connect"]["APPS"][0]
+    app["settings"] = {"server_url": "http://127.0.0.1:1"}
+    answer = client.get(back) if there else client.post(LOGIN)
+    stays_out(client, answer, "ConnectionError", caplog)
+
+
+@pytest.mark.parametrize(
+    ("path", "said", "why"),
+    [
+        ("/.well-known/openid-configuration", {}, "KeyError: 'token_endpoint'"),
+        ("/.well-known/openid-configuration", [], "AttributeError"),
+        ("/keys", {}, "KeyError: 'keys'"),
+        ("/keys", {"keys": [{"kty": "RSA"}]}, "KeyError: 'kid'"),
+        ("/token", {"error": "invalid_client"}, "invalid_client"),
+        ("/userinfo", ["1"], "TypeError"),
+        ("/userinfo", {"sub": "1" * 255}, "UID_MAX_LENGTH"),
+    ],
+)
+def test_a_provider_that_says_what_nobody_expects(
+    provider: OidcProvider,
+    client: Client,
+    caplog: pytest.LogCaptureFixture,
+    path: str,
+    said: Any,
+    why: str,
+) -> None:
+    provider.instead[path] = said
+    discovered = path.startswith("/.well-known")
+    answer = client.post(LOGIN) if discovered else come_in(client)
+    stays_out(client, answer, why, caplog)
+
+
+@pytest.mark.parametrize("verified", [True, "true", "false", None])
+def test_a_provider_with_words_for_a_verified_address(
+    provider: OidcProvider, client: Client, verified: Any
+) -> None:
+    """As Cognito's."""
+    provider.claims.update(email="olga@example.com", email_verified=verified)
+    assert come_in(client)["Location"] == "/admin/"
+    assert User.objects.get().email == "olga@example.com"
+
+
+def test_a_link_does_not_say_what_the_provider_is_asked(
+    provider: OidcProvider, client: Client
+) -> None:
+    query = {"scope": "offline_access", "auth_params": "client_id=x&redirect_uri=https://evil"}
+    query |= {"next": "/console/"}
+    away = client.post(f"{LOGIN}?{urlencode(query)}")["Location"]
+    asked = parse_qs(urlsplit(away).query)
+    assert asked["client_id"] == [oidc_provider.CLIENT_ID]
+    assert asked["redirect_uri"] == ["http://testserver/admin/account/oidc/sso/callback/"]
+    assert set(asked["scope"][0].split()) == {"openid", "profile", "email"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [("/console/", "/console/"), ("https://evil.example/", "/admin/"), ("//evil", "/admin/")],
+)
+def test_the_page_after_it(provider: OidcProvider, client: Client, wanted: str, found: str) -> None:
+    assert come_in(client, next=wanted)["Location"] == found
+
+
+def test_another_browser_cannot_come_back(provider: OidcProvider, client: Client) -> None:
+    back, other = way_back(client), Client()
+    assert other.get(f"{back}&_redir=")["Location"] == "/admin/login/"
+    assert "_auth_user_id" not in other.session
+    assert client.get(back)["Location"] == "/admin/", "the code was not spent"
 
 
 @pytest.mark.parametrize("query", ["", "code=x", "state=x&code=y", "error=access_denied"])
