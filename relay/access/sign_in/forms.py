@@ -11,7 +11,7 @@ from django import forms
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import get_random_string
-from unfold.forms import AuthenticationForm
+from unfold.forms import AdminOwnPasswordChangeForm, AuthenticationForm
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from relay.access.actor import address_of
@@ -41,6 +41,21 @@ class SignInForm(AuthenticationForm):  # type: ignore[misc]
             raise
         throttle.give_back(self.keys)
         return found
+
+
+class OwnPasswordForm(AdminOwnPasswordChangeForm):  # type: ignore[misc]
+    """A new password, for who knows the old one."""
+
+    def clean_old_password(self) -> str:
+        keys = [throttle.key(throttle.AGAIN, str(self.user.pk))]
+        _wait(throttle.take(keys))
+        try:
+            password: str = super().clean_old_password()
+        except forms.ValidationError:
+            events.failed(context.request, self.user.get_username(), "password")
+            raise
+        throttle.give_back(keys)
+        return password
 
 
 class _Throttled:

@@ -36,6 +36,8 @@ class Rule(NamedTuple):
 ADDRESS: Final = Rule("address", 10, 900)
 ACCOUNT: Final = Rule("account", 5, 60)
 BROWSER: Final = Rule("browser", 5, 60)
+AGAIN: Final = Rule("again", 5, 60)
+"""The old password, of who has signed in and wants a new one."""
 CODE: Final = Rule("code", 5, 300)
 """Of six digits; whoever gets so far has the password."""
 

@@ -8,14 +8,15 @@ from allauth.account.internal.flows.login import perform_password_login
 from allauth.account.models import Login
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth.views import LoginView
+from django.contrib.auth.views import LoginView, PasswordChangeView
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 
 from relay.access import faces
 from relay.access.sign_in import oidc
-from relay.access.sign_in.forms import SignInForm, remember_browser
+from relay.access.sign_in.forms import OwnPasswordForm, SignInForm, remember_browser
 from relay.audit import services as audit
 
 
@@ -57,12 +58,17 @@ class SignInView(LoginView):
         }
 
 
-def own_password(request: HttpRequest) -> HttpResponse:
+def own_password(request: HttpRequest) -> HttpResponseBase:
     """The admin's page for a new password of one's own; a change goes into the audit log."""
+    change = PasswordChangeView.as_view(
+        form_class=OwnPasswordForm,
+        success_url=reverse("admin:password_change_done"),
+        extra_context=admin.site.each_context(request),
+    )
     if request.method != "POST":
-        return admin.site.password_change(request)
+        return change(request)
     with audit.exclusive():
-        answer = admin.site.password_change(request)
+        answer = change(request)
         if answer.status_code == 302:
             who = faces.operator(request)
             audit.record(who, "account.change", target=who.name, after={"password": "changed"})

@@ -234,6 +234,21 @@ def test_a_new_password_of_ones_own_is_written_down(client: Client, olga: User) 
     assert Client().get("/admin/password_change/").status_code == 302
 
 
+def test_the_old_password_is_not_guessed_within_a_session(client: Client, olga: User) -> None:
+    """Who found a session that was left open does not find the password too."""
+    page, change = "/admin/password_change/", {"new_password1": NEW, "new_password2": NEW}
+    sign_in(client)
+    for _ in range(throttle.AGAIN.free):
+        answer = client.post(page, {**change, "old_password": "wrong"})
+        assert WAIT not in answer.content.decode()
+    assert len([entry for entry in audited() if entry[0] == events.FAILED]) == throttle.AGAIN.free
+    answer = client.post(page, {**change, "old_password": PASSWORD})
+    assert answer.status_code == 200 and WAIT in answer.content.decode()
+    assert WAIT not in sign_in(Client(), address="192.0.2.9").content.decode()
+    pass_time(2)
+    assert client.post(page, {**change, "old_password": PASSWORD}).status_code == 302
+
+
 @pytest.mark.parametrize("page", ["password_change/", "auth/user/{}/password/", "auth/group/add/"])
 def test_the_log_is_held_before_any_row(
     client: Client, olga: User, monkeypatch: pytest.MonkeyPatch, page: str
