@@ -16,6 +16,7 @@ from ninja.utils import check_csrf
 from relay.access import actor as actors
 from relay.access import tokens
 from relay.access.actor import Actor, Face
+from relay.access.sign_in.required import lacks_second_factor
 from relay.rest import throttle
 from relay.rest.bounds import MAX_TOKEN_CHARS
 from relay.rest.problem import Refusal
@@ -70,6 +71,9 @@ def identify_again(request: HttpRequest) -> Caller | None:
     session = request.session
     request.session = type(session)(session.session_key)
     request.user = get_user(request)
+    # For the first time a middleware has asked.
+    if "Authorization" not in request.headers and lacks_second_factor(request):
+        return None
     return identify(request)
 
 

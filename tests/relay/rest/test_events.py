@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, cast
@@ -12,7 +13,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.sessions.backends.db import SessionStore
 from django.http import StreamingHttpResponse
-from django.test import AsyncClient, AsyncRequestFactory
+from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 from django.utils import timezone
 
 from relay.access.models import ApiToken
@@ -120,6 +121,17 @@ async def test_it_ends_with_the_permission(busy: bool, what: str) -> None:
     assert source.ended
     if happening is not None:
         await happening
+
+
+def test_a_session_goes_on_by_the_rules_of_pages(settings: Any) -> None:
+    client = Client()
+    client.force_login(account("viewer", "viewer"))
+    request: Any = RequestFactory().get(PATH)
+    request.session = client.session
+    assert caller.identify_again(request) is not None
+    access = dataclasses.replace(settings.RMB.access, require_totp=("viewer",))
+    settings.RMB = dataclasses.replace(settings.RMB, access=access)
+    assert caller.identify_again(request) is None, "its second factor was taken away"
 
 
 async def test_one_reader_has_so_many_and_no_more(
