@@ -7,7 +7,8 @@ import io
 from collections.abc import Iterable
 from typing import Any, Final
 
-_FORMULA: Final = tuple("=+-@\t\r")
+# The last four are the first four in full width, which some spreadsheets take for them.
+_FORMULA: Final = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
 
 def line(values: Iterable[Any]) -> str:
