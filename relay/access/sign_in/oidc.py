@@ -28,9 +28,9 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from requests import RequestException
 
-from relay.access.actor import SYSTEM
+from relay.access.actor import SYSTEM, address_of
 from relay.access.matrix import Role
-from relay.access.sign_in import events
+from relay.access.sign_in import events, throttle
 from relay.audit import services as audit
 from relay.ops.printable import shown
 
@@ -150,7 +150,9 @@ def _failed(request: HttpRequest, error: Exception | None) -> HttpResponse:
     trace = error if isinstance(error, UNREADABLE) else None  # it may be a mistake of ours
     told = shown(reason, MAX_REASON_CHARS)
     logger.warning("a sign-in by OpenID Connect failed: %s", told, exc_info=trace)
-    events.failed(request, "", "the provider, or what it said")
+    # Anybody can come back from nowhere, as often as he likes.
+    if not throttle.take([throttle.address_key(address_of(request), throttle.PROVIDER)]):
+        events.failed(request, "", "the provider, or what it said")
     messages.error(request, "Signing in there did not work. Try again, or use a password.")
     return HttpResponseRedirect(reverse("admin:login"))
 

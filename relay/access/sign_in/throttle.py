@@ -38,6 +38,8 @@ ACCOUNT: Final = Rule("account", 5, 60)
 BROWSER: Final = Rule("browser", 5, 60)
 AGAIN: Final = Rule("again", 5, 60)
 """The old password, of who has signed in and wants a new one."""
+PROVIDER: Final = Rule("provider", 10, 900)
+"""An address, for what the audit log has of failures by OpenID Connect; nobody waits for it."""
 CODE: Final = Rule("code", 5, 300)
 """Of six digits; whoever gets so far has the password."""
 
@@ -54,9 +56,9 @@ def key(rule: Rule, text: str) -> Key:
     return Key(rule, salted_hmac(f"relay.access.{rule.kind}", text, algorithm="sha256").hexdigest())
 
 
-def address_key(address: str) -> Key:
+def address_key(address: str, rule: Rule = ADDRESS) -> Key:
     """Of an address; one host may choose any of a network of IPv6."""
-    return key(ADDRESS, place_of(address))
+    return key(rule, place_of(address))
 
 
 def take(keys: Sequence[Key]) -> int:

@@ -22,6 +22,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import clear_url_caches
 
+from relay.access.sign_in import events, throttle
 from relay.audit.models import AuditEntry
 from rmbsite import sections
 from tests.support import oidc_provider
@@ -326,6 +327,16 @@ def test_a_return_nobody_asked_for(provider: OidcProvider, client: Client, query
     answer = client.get(f"{path}&_redir=y")
     assert answer.status_code == 302 and answer["Location"] == "/admin/login/"
     assert "_auth_user_id" not in client.session
+
+
+def test_returns_nobody_asked_for_do_not_fill_the_log(
+    provider: OidcProvider, client: Client
+) -> None:
+    """It has room for so many failures a minute: one address must not take it from the others."""
+    for number in range(throttle.PROVIDER.free + 5):
+        client.get(f"/admin/account/oidc/sso/callback/?state={number}&code=y&_redir=")
+    assert AuditEntry.objects.filter(action=events.FAILED).count() == throttle.PROVIDER.free
+    assert come_in(client)["Location"] == "/admin/", "it holds nobody up"
 
 
 def test_an_unknown_provider(provider: OidcProvider, client: Client) -> None:
