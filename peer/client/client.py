@@ -23,7 +23,7 @@ from peer.client.session import Session
 from peer.errors import CallError, ConnectError, TwinsAwayError
 from peer.identity import Identity
 from peer.link import check_url
-from peer.modules.api import Module, Modules
+from peer.modules.api import Module, Modules, stop_module
 from peer.twins import Twin, TwinCache, TwinSource, open_source
 from proto.identity.signing import KeyType
 from proto.rmb.address import Address, parse
@@ -377,16 +377,9 @@ async def _end(session: Session, modules: Iterable[Module], drain_s: float = 0.0
     async with AsyncExitStack() as ending:
         ending.push_async_callback(session.aclose)
         for module in reversed(list(modules)):
-            ending.push_async_callback(_stop, module)
+            ending.push_async_callback(stop_module, module, logger)
         if drain_s:
             await session.drain(drain_s)
-
-
-async def _stop(module: Module) -> None:
-    try:
-        await module.on_stop()
-    except Exception:  # it must not keep the others, or the session, from ending
-        logger.exception("module %s did not stop", module.prefix)
 
 
 def _key_type(name: str) -> KeyType:

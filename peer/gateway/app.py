@@ -37,7 +37,7 @@ from peer.gateway.queues import SystemQueue
 from peer.identity import Identity
 from peer.link import Link
 from peer.links import Links
-from peer.modules.api import Module, Modules
+from peer.modules.api import Module, Modules, stop_module
 from peer.twins import Twin, TwinCache
 from peer.unconfirmed import Unconfirmed
 from proto.rmb.address import Address
@@ -240,7 +240,7 @@ class Gateway:
 
     async def _aclose(self) -> None:
         for module in self._modules:
-            await module.on_stop()
+            await stop_module(module, log)
         await self._handlers.aclose()
         await self._outgoing.aclose()
         with contextlib.suppress(TimeoutError):

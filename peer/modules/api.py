@@ -275,6 +275,14 @@ async def answer(
         return CommandError(CODE_OTHER, "the service failed")
 
 
+async def stop_module(module: Module, log: logging.Logger) -> None:
+    """Ends a module; one that fails must not keep the others, or its peer, from ending."""
+    try:
+        await module.on_stop()
+    except Exception:
+        log.exception("module %s did not stop", module.prefix)
+
+
 def _response(found: object) -> Response:
     """What a handler returned, as it can be sent."""
     payload, schema = found if isinstance(found, Response) else (found, None)

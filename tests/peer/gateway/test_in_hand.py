@@ -47,11 +47,24 @@ def plain_module() -> Module:
     return module
 
 
+class Stopping(Module):
+    """Fails when it is stopped, on demand."""
+
+    stopped = False
+    fails = False
+
+    async def on_stop(self) -> None:
+        self.stopped = True
+        if self.fails:
+            raise OSError("no disk")
+
+
 class Running:
     """A gateway in this process, whose relay is not there."""
 
     def __init__(self, redis: RedisServer) -> None:
         self.redis = redis
+        self.stopping = Stopping("first"), Stopping("second")
         self.held = asyncio.Event()
         self.twins = SlowTwins()
         self.cache = TwinCache(self.twins)
@@ -64,7 +77,7 @@ class Running:
                 ["ws://127.0.0.1:1"], lambda: "", on_message, on_change
             ),
             redis.url,
-            [Module("calc", unknown=self.double), plain_module(), self.holding()],
+            [Module("calc", unknown=self.double), plain_module(), self.holding(), *self.stopping],
         )
         self.calls = 0
         self.stop = asyncio.Event()
@@ -336,3 +349,15 @@ def test_a_message_with_a_time_below_zero_is_not_written() -> None:
         sealer.request("u", (2, None), "a.b", b"", None, int(time.time()), -5)
     data = sealer.request("u", (2, None), "a.b", b"", None, 0, 0)
     assert pb.Envelope.FromString(data).expiration == 0
+
+
+async def test_a_module_that_fails_does_not_keep_the_others_from_their_end(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = running.stopping
+    first.fails = True
+    await running.start()
+    await running.aclose()
+    assert first.stopped and second.stopped
+    assert "module first did not stop" in caplog.text
+    assert not running.gateway._commits.pipe.usable
