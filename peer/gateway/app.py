@@ -117,6 +117,7 @@ class Gateway:
         own = Address(twin.id)
         self._own = own
         self._modules = modules
+        self._started: list[Module] = []
         by_prefix = Modules.of(*modules)
         encryption = identity.encryption_as(twin.pk)
         if encryption is None:
@@ -212,6 +213,19 @@ class Gateway:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until `stop` is set."""
+        serving = asyncio.create_task(self._serve())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()  # it does not end by itself
+        finally:
+            stopping.cancel()
+            serving.cancel()
+            await asyncio.gather(stopping, serving, return_exceptions=True)
+            await self._aclose()
+
+    async def _serve(self) -> None:
         self._commits.start()
         self._incoming.restore(await self._signatures())
         # The gateway's own come last: an upload that had arrived calls a command of the others.
@@ -221,25 +235,17 @@ class Gateway:
                 self._own.twin, store, self._calls, self._writes, self._handlers.serve
             )
             await module.on_start(context)
+            self._started.append(module)
         self.links.start()
         # What a former process left goes out before anything newer does.
         await self._sweep()
-        tasks = [asyncio.create_task(each.run()) for each in self._queues]
-        tasks.append(asyncio.create_task(self._keep_sweeping()))
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            done, _ = await asyncio.wait((stopping, *tasks), return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {stopping}:
-                task.result()  # none of them ends by itself
-        finally:
-            stopping.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(stopping, *tasks, return_exceptions=True)
-            await self._aclose()
+        async with asyncio.TaskGroup() as tasks:
+            for queue in self._queues:
+                tasks.create_task(queue.run())
+            tasks.create_task(self._keep_sweeping())
 
     async def _aclose(self) -> None:
-        for module in self._modules:
+        for module in reversed(self._started):
             await stop_module(module, log)
         await self._handlers.aclose()
         await self._outgoing.aclose()

@@ -361,3 +361,17 @@ async def test_a_module_that_fails_does_not_keep_the_others_from_their_end(
     assert first.stopped and second.stopped
     assert "module first did not stop" in caplog.text
     assert not running.gateway._commits.pipe.usable
+
+
+async def test_a_gateway_that_is_still_beginning_ends_in_order(running: Running) -> None:
+    """More was left than can be under way, and its relay is not there."""
+    running.cache.put(known(OTHER))
+    body = queues.REQUEST + json.dumps(request_body("out.age", [OTHER.id], "ret")).encode()
+    fields = queues.Fields()
+    left = [each for _ in range(WINDOW_MESSAGES + 10) for each in (fields.make(), body)]
+    running.redis.run("HSET", keys.PROCESSING, *left)
+    running.task = asyncio.create_task(running.gateway.run(running.stop))
+    await eventually(lambda: running.gateway._outgoing.full, 30)
+    running.stop.set()
+    await asyncio.wait_for(running.task, 10)
+    assert all(module.stopped for module in running.stopping)
