@@ -7,6 +7,7 @@ PeerError
    |- TwinNotFoundError  there is no such twin
    |- RemoteError        the twin that was asked answered with an error
    |- RelayError         a relay could not deliver it, or would not
+   |  `- TooLargeError   it is larger than the relays take; also a ValueError
    |- ExpiredError       nobody answered in time
    `- UnverifiedError    the answer is not from the twin that was asked
 """
@@ -62,6 +63,21 @@ class RemoteError(CallError):
 
 class RelayError(CallError):
     """A relay could not deliver the request, or would not; its text is the relay's."""
+
+
+class TooLargeError(RelayError, ValueError):
+    """A message is larger than the relays of its sender take.
+
+    Attributes:
+        size_bytes: of the message, as it is sent.
+        limit_bytes: what is larger is refused. Relays do not tell their bounds: where one is found
+            out by what it did not take, it may take less.
+    """
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"message of {size_bytes} bytes: the relays take at most {limit_bytes}")
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
 
 
 class ExpiredError(CallError, TimeoutError):

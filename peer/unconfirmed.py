@@ -7,7 +7,7 @@ there is, byte for byte the same, so that a receiver knows a repeat by its signa
 
     send()  -->  a link takes it         -->  pong, or `settle`  -->  on_settled(token)
                  no link does: it waits  -->  deadline gone      -->  on_expired(token)
-                 all relays say that it is too large             -->  on_refused(token)
+                 all relays say that it is too large             -->  on_refused(token, error)
 
 A relay may end a session because of one message, and would do so again and again. When it says
 that one was too large, the largest is not sent to it again. Otherwise what two sessions have lost
@@ -28,6 +28,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, Final, Protocol
+
+from peer.errors import TooLargeError
+from proto.rmb.bounds import MAX_MESSAGE_BYTES
 
 BARRIER_S: Final = 1.0
 """Between pings on one link while little is sent."""
@@ -139,9 +142,9 @@ class Unconfirmed:
         make_ping: returns a new ping's uid and bytes.
         on_settled: called with the token of a message that needs no more care.
         on_expired: called with that of one that no link took in time.
+        on_refused: called with that of one that is too large for all relays, and what says so. It
+            must not send.
         on_room: called when `full` has turned false.
-        on_refused: called with the token of a message that is too large for all relays; without
-            it `on_expired` is.
     """
 
     def __init__(
@@ -150,15 +153,15 @@ class Unconfirmed:
         make_ping: Callable[[], tuple[str, bytes]],
         on_settled: Callable[[Hashable], None],
         on_expired: Callable[[Hashable], None],
+        on_refused: Callable[[Hashable, TooLargeError], None],
         on_room: Callable[[], None] | None = None,
-        on_refused: Callable[[Hashable], None] | None = None,
     ) -> None:
         self._lanes = lanes
         self._make_ping = make_ping
         self._on_settled = on_settled
         self._on_expired = on_expired
         self._on_room = on_room
-        self._on_refused = on_refused or on_expired
+        self._on_refused = on_refused
         self._messages: dict[Hashable, _Message] = {}
         self._bytes = 0
         self._number = 0
@@ -190,6 +193,13 @@ class Unconfirmed:
         self._was_full = self._was_full or full
         return full
 
+    @property
+    def limit_bytes(self) -> int:
+        """What is larger is refused: all relays have shown not to take it."""
+        if len(self._limits) < len(self._lanes.links):
+            return MAX_MESSAGE_BYTES
+        return max(self._limits.values()) - 1
+
     def send(self, data: bytes, deadline: float, token: Hashable) -> None:
         """Sends a message now or as soon as a link takes it; `full` asks to wait before.
 
@@ -200,8 +210,8 @@ class Unconfirmed:
         """
         if token in self._messages:
             raise ValueError(f"{token!r} is in use")
-        if self._limits and len(self._too_small_for(data)) == len(self._lanes.links):
-            self._on_refused(token)
+        if len(data) > self.limit_bytes:
+            self._on_refused(token, TooLargeError(len(data), self.limit_bytes))
             return
         self._number += 1
         message = _Message(self._number, data, deadline, token)
@@ -320,10 +330,11 @@ class Unconfirmed:
 
     def _refuse(self, message: _Message) -> bool:
         """Gives up a message that all relays find too large; returns whether it is one."""
-        refused = len(self._too_small_for(message.data)) == len(self._lanes.links)
+        size_bytes, limit_bytes = len(message.data), self.limit_bytes
+        refused = size_bytes > limit_bytes
         if refused and self._messages.get(message.token) is message:
             self._forget(message)
-            self._on_refused(message.token)
+            self._on_refused(message.token, TooLargeError(size_bytes, limit_bytes))
         return refused
 
     def _end_trial(self, message: _Message) -> None:

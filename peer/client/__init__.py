@@ -13,6 +13,7 @@
        |- TwinNotFoundError  there is no such twin
        |- RemoteError        the twin that was asked answers with an error
        |- RelayError         a relay could not deliver it, or would not
+       |  `- TooLargeError   it is larger than the relays take; a ValueError too
        |- ExpiredError       nobody answered in time; a TimeoutError too
        `- UnverifiedError    the answer is not from the twin that was asked
 """
@@ -27,6 +28,7 @@ from peer.errors import (
     PeerError,
     RelayError,
     RemoteError,
+    TooLargeError,
     TwinNotFoundError,
     TwinsAwayError,
     UnverifiedError,
@@ -55,6 +57,7 @@ __all__ = [
     "Response",
     "SecretError",
     "SyncClient",
+    "TooLargeError",
     "Twin",
     "TwinNotFoundError",
     "TwinSource",

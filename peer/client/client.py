@@ -182,6 +182,7 @@ class Client:
         Raises:
             RemoteError: the twin answers with an error.
             RelayError: a relay does not deliver it.
+            TooLargeError: it is larger than the relays take; a RelayError too.
             ExpiredError: nobody answered in time; it is a TimeoutError too.
             UnverifiedError: the answer is not signed by that twin.
             TwinNotFoundError: there is no such twin.
@@ -224,6 +225,7 @@ class Client:
 
         Raises:
             ExpiredError: there was no room in time.
+            TooLargeError: it is known to be larger than the relays take.
             TwinNotFoundError: there is no such twin.
             TwinsAwayError: twins can't be looked up.
         """
@@ -266,6 +268,7 @@ class Client:
 
         Raises:
             ExpiredError: the requests were not sent in time.
+            TooLargeError: they are known to be larger than the relays take.
             TwinNotFoundError: there is no such twin; nobody was asked.
             TwinsAwayError: twins can't be looked up.
         """
@@ -296,6 +299,8 @@ class Client:
 
         Raises:
             ExpiredError: no relay said so in time.
+            TooLargeError: since the last time something was larger than the relays take, and
+                nobody waits for its answer.
         """
         await self._open.flush(self._timeout(timeout))
 

@@ -18,7 +18,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from peer.client.answered import Answered
 from peer.client.bodies import Reply, encode
@@ -26,7 +26,14 @@ from peer.client.bounds import MAX_CALLS
 from peer.client.calls import Asked, Call, Calls, Outcome, Waiting
 from peer.client.receiving import Receiver
 from peer.client.serving import Service
-from peer.errors import CallError, ExpiredError, RemoteError, TwinNotFoundError, seconds
+from peer.errors import (
+    CallError,
+    ExpiredError,
+    RemoteError,
+    TooLargeError,
+    TwinNotFoundError,
+    seconds,
+)
 from peer.identity import Identity
 from peer.link import Link
 from peer.links import Links
@@ -37,14 +44,24 @@ from proto.identity import tokens
 from proto.identity.errors import AgreementError
 from proto.rmb import stamp
 from proto.rmb.address import Address
-from proto.rmb.bounds import MAX_EXPIRATION_S, MAX_MESSAGE_BYTES
-from proto.rmb.errors import CipherError, NoPublicKeyError
+from proto.rmb.bounds import MAX_EXPIRATION_S
+from proto.rmb.errors import CODE_OTHER, CipherError, NoPublicKeyError
 from proto.rmb.sealing import Sealer, new_uid
 
 logger = logging.getLogger(__name__)
 
 _STALE_KEY_CODES = frozenset({NoPublicKeyError.code, CipherError.code})
 """A twin answers with these when we sealed with a key that it has changed since."""
+
+
+class _Answer(NamedTuple):
+    """Token of an answer, with what an error in its place needs."""
+
+    number: int
+    uid: str
+    source: Address
+    receiver: Twin
+    deadline: float
 
 
 class Session:
@@ -84,11 +101,17 @@ class Session:
         for each in self.links.links:
             each.on_text = self.inbox.on_text
         self.unconfirmed = Unconfirmed(
-            self.links, self._make_ping, self._settled, self._unsent, self._has_room
+            self.links,
+            self._make_ping,
+            self._settled,
+            self._unsent,
+            self._refused,
+            self._has_room,
         )
         self._room: deque[asyncio.Future[None]] = deque()
         self._answered = Answered()
         self._tokens = itertools.count()  # tokens of what nobody asks for again
+        self._too_large: TooLargeError | None = None  # of what nobody waits for
         self._closed = False
 
     def start(self) -> None:
@@ -209,7 +232,11 @@ class Session:
         return uid
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until the relay has decided everything that was sent before."""
+        """Wait until the relay has decided everything that was sent before.
+
+        Raises:
+            TooLargeError: something was too large since the last time, and nobody was told.
+        """
         uid, ping = self._make_ping()
         self.unconfirmed.send(ping, time.time() + timeout_s, uid)
         try:
@@ -219,6 +246,9 @@ class Session:
             self.unconfirmed.settle(uid)
             text = f"no relay has confirmed it within {seconds(timeout_s)}: {self.why_not()}"
             raise ExpiredError(text) from None
+        refused, self._too_large = self._too_large, None
+        if refused is not None:
+            raise refused
 
     async def drain(self, timeout_s: float) -> None:
         """Wait until a relay has what was sent, for so long at most."""
@@ -253,10 +283,8 @@ class Session:
             )
         except AgreementError as error:
             raise CallError(f"twin {destination.twin} publishes no usable key: {error}") from None
-        if len(data) > MAX_MESSAGE_BYTES:  # a relay would end the session for it, again and again
-            raise ValueError(
-                f"message of {len(data)} bytes, at most {MAX_MESSAGE_BYTES} can be sent"
-            )
+        if len(data) > self.unconfirmed.limit_bytes:
+            raise TooLargeError(len(data), self.unconfirmed.limit_bytes)
         return data
 
     # Answering.
@@ -267,16 +295,24 @@ class Session:
             left_s = request.deadline - time.time()
             until = self._loop.time() + left_s
             receiver = await self._ready_within(left_s, until, request.source.twin)
-        uid, source, now = request.uid, request.source, int(time.time())
-        life_s = stamp.response_expiration()
+        uid, source = request.uid, request.source
         if isinstance(outcome, Response):
             payload, schema = outcome
+            now, life_s = int(time.time()), stamp.response_expiration()
             data = self._sealer.response(uid, source, payload, receiver, now, life_s, schema=schema)
+            self._answered.keep(source, uid, data)
+            token = _Answer(next(self._tokens), uid, source, receiver, request.deadline)
+            self.unconfirmed.send(data, request.deadline, token)
         else:
-            code, message = outcome.code, outcome.message
-            data = self._sealer.error(uid, source, code, message, receiver, now, life_s)
+            self._respond_error(uid, source, receiver, request.deadline, outcome)
+
+    def _respond_error(
+        self, uid: str, source: Address, receiver: Twin, deadline: float, error: CommandError
+    ) -> None:
+        now, life_s = int(time.time()), stamp.response_expiration()
+        data = self._sealer.error(uid, source, error.code, error.message, receiver, now, life_s)
         self._answered.keep(source, uid, data)
-        self.unconfirmed.send(data, request.deadline, next(self._tokens))
+        self.unconfirmed.send(data, deadline, next(self._tokens))
 
     # For the inbox: see `receiving.Owner`.
 
@@ -389,6 +425,22 @@ class Session:
 
     def _unsent(self, token: Hashable) -> None:
         logger.warning("a message expired before a relay took it: %s", self.why_not())
+
+    def _refused(self, token: Hashable, error: TooLargeError) -> None:
+        """All relays find a message too large: who asks, or is asked, is told instead."""
+        if isinstance(token, _Answer):
+            _, uid, source, receiver, deadline = token
+            told = CommandError(CODE_OTHER, str(error))
+            # Not now: the window must not be sent to.
+            self._loop.call_soon(self._respond_error, uid, source, receiver, deadline, told)
+            return
+        known_by = token[0] if isinstance(token, tuple) else token
+        waiting = self.calls.get(known_by) if isinstance(known_by, str) else None
+        if waiting is not None:
+            waiting.take(error)
+        else:
+            logger.warning("not sent: %s", error)
+            self._too_large = error
 
     def _why_expired(self, waiting: Waiting) -> str:
         asked = ", ".join(map(str, waiting.asked))

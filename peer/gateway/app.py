@@ -22,12 +22,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from peer.errors import TooLargeError
 from peer.gateway import keys, queues
 from peer.gateway.backlog import Backlogs
 from peer.gateway.bounds import ROOM_POLL_S
-from peer.gateway.calls import Calls
+from peer.gateway.calls import Calls, Refused
 from peer.gateway.commits import Commits
 from peer.gateway.handlers import Handlers, ModuleContext, ModuleStore
 from peer.gateway.incoming import Incoming
@@ -88,6 +89,13 @@ GAUGES: Final = {
 """Names in `Gateway.gauges`, and what they say."""
 
 
+class _Unkept(NamedTuple):
+    """Token of a message that is in memory only."""
+
+    number: int
+    refused: Refused | None  # called when it is too large for the relays
+
+
 class Gateway:
     """One twin's gateway.
 
@@ -135,8 +143,8 @@ class Gateway:
             self._make_ping,
             self._settled,
             self._expired,
-            self._relays_have_room,
             self._refused,
+            self._relays_have_room,
         )
         self._room = asyncio.Event()
         self._calls = Calls(self._sealer, twins, self._send)
@@ -271,11 +279,11 @@ class Gateway:
     def _make_ping(self) -> tuple[str, bytes]:
         return self._sealer.ping(int(time.time()))
 
-    def _send(self, data: bytes, deadline: int) -> None:
-        """Sends what is kept nowhere: an answer of a module, or an error."""
-        self._unconfirmed.send(data, deadline, next(self._numbers))
+    def _send(self, data: bytes, deadline: int, refused: Refused | None = None) -> None:
+        """Sends what is kept nowhere: what a module asks or answers, or an error."""
+        self._unconfirmed.send(data, deadline, _Unkept(next(self._numbers), refused))
 
-    def _send_error(self, data: bytes, deadline: int) -> None:
+    def _send_error(self, data: bytes, deadline: int, refused: Refused | None = None) -> None:
         """Sends the error for a request that is not carried out; anybody can cause many."""
         if self._unconfirmed.full:
             self.counters["dropped:errors"] += 1
@@ -290,11 +298,12 @@ class Gateway:
         if isinstance(token, str):
             self._outgoing.expired(token)
 
-    def _refused(self, token: Hashable) -> None:
+    def _refused(self, token: Hashable, error: TooLargeError) -> None:
         if isinstance(token, str):
             self._outgoing.refused(token)
-        else:
-            log.warning("an answer of a module is too large for the relays")
+        elif isinstance(token, _Unkept) and token.refused is not None:
+            # Not now: it may send, and the window must not be sent to.
+            asyncio.get_running_loop().call_soon(token.refused, error)
 
     # Who waits for whom.
 

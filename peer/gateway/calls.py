@@ -13,6 +13,7 @@ from peer.errors import (
     ExpiredError,
     RelayError,
     RemoteError,
+    TooLargeError,
     TwinNotFoundError,
     seconds,
 )
@@ -27,6 +28,10 @@ from proto.rmb.sealing import Sealer, new_uid
 _MIN_EXPIRATION_S: Final = 1
 
 
+Refused = Callable[[TooLargeError], None]
+"""Called with why all relays refuse a message."""
+
+
 class Calls:
     """Sends requests for modules; an answer goes to the one that waits in this process.
 
@@ -37,7 +42,7 @@ class Calls:
     """
 
     def __init__(
-        self, sealer: Sealer, twins: TwinCache, send: Callable[[bytes, int], None]
+        self, sealer: Sealer, twins: TwinCache, send: Callable[[bytes, int, Refused], None]
     ) -> None:
         self._sealer = sealer
         self._twins = twins
@@ -82,11 +87,16 @@ class Calls:
         except AgreementError as error:
             raise CallError(f"twin {destination.twin}: {error}") from None
         if len(data) > MAX_MESSAGE_BYTES:
-            raise CallError(f"message has {len(data)} bytes, at most {MAX_MESSAGE_BYTES} can be")
+            raise TooLargeError(len(data), MAX_MESSAGE_BYTES)
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._waiting[uid] = destination.twin, answer
+
+        def refused(error: TooLargeError) -> None:
+            if not answer.done():
+                answer.set_exception(error)
+
         try:
-            self._send(data, now + expiration_s)
+            self._send(data, now + expiration_s, refused)
             async with asyncio.timeout(timeout_s):
                 return await answer
         except TimeoutError:

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from peer.errors import TooLargeError
 from peer.gateway import bodies, keys
 from peer.gateway.bodies import Failure, OutgoingRequest
 from peer.gateway.bounds import MAX_HANDLERS, MAX_HANDLERS_BYTES
-from peer.gateway.calls import Calls
+from peer.gateway.calls import Calls, Refused
 from peer.gateway.commits import Commits
 from peer.gateway.queue_writes import QueueWrites
 from peer.gateway.work import Work
@@ -38,6 +39,7 @@ from redispipe.resp import command
 log = logging.getLogger(__name__)
 
 _Asked = TypeVar("_Asked")
+_Send = Callable[[bytes, int, Refused | None], None]
 
 LATE: Final = CommandError(ExpiredError.code, "request has expired before it was carried out")
 """For local programs; an asker elsewhere gives up by itself."""
@@ -66,8 +68,8 @@ class Handlers:
         twins: TwinCache,
         writes: QueueWrites,
         room: Callable[[], Awaitable[None]],
-        send: Callable[[bytes, int], None],
-        send_error: Callable[[bytes, int], None],
+        send: _Send,
+        send_error: _Send,
         counters: Counter[str],
     ) -> None:
         self._modules = modules
@@ -136,7 +138,7 @@ class Handlers:
         request: Request,
         found: Response | CommandError,
         twin: Twin,
-        send: Callable[[bytes, int], None],
+        send: _Send,
     ) -> bool:
         """Seals an answer and sends it; False: it can't be sealed."""
         now, expiration_s = int(time.time()), stamp.response_expiration()
@@ -153,7 +155,12 @@ class Handlers:
         except AgreementError as error:
             log.warning("answer for twin %d can't be sealed: %s", twin.id, error)
             return False
-        send(data, now + expiration_s)
+
+        def refused(error: TooLargeError) -> None:
+            told = CommandError(CODE_OTHER, str(error))
+            self._answer(request, told, twin, self._send_error)
+
+        send(data, now + expiration_s, refused if isinstance(found, Response) else None)
         return True
 
     async def _run_local(

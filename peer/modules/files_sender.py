@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from peer.errors import PeerError, RelayError, RemoteError, TwinNotFoundError
+from peer.errors import PeerError, RelayError, RemoteError, TooLargeError, TwinNotFoundError
 from peer.modules.api import JSON_SCHEMA, Context
 from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, STALL_S
 from proto.files.messages import WRITE, Close, Offer, chunk_tags, encode_close, encode_offer
@@ -267,7 +267,7 @@ class _Run:
             self._sender.failed(request, Failure(error.message, error.code), now)
         except PeerError as error:
             # What a relay says before anything was accepted tells of a wrong twin, not of weather.
-            final = isinstance(error, TwinNotFoundError) or (
+            final = isinstance(error, TwinNotFoundError | TooLargeError) or (
                 isinstance(error, RelayError) and not patient
             )
             self._sender.failed(request, Failure(str(error), final=final), now)

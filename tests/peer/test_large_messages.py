@@ -51,7 +51,13 @@ async def test_a_link_that_takes_messages_again_is_used_and_pinged_at_once() -> 
         uid = f"ping {next(numbers)}"
         return uid, uid.encode()
 
-    window = Unconfirmed(OneLane(lane), make_ping, settled.append, settled.append)
+    window = Unconfirmed(
+        OneLane(lane),
+        make_ping,
+        settled.append,
+        settled.append,
+        lambda token, error: None,
+    )
     message = bytes(BARRIER_BYTES // 2)
     for number in range(8):
         window.send(message, time.time() + 60, number)

@@ -50,7 +50,7 @@ class World:
         self.first, self.second = self.lanes.links
         self.settled: list[Hashable] = []
         self.expired: list[Hashable] = []
-        self.refused: list[Hashable] = []
+        self.refused: list[tuple[Hashable, int, int]] = []
         self.room = 0
         self.pings = 0
         self.window = Unconfirmed(
@@ -58,8 +58,8 @@ class World:
             self._ping,
             self.settled.append,
             self.expired.append,
+            lambda token, error: self.refused.append((token, error.size_bytes, error.limit_bytes)),
             self._has_room,
-            self.refused.append,
         )
 
     def _ping(self) -> tuple[str, bytes]:
@@ -202,11 +202,11 @@ async def test_what_is_too_large_for_all_relays_is_refused(world: World) -> None
     world.window.send(bytes(2000), FAR, "large")
     world.lose(world.first, 1009)
     world.lose(world.second, 1009)
-    assert world.refused == ["large"]
+    assert world.refused == [("large", 2000, 1999)]
     world.regain(world.first)
     assert world.first.got[2:] == [b"small"]
     world.window.send(bytes(3000), FAR, "larger")
-    assert world.refused == ["large", "larger"]
+    assert world.refused[1:] == [("larger", 3000, 1999)]
     assert len(world.window) == 1
     world.window.close()
 

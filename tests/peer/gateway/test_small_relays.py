@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,3 +76,47 @@ async def test_an_answer_that_is_too_large_for_the_relay_is_an_error(
     answer = await program.answer(ret, 30)
     assert answer["err"] == {"code": 500, "message": "message is too large for the relay"}
     await eventually(lambda: not there.redis.run("EXISTS", "msgbus.processing"), 30)
+
+
+MODULE = f"""
+from peer.modules.api import CommandError, Context, Module, Request
+
+LARGE = bytes({LIMIT_BYTES + 200_000})
+
+class Large(Module):
+    async def on_start(self, context: Context) -> None:
+        self.context = context
+
+module = Large("large")
+
+@module.command("answer")
+async def answer(request: Request) -> bytes:
+    return LARGE
+
+@module.command("ask")
+async def ask(request: Request) -> None:
+    try:
+        await module.context.call(request.source, "log.it", LARGE)
+    except Exception as error:
+        raise CommandError(1, type(error).__name__) from None
+"""
+
+
+async def test_what_modules_ask_and_answer_is_refused_at_once(
+    start_gateway: StartGateway, small: RelayProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "gateways").mkdir()
+    (tmp_path / "gateways" / "large.py").write_text(MODULE)
+    here = start_gateway(relays=(small.url,))
+    there = start_gateway(relays=(small.url,), more=("--module", "large:module"))
+    await here.connected()
+    await there.connected()
+    program = Program(here.redis)
+    ask = program.ask("large.ask", [there.twin])
+    assert (await program.answer(ask, 30))["err"] == {"code": 1, "message": "TooLargeError"}
+    for _ in "12":  # the second one is known to be
+        answer = await program.answer(program.ask("large.answer", [there.twin]), 30)
+        assert answer["err"]["code"] == 500
+        assert re.fullmatch(
+            r"message of \d+ bytes: the relays take at most \d+", answer["err"]["message"]
+        )
