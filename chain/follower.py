@@ -44,6 +44,7 @@ from chain.client import Node, Twins
 from chain.errors import BlockUnreadableError, NodeError, NodeSilentError, StateDiscardedError
 from chain.head import Head
 from chain.rpc import check_urls
+from chain.urls import shown
 from proto.chain.events import TwinChange
 from proto.chain.headers import Header
 from proto.chain.twin import Twin
@@ -215,7 +216,7 @@ class Follower:
         node = self._connect(url)
         try:
             node.subscribe_heads()
-            self._note(url=url, connections=self.progress.connections + 1)
+            self._note(url=shown(url), connections=self.progress.connections + 1)
             silent_since = self._clock()
             while not stop.is_set():
                 head = node.next_head(_POLL_S)
@@ -226,7 +227,7 @@ class Follower:
                     self._taken += 1
                     silent_since = self._clock()
                 elif self._clock() - silent_since >= self._stall_s:
-                    raise NodeSilentError(f"{url}: no new block for {self._stall_s:.0f} s")
+                    raise NodeSilentError(f"{shown(url)}: no new block for {self._stall_s:.0f} s")
         finally:
             node.close()
 

@@ -28,6 +28,7 @@ from chain.client import Node, Page, Twins
 from chain.errors import ChainAwayError, NodeError
 from chain.head import Head
 from chain.rpc import check_urls
+from chain.urls import shown
 from proto.chain.twin import Twin
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class Rotation:
     @property
     def url(self) -> str:
         """The node that is asked next."""
-        return self._urls[0]
+        return shown(self._urls[0])
 
     def twin(self, twin_id: int) -> Found | None:
         """A twin, None if there is none with this id."""
@@ -189,7 +190,7 @@ class Rotation:
                 raise
             else:
                 if url in self._failed:
-                    logger.info("chain node answers again: %s", url)
+                    logger.info("chain node answers again: %s", shown(url))
                     self._failed.remove(url)
                 return answer
         self._away = f"no chain node answered: {'; '.join(reasons.values())}"

@@ -25,11 +25,12 @@ from contextlib import ExitStack
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from websockets.exceptions import WebSocketException
+from websockets.exceptions import InvalidProxy, InvalidURI, WebSocketException
 from websockets.sync.client import connect
 
 from chain import bounds
 from chain.errors import NodeError, NodeSilentError, RpcError, StateDiscardedError, shortened
+from chain.urls import host_and_port, shown
 
 logger = logging.getLogger(__name__)
 
@@ -49,19 +50,29 @@ def check_urls(urls: Sequence[str]) -> tuple[str, ...]:
     if not 0 < len(urls) <= bounds.MAX_URLS:
         raise ValueError(f"chain nodes: 1 to {bounds.MAX_URLS} addresses are needed")
     for url in urls:
-        parts = urlsplit(url)
-        if len(url) > bounds.MAX_URL_CHARS or parts.scheme not in ("ws", "wss"):
-            raise ValueError(f"chain node {shortened(url)!r}: must begin with ws:// or wss://")
-        if not parts.hostname:
-            raise ValueError(f"chain node {shortened(url)!r}: has no host")
+        if problem := _problem(url):
+            raise ValueError(f"chain node {shortened(shown(url))!r}: {problem}")
     return tuple(dict.fromkeys(urls))
+
+
+def _problem(url: str) -> str:
+    """Why an address leads to no node; empty: it may."""
+    if len(url) > bounds.MAX_URL_CHARS:
+        return f"longer than {bounds.MAX_URL_CHARS} characters"
+    try:
+        host, _ = host_and_port(url)
+    except ValueError as error:
+        return str(error)
+    if urlsplit(url).scheme not in ("ws", "wss"):
+        return "must begin with ws:// or wss://"
+    return "" if host else "has no host"
 
 
 class Connection:
     """A websocket to a node.
 
     Attributes:
-        url: where it leads.
+        url: where it leads, as it may be shown.
         usable: whether calls may still be made.
     """
 
@@ -75,7 +86,7 @@ class Connection:
         Raises:
             NodeError: it cannot be reached, or is no websocket server.
         """
-        self.url = url
+        self.url = shown(url)
         self.usable = False
         self.limit(timeout_s)
         self._last_id = _FIRST_ID
@@ -92,9 +103,9 @@ class Connection:
                 )
             )
         except TimeoutError:
-            raise NodeSilentError(f"{url}: no connection within {timeout_s:.1f} s") from None
+            raise NodeSilentError(f"{self.url}: no connection within {timeout_s:.1f} s") from None
         except (OSError, WebSocketException, ValueError, EOFError) as error:
-            raise NodeError(f"{url}: {_reason(error)}") from error
+            raise NodeError(f"{self.url}: {_reason(error)}") from error
         self.usable = True
 
     def close(self) -> None:
@@ -280,4 +291,6 @@ class TextSocket:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, InvalidURI | InvalidProxy):
+        return shortened(error.msg)  # without the address: it may hold a password
     return shortened(str(error)) or type(error).__name__

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
+from chain.urls import at_behind_slash, host_and_port, shown
 from peer.identity import Identity, read_secret
-from peer.urls import at_behind_slash, host_and_port, shown
 from proto.chain import relays as relay_texts
 from proto.identity.errors import SecretError
 from proto.identity.signing import KeyType

@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 from picows import WSError, ws_connect
 
 from chain.errors import shortened
+from chain.urls import at_behind_slash, host_and_port, shown
 from peer.connection import Connection
-from peer.urls import at_behind_slash, host_and_port, shown
 from proto.limits.backoff import Backoff
 from proto.rmb.bounds import MAX_MESSAGE_BYTES
 

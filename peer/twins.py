@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from chain.urls import shown
 from peer.errors import TwinsAwayError
-from peer.urls import shown
 
 __all__ = ["Twin", "TwinCache", "TwinSource", "TwinsAwayError", "open_source"]
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from peer import arguments, urls
+from chain import urls
+from peer import arguments
 from peer.arguments import Parser, UsageError
 from peer.identity import Identity
 from peer.modules.files_options import add_upload_options, limits_of, upload_folder

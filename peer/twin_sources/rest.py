@@ -16,10 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from chain.urls import host_and_port, shown
 from peer.errors import TwinsAwayError
 from peer.twin_sources.fields import parse_twin
 from peer.twins import Twin
-from peer.urls import host_and_port, shown
 
 PATH: Final = "/api/v1/twins"
 

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError
 from redis.exceptions import RedisError
 
+from chain.urls import shown
 from relay.access.actor import Actor
 from relay.access.errors import Away, Conflict, Invalid
 from relay.audit import services as audit
@@ -100,7 +101,7 @@ def status() -> ChainStatus:
         following=not complaint,
         complaint=complaint,
         url=following.url,
-        nodes=list(settings.RMB.substrate.urls),
+        nodes=[shown(each) for each in settings.RMB.substrate.urls],
         by=following.by,
         leased=following.leased,
         height=following.tip.height if following.tip else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ import pytest
 from chain import bounds
 from chain.errors import ChainAwayError
 from chain.rotation import Rotation
+from tests.chain.following import following
 from tests.chain.scripted_node import by_method, scripted_node
 from tests.support.devchain import Devchain, running_devchain
 from tests.support.identities import twin
@@ -280,3 +282,39 @@ def test_who_waits_for_others_waits_no_longer_than_a_look_up(devchain: Devchain)
 def test_addresses_are_checked(urls: list[str]) -> None:
     with pytest.raises(ValueError, match="chain node"):
         Rotation(urls)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "tcp://user:hidden@node.example",
+        "wss://user:hidden@",
+        "wss://user:hidden\u2100@node.example",
+        "wss://user:hid/den@node.example",
+        "user:hidden@node.example",
+    ],
+)
+def test_an_error_of_an_address_repeats_no_secret(url: str) -> None:
+    with pytest.raises(ValueError, match="chain node") as told:
+        Rotation([url])
+    assert "hid" not in str(told.value)
+
+
+def test_secrets_in_an_address_are_shown_nowhere(
+    devchain: Devchain, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    dead = f"ws://user:hidden@127.0.0.1:{free_port()}/hidden?key=hidden"
+    good = f"ws://user:hidden@{devchain.url.removeprefix('ws://')}/hidden"
+    rotation = Rotation([dead, good])
+    rotation.twin(1)
+    assert rotation.url == devchain.url
+    with following(dead, good) as running:
+        running.wait(lambda _, progress: progress.url == devchain.url)
+        assert "hidden" not in running.follower.progress.last_error
+    devchain.set(held=["*"])
+    with pytest.raises(ChainAwayError) as told:
+        rotation.twin(2)
+    assert "hidden" not in str(told.value)
+    rotation.close()
+    assert "refused" in caplog.text and "hidden" not in caplog.text
