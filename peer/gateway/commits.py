@@ -5,7 +5,8 @@ unanswered at a time; the next fills meanwhile. Each sets `msgbus.committed` to 
 connection ends with a batch unanswered, that number tells on the next one whether it was applied,
 so that an answer is not pushed to a program twice, and nothing is left out. A batch that Redis
 refuses (it is out of memory, or loads its data) is tried again, without the messages in it that
-have expired meanwhile.
+have expired meanwhile; half of those that are not sent yet go into the next one, so that a large
+one, for which there is no room, does not hold up what there is room for.
 
 A Redis that accepts and never answers is left after `ANSWER_S`. What was written to it may still be
 carried out, so every batch is bound to its connection: that watches `msgbus.committed`, a new one
@@ -60,11 +61,12 @@ class _Limited(NamedTuple):
 class _Batch:
     """Commands of one MULTI, and what is to be done when they are written, and applied."""
 
-    __slots__ = ("commands", "limited", "size_bytes", "then", "written")
+    __slots__ = ("commands", "limited", "put_first", "size_bytes", "then", "written")
 
     def __init__(self) -> None:
         self.commands: list[bytes] = []
         self.limited: list[_Limited] = []
+        self.put_first = 0  # limited commands of batches before, at the front
         self.written: list[Then] = []
         self.then: list[Then] = []
         self.size_bytes = 0
@@ -72,15 +74,39 @@ class _Batch:
     def without_late(self, now: float) -> list[Then]:
         """Takes out the commands whose time is over; returns what gives them up."""
         late = [each for each in self.limited if each.until <= now]
-        found = []
-        for each in late:
-            self.limited.remove(each)
-            self.commands.remove(each.payload)
-            self.size_bytes -= len(each.payload)
-            if each.written in self.written:  # otherwise it was done: the kernel had it
-                self.written.remove(each.written)
-                found.append(each.give_up)
+        unwritten = self._unwritten()
+        self._take_out(late)
+        return [each.give_up for each in late if id(each.written) in unwritten]
+
+    def halve(self) -> list[_Limited]:
+        """Takes out the later half of the limited commands that the kernel never had.
+
+        What depends on one of the others may be under way: it must not be written before that.
+        """
+        unwritten = self._unwritten()
+        waiting = [each for each in self.limited if id(each.written) in unwritten]
+        found = waiting[len(waiting) // 2 :]
+        self._take_out(found)
         return found
+
+    def put(self, found: list[_Limited]) -> None:
+        """Takes in what was taken out of the batch before: in front of all but such."""
+        at = self.put_first
+        self.limited[at:at] = found
+        self.commands[at:at] = [each.payload for each in found]
+        self.written += [each.written for each in found]
+        self.size_bytes += sum(len(each.payload) for each in found)
+        self.put_first += len(found)
+
+    def _unwritten(self) -> set[int]:
+        return set(map(id, self.written))  # the others were called: the kernel had the command
+
+    def _take_out(self, found: list[_Limited]) -> None:
+        out = {id(part) for each in found for part in (each, each.payload, each.written)}
+        self.limited = [each for each in self.limited if id(each) not in out]
+        self.commands = [each for each in self.commands if id(each) not in out]
+        self.written = [each for each in self.written if id(each) not in out]
+        self.size_bytes -= sum(len(each.payload) for each in found)
 
 
 class Commits:
@@ -283,8 +309,15 @@ class Commits:
         self._settle()
 
     def _again(self) -> None:
-        """Writes a refused batch again; without a connection the next one does."""
-        if self.pipe.usable:
+        """Writes a refused batch again, with less in it; without a connection the next one does."""
+        batch = self._unanswered
+        assert batch is not None
+        self._filling.put(batch.halve())
+        if not batch.commands:  # what came meanwhile is tried together with it
+            self._filling.then[:0] = batch.then
+            self._unanswered = None
+            self._flush()
+        elif self.pipe.usable:
             self._write()
 
     def _settle(self) -> None:

@@ -109,6 +109,35 @@ async def test_what_redis_refused_until_it_expired_is_left_out(
     assert valkey.run("LLEN", "other") == 1
 
 
+async def test_one_that_redis_has_no_room_for_holds_up_nothing_else(
+    valkey: RedisServer, writing: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "REFUSED_RETRY_S", 0.01)
+    until, done = time.time() + 60, asyncio.Event()
+
+    def add(name: str, size_bytes: int) -> None:
+        value = bytes(size_bytes)
+        writing.add_until(until, command("HSET", "hash", name, value), done.set, lambda: None)
+
+    used = int(valkey.client().info("memory")["used_memory"])
+    valkey.run("CONFIG", "SET", "maxmemory", used + 16 * len(ENTRY))
+    try:
+        add("large", 12 * len(ENTRY))
+        for number in range(4):
+            add(f"small {number}", len(ENTRY) // 2)
+        writing.add(command("LPUSH", "list", "x"))
+        await eventually(lambda: writing.refused)
+        writing.add(command("LPUSH", "list", "y"))
+        await eventually(
+            lambda: valkey.run("HLEN", "hash") == 4 and valkey.run("LLEN", "list") == 2
+        )
+        assert not valkey.run("HEXISTS", "hash", "large")
+    finally:
+        valkey.run("CONFIG", "SET", "maxmemory", "0")
+    await eventually(lambda: valkey.run("HLEN", "hash") == 5)
+    await asyncio.wait_for(done.wait(), 10)
+
+
 async def test_what_expires_before_it_is_written_is_given_up(valkey: RedisServer) -> None:
     told: list[str] = []
     writing = Commits(valkey.url)
