@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from peer.cli import output
-from peer.cli.inputs import Body, add_body, destination, read_body, seconds
+from peer.cli.inputs import Body, add_body, destination, read_body, seconds, utf8
 from peer.cli.output import Progress
 from peer.cli.session import Session
 from peer.client import Client
@@ -33,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "twin", type=destination, metavar="TWIN", help="id, or id:session for one of its sessions"
     )
-    parser.add_argument("cmd", metavar="CMD", help="the command, such as calc.add")
+    parser.add_argument("cmd", type=utf8, metavar="CMD", help="the command, such as calc.add")
     add_body(parser)
     parser.add_argument(
         "--timeout",
@@ -42,7 +42,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"how long to wait (default {TIMEOUT_S:g})",
     )
-    parser.add_argument("--tags", help="fail-fast: an error at once when the twin is away")
+    parser.add_argument(
+        "--tags", type=utf8, help="fail-fast: an error at once when the twin is away"
+    )
     parser.add_argument(
         "--no-answer", action="store_true", help="end when the relay has the request"
     )

@@ -52,9 +52,10 @@ def read_body(text: str | None, raw: bool) -> Body:
         return Body(payload, None)
     try:
         json.loads(payload)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else error
         raise UsageError(
-            f"the body is no JSON ({error}): texts need quotes of their own, as in '\"hello\"'; "
+            f"the body is no JSON ({why}): texts need quotes of their own, as in '\"hello\"'; "
             "--raw sends anything"
         ) from None
     return Body(payload, JSON_SCHEMA)
@@ -69,6 +70,15 @@ def seconds(text: str) -> float:
     if not 0 < found <= MAX_EXPIRATION_S:
         raise argparse.ArgumentTypeError(f"must be above 0 and at most {MAX_EXPIRATION_S} seconds")
     return found
+
+
+def utf8(text: str) -> str:
+    """A text that can be sent: a type for argparse."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError("must be UTF-8") from None
+    return text
 
 
 def _payload(text: str) -> bytes:

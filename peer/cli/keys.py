@@ -46,8 +46,7 @@ async def run(options: argparse.Namespace, session: Session) -> int:
         output.show(_fields(session.identity), session.json)
         return 0
     words: str = bip39.bip39_generate(options.words, "en")
-    key_type = arguments.key_type(getattr(options, "key_type", "sr25519"))
-    fields = _fields(arguments.identity(words, key_type))
+    fields = _fields(arguments.identity(words, session.key_type))
     if options.out:
         _write(Path(options.out).expanduser(), words)
         fields["secret_file"] = options.out

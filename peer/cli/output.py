@@ -47,7 +47,7 @@ def show_payload(payload: bytes) -> None:
     except UnicodeDecodeError:
         print(f"{len(payload)} bytes that are no text; send the output to a file to have them")
         return
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     print(printable(text))
 
@@ -59,8 +59,11 @@ def printable(text: str) -> str:
 
 def payload_fields(payload: bytes) -> dict[str, Any]:
     """What a twin answered, for programs: `json`, else `text`, else `base64`."""
-    with contextlib.suppress(ValueError):
-        return {"json": json.loads(payload)}
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(payload)
+        # It is printed within others, and what is no number is no JSON.
+        json.dumps([[[[found]]]], allow_nan=False)
+        return {"json": found}
     with contextlib.suppress(UnicodeDecodeError):
         return {"text": payload.decode()}
     return {"base64": base64.b64encode(payload).decode()}

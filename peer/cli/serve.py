@@ -17,6 +17,7 @@ from typing import Final
 
 from peer.arguments import SECRET_VARIABLE, UsageError, whole_number
 from peer.cli import output
+from peer.cli.inputs import utf8
 from peer.cli.session import Session
 from peer.client.serving import ClientHandler
 from peer.modules.api import (
@@ -227,16 +228,12 @@ def _modules(options: argparse.Namespace) -> list[Module]:
 def _is_json(payload: bytes) -> bool:
     try:
         json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
 
 def _sid(text: str) -> str:
-    try:
-        size_bytes = len(text.encode())
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError("must be UTF-8") from None
-    if size_bytes > MAX_CONNECTION_BYTES:
+    if len(utf8(text).encode()) > MAX_CONNECTION_BYTES:
         raise argparse.ArgumentTypeError(f"at most {MAX_CONNECTION_BYTES} bytes")
     return text

@@ -30,6 +30,7 @@ from peer.errors import PeerError, TwinsAwayError
 from peer.identity import Identity
 from peer.twins import Twin, TwinSource, open_source
 from proto.identity import ss58
+from proto.identity.signing import KeyType
 
 if TYPE_CHECKING:
     from peer.client import Client
@@ -108,9 +109,16 @@ class Session:
         Raises:
             UsageError: no secret is given, or it is none.
         """
-        return arguments.identity(
-            self.secret, arguments.key_type(self._text("key_type", "sr25519"))
-        )
+        return arguments.identity(self.secret, self.key_type)
+
+    @property
+    def key_type(self) -> KeyType:
+        """Of the own signing key.
+
+        Raises:
+            UsageError: there is no such one.
+        """
+        return arguments.key_type(self._text("key_type", "sr25519"))
 
     @cached_property
     def secret(self) -> str:

@@ -32,7 +32,10 @@ class Reply(NamedTuple):
         Raises:
             ValueError: the payload is no JSON.
         """
-        return json.loads(self.payload) if self.payload else None
+        try:
+            return json.loads(self.payload) if self.payload else None
+        except RecursionError:
+            raise ValueError("the payload is nested too deeply") from None
 
 
 def encode(body: Any, schema: str | None = None) -> Response:

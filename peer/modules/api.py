@@ -71,7 +71,7 @@ class Request(NamedTuple):
             return None
         try:
             return json.loads(self.payload)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise CommandError(CODE_OTHER, "the payload is not JSON") from None
 
 

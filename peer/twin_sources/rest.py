@@ -115,7 +115,7 @@ class RestTwins:
         try:
             found = json.loads(answer.body)
             return parse_twin(*(found[field] for field in ("id", "account", "pk", "relays")))
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise TwinsAwayError(f"twins of {self._host}: not a twin: {error}") from None
 
     def _exchange(self, path: str) -> _Answer:

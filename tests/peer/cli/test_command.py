@@ -54,6 +54,17 @@ def test_a_new_secret_has_the_keys_that_are_shown_with_it(tmp_path: Path, capsys
         assert json.loads(capsys.readouterr().out) == made
 
 
+def test_a_new_secret_is_of_the_type_that_its_use_will_have(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("RMB_KEY_TYPE", "ed25519")
+    assert main(["keys", "--new", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["key_type"] == "ed25519"
+    assert main(["keys", "-m", made.pop("secret"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == made
+
+
 def test_a_new_secret_goes_into_a_private_file(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "secret"
     assert main(["keys", "--new", "--out", str(path), "--json"]) == 0
@@ -110,6 +121,9 @@ def test_a_twin_for_people(csv_file: str, capsys: Captured) -> None:
         (["upload", "8", "f", "--window", "000164"], 2, "--window: must be from 1 to "),
         (["serve", "--jobs", "01000", "echo=cat"], 2, "--jobs: must be from 1 to 256"),
         (["ping", "8", "-c", "10000000"], 2, "must be from 1 to 1000000"),
+        (["call", "8", "\udce9"], 2, "CMD: must be UTF-8"),
+        (["call", "8", "echo", "--tags", "\udce9"], 2, "--tags: must be UTF-8"),
+        (["call", "8", "echo", "[" * 10_000], 2, "the body is no JSON (nested too deeply)"),
         (["keys", "--out", "x"], 2, "--out goes with --new"),
         (["pong"], 2, "must be one of"),
         ([], 2, "required: VERB"),

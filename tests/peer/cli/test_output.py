@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 
 import pytest
 
 from peer.cli import output
 from peer.cli.output import Progress
+
+DEEP = "[" * 100_000
 
 Captured = pytest.CaptureFixture[str]
 
@@ -66,7 +69,26 @@ def test_nothing_is_drawn_elsewhere(as_json: bool, capsys: Captured) -> None:
         (b"hello", {"text": "hello"}),
         (b"", {"text": ""}),
         (b"\xff", {"base64": "/w=="}),
+        (b"[NaN]", {"text": "[NaN]"}),
+        (b"1e999", {"text": "1e999"}),
+        (DEEP.encode(), {"text": DEEP}),
     ],
+    ids=lambda value: str(value)[:20],
 )
 def test_a_payload_for_programs(payload: bytes, fields: dict[str, object]) -> None:
     assert output.payload_fields(payload) == fields
+    json.dumps(fields, allow_nan=False)
+
+
+def test_no_depth_of_an_answer_ends_in_a_traceback() -> None:
+    for depth in range(1, sys.getrecursionlimit()):
+        payload = b"[" * depth + b"]" * depth
+        json.dumps({"twin": 7, "answers": [{"version": output.payload_fields(payload)}]})
+
+
+def test_an_answer_that_is_nested_too_deeply_is_shown_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.show_payload(DEEP.encode())
+    assert capsys.readouterr().out == f"{DEEP}\n"

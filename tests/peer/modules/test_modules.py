@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from peer.client import Reply
 from peer.errors import ExpiredError, RemoteError
 from peer.modules.api import (
     MAX_BODY_BYTES,
@@ -27,6 +28,7 @@ from peer.modules.api import (
 )
 from peer.modules.loading import ModuleError, load
 from peer.modules.version import version_module
+from proto.rmb.address import Address
 from tests.peer.modules.memory import Memory, MemoryPeer
 
 CALC = """
@@ -215,3 +217,11 @@ async def test_what_else_is_bytes_is_a_payload() -> None:
         return bytearray(b"x")  # type: ignore[return-value]
 
     assert await answer(handler(), "a.b", logging.getLogger("test")) == Response(b"x")
+
+
+def test_json_that_is_nested_too_deeply_is_none() -> None:
+    request = Request("uid", Address(1), "calc.add", b"[" * 100_000, None, None, 0)
+    with pytest.raises(CommandError, match="is not JSON"):
+        request.json()
+    with pytest.raises(ValueError, match="nested too deeply"):
+        Reply(request.payload, None, request.source).json()
