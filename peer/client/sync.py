@@ -175,7 +175,7 @@ class SyncClient:
 
     def __del__(self) -> None:
         running = self._running
-        if running is not None:
+        if running is not None and not running.failed:  # else nothing is open
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=1)
             running.leave()
 

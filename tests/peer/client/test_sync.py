@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -124,6 +125,17 @@ def test_one_that_is_dropped_is_told_of_and_signs_out(
         gc.collect()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_one_that_never_began_need_not_be_closed(relay: RelayProcess, twins_file: Path) -> None:
+    stranger = SyncClient("0x" + "42" * 32, [relay.url], twins_file)
+    with pytest.raises(ConnectError, match="no twin found"):
+        stranger.call(1, "add")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        del stranger
+        gc.collect()
+    assert not told
 
 
 def test_how_long_was_waited_is_said(relay: RelayProcess, twins_file: Path) -> None:
