@@ -71,6 +71,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "relay.dashboard.security.browser_bounds",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "rmbsite.addresses.without_nul",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -10,7 +10,7 @@ A request goes through these gates, in this order, each of which may end it with
 
 1. who asks (`relay.rest.caller`), and how often (`relay.rest.throttle`);
 2. may they: the action's permission, by the matrix of `relay.access`;
-3. form: names in the query, size and type of the body;
+3. form: no NUL in the path, names in the query, size and type of the body;
 4. a POST with an `Idempotency-Key` is run once (`relay.rest.idempotency`);
 5. ninja validates what the operation declares, runs it, and shapes the answer.
 
@@ -32,7 +32,8 @@ from ninja.decorators import decorate_view
 from ninja.operation import Operation
 
 from relay.access import matrix
-from relay.access.errors import Denied
+from relay.access.errors import Denied, NotFound
+from relay.ops import storable
 from relay.rest import caller, etag, idempotency, parsing, throttle
 from relay.rest.bounds import MAX_BODY_BYTES
 from relay.rest.problem import Refusal, refuse_field
@@ -197,6 +198,8 @@ def _enter(
         permission = matrix.permission_of(facts.action)
         if not found.actor.may(permission):
             raise Denied(permission)
+    if not storable.is_text(request.path):
+        raise NotFound("nothing has a NUL in its name")
     _check_query(request, inner)
     _check_body(request, inner, facts)
 

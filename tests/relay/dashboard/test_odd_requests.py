@@ -6,10 +6,11 @@ Whatever stands in an address or in a message is answered by a page: never by an
 from __future__ import annotations
 
 from datetime import UTC, timedelta
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db import DataError, connection
 from django.test import Client
 from django.utils import timezone
 from hypothesis import example, given
@@ -83,6 +84,41 @@ def only(*actions: str) -> Client:
 )
 def test_addresses(path: str, status: int, sign_in: SignIn, site_redis: RedisServer) -> None:
     assert sign_in("owner").get(f"/console/{path}").status_code == status
+
+
+def as_postgresql(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+    """Refuse what PostgreSQL refuses."""
+    if not many and any(isinstance(each, str) and "\0" in each for each in params or ()):
+        raise DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    return execute(sql, params, many, context)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "console/relays/a%00b/",
+        "console/traces/%00/",
+        "console/analytics/runs/%00/",
+        "console/access/tokens/%00/revoke/",
+        "admin/relay_federation/relaynode/%00/change/",
+        "admin/relay_federation/relaynode/?pk=%00",
+        "admin/relay_twins/twin/?source__exact=%00",
+        "api/v1/relays/a%00b",
+        "api/v1/relays/%00/live",
+    ],
+)
+def test_no_database_is_asked_for_nul(path: str, sign_in: SignIn, site_redis: RedisServer) -> None:
+    owner = sign_in("owner")
+    with connection.execute_wrapper(as_postgresql):
+        answer = owner.get(f"/{path}")
+    assert answer.status_code == 404
+    assert path.startswith("api/") == (answer["Content-Type"] == "application/problem+json")
+
+
+def test_no_session_has_nul_in_its_key(client: Client) -> None:
+    client.cookies["rmb_operator"] = "abcdefgh\0"
+    with connection.execute_wrapper(as_postgresql):
+        assert client.get("/console/").status_code == 302
 
 
 def test_places_in_a_trace_that_are_none(sign_in: SignIn, site_redis: RedisServer) -> None:
