@@ -29,6 +29,11 @@ if 0 < logging.getLogger("uvicorn.error").getEffectiveLevel() <= TRACE_LOG_LEVEL
         "a client: choose debug or a less talkative one"
     )
 
+# Each request has a thread of its own, which ends with it: a connection that stayed would wait for
+# nobody, and some hundred requests later PostgreSQL would have no more to give.
+for database in settings.DATABASES.values():
+    database["CONN_MAX_AGE"] = 0
+
 # Before the application is made: its middleware is put together then.
 telemetry.set_up(settings.RMB.otel, "site")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from ninja import Query, Router, Status
 
 from relay.alarms import documents, receivers, services
@@ -266,9 +266,9 @@ def _receivers(found: list[Receiver]) -> list[dict[str, Any]]:
 
 async def _feed(last: str) -> AsyncIterator[events.Event]:
     """Events of the history after one, by looking each second: there are few."""
-    after = int(last) if last else await sync_to_async(_newest)()
+    after = int(last) if last else await database_sync_to_async(_newest)()
     while True:
-        for each in await sync_to_async(_after)(after):
+        for each in await database_sync_to_async(_after)(after):
             after = each.pk
             yield events.Event(str(each.pk), each.kind, _plain(documents.event(each)))
         await asyncio.sleep(STREAM_POLL_S)

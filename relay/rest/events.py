@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, NamedTuple
 
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.db import InterfaceError, OperationalError
 from django.http import StreamingHttpResponse
 
@@ -117,7 +117,7 @@ async def _lines(
             await asyncio.wait({following}, timeout=heartbeat_s)
             if time.monotonic() - checked >= heartbeat_s:
                 checked = time.monotonic()
-                if not await sync_to_async(_still_may)(request, action):
+                if not await database_sync_to_async(_still_may)(request, action):
                     return
             if not following.done():
                 yield b": alive\n\n"

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from ninja import Field, Query, Router, Schema
 from pydantic import StringConstraints
 
@@ -204,7 +205,7 @@ async def stream_trace_events(request: Request, trace: TraceId) -> Any:
                 for each in noted:
                     cursor = each.cursor
                     yield events.Event(cursor, "event", _noted(each))
-        yield events.Event(cursor, "end", await sync_to_async(_ended)(trace))
+        yield events.Event(cursor, "end", await database_sync_to_async(_ended)(trace))
 
     return await events.stream(request, "trace.view", source, ids=services.CURSOR)
 

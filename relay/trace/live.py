@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Any, Final
 
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.conf import settings
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -70,7 +70,7 @@ async def follow(order_id: str, until: datetime, after: str) -> AsyncGenerator[l
             elif over:
                 return
             elif not there:
-                over = await sync_to_async(_over)(order_id)
+                over = await database_sync_to_async(_over)(order_id)
                 if not over:  # others say that it ends, and the record does not yet
                     await asyncio.sleep(BLOCK_S)
 

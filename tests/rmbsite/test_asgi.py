@@ -5,15 +5,36 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
+from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
+from django.db.backends.signals import connection_created
 
 from rmbsite.asgi import admin
-from tests.support.relay_process import ROOT, command_environment
+from tests.relay.rest.conftest import account, token_of
+from tests.support.relay_process import ROOT, command_environment, eventually
+
+HOST = "127.0.0.1:8081"
 
 
-async def get(path: str, host: str = "127.0.0.1:8081") -> tuple[int, bytes]:
+@pytest.fixture
+def connections() -> Iterator[list[Any]]:
+    """Those that are made from now on."""
+    made: list[Any] = []
+
+    def note(connection: Any, **_: Any) -> None:
+        made.append(connection)
+
+    connection_created.connect(note)
+    yield made
+    connection_created.disconnect(note)
+
+
+def site_for(path: str, host: str, token: str = "") -> ApplicationCommunicator:
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -21,11 +42,15 @@ async def get(path: str, host: str = "127.0.0.1:8081") -> tuple[int, bytes]:
         "method": "GET",
         "path": path,
         "query_string": b"",
-        "headers": [(b"host", host.encode())],
+        "headers": [(b"host", host.encode()), (b"authorization", f"Bearer {token}".encode())],
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 8081),
     }
-    site = ApplicationCommunicator(admin, scope)
+    return ApplicationCommunicator(admin, scope)
+
+
+async def get(path: str, host: str = HOST, token: str = "") -> tuple[int, bytes]:
+    site = site_for(path, host, token)
     await site.send_input({"type": "http.request"})
     start = await site.receive_output(timeout=10)
     body = b""
@@ -52,6 +77,26 @@ async def test_the_sign_in_page_and_its_files() -> None:
 async def test_live_and_an_unknown_host() -> None:
     assert (await get("/live"))[0] == 200
     assert (await get("/live", host="evil.example"))[0] == 400
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_request_leaves_no_connection_behind(connections: list[Any]) -> None:
+    """Each has a thread of its own: nobody would ever use it, or close it."""
+    assert (await get("/api/v1/me", token="rmb_0123456789abcdef_" + 43 * "x"))[0] == 401
+    assert connections and all(each.connection is None for each in connections)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_stream_of_events_holds_no_connection(connections: list[Any]) -> None:
+    token = await sync_to_async(lambda: token_of(account("viewer", "viewer"), role="viewer"))()
+    connections.clear()
+    site = site_for("/api/v1/alarms/events", HOST, token)
+    await site.send_input({"type": "http.request"})
+    assert (await site.receive_output(timeout=10))["status"] == 200
+    await site.receive_output(timeout=10)
+    await eventually(lambda: connections and all(each.connection is None for each in connections))
+    await site.send_input({"type": "http.disconnect"})
+    await site.wait()
 
 
 def test_a_server_that_would_log_tokens_is_refused(tmp_path: Path) -> None:
