@@ -18,6 +18,16 @@ SQLITE_OPTIONS = {
     "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
 }
 
+# Of libpq, which by itself waits for minutes for a host that went without a word, and for ever for
+# one that takes connections and says nothing. Seconds but for the last, which is milliseconds.
+POSTGRESQL_OPTIONS = {
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+}
+
 # Connections are kept between requests; those of PostgreSQL are checked before they are used.
 CONNECTION_AGE_S = 600
 
@@ -71,5 +81,5 @@ def _postgresql(url: str) -> dict[str, Any]:
         "PORT": str(port or ""),
         "CONN_MAX_AGE": CONNECTION_AGE_S,
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": dict(parse_qsl(parts.query)),
+        "OPTIONS": {**POSTGRESQL_OPTIONS, **dict(parse_qsl(parts.query))},
     }

@@ -24,9 +24,16 @@ def test_postgresql() -> None:
         "PASSWORD": "p/w",
         "HOST": "db.example",
         "PORT": "5433",
-        "OPTIONS": {"sslmode": "require"},
     }
     assert {name: found[name] for name in wanted} == wanted
+    assert found["OPTIONS"]["sslmode"] == "require"
+
+
+def test_a_postgresql_that_is_silent_is_given_up() -> None:
+    waits = {"connect_timeout", "keepalives_idle", "keepalives_interval", "tcp_user_timeout"}
+    assert waits <= settings_of("postgres://h/relay", Path())["OPTIONS"].keys()
+    own = settings_of("postgres://h/relay?connect_timeout=60", Path())["OPTIONS"]
+    assert own["connect_timeout"] == "60"
 
 
 @pytest.mark.parametrize(
