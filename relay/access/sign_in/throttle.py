@@ -9,7 +9,7 @@ known by a cookie, is not even slowed down by the guesses of others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from django.db import transaction
@@ -75,8 +75,7 @@ def take(keys: Sequence[Key]) -> int:
     with transaction.atomic():
         FailedTries.objects.filter(last__lt=now - FORGET).delete()
         for each in keys:
-            FailedTries.objects.get_or_create(key=each.hash, defaults={"failures": 0, "last": now})
-            row = FailedTries.objects.select_for_update().get(key=each.hash)
+            row = _held(each, now)
             wait_s = _wait_s(each.rule, row, (now - row.last).total_seconds())
             if wait_s > 0:
                 return int(wait_s + 0.999)
@@ -87,9 +86,22 @@ def take(keys: Sequence[Key]) -> int:
 
 def give_back(keys: Sequence[Key]) -> None:
     """The try was right: what stands for the account begins anew, an address had one try less."""
-    addresses = [each.hash for each in keys if each.rule is ADDRESS]
-    FailedTries.objects.filter(key__in=[e.hash for e in keys if e.rule is not ADDRESS]).delete()
-    FailedTries.objects.filter(key__in=addresses, failures__gt=0).update(failures=F("failures") - 1)
+    for each in keys:  # a statement each: it waits for one and holds none
+        row = FailedTries.objects.filter(key=each.hash)
+        if each.rule is ADDRESS:
+            row.filter(failures__gt=0).update(failures=F("failures") - 1)
+        else:
+            row.delete()
+
+
+def _held(wanted: Key, now: datetime) -> FailedTries:
+    """The row of a key, locked. Another sign-in that was right may take it away before it is."""
+    while True:
+        fresh = FailedTries(key=wanted.hash, failures=0, last=now)
+        FailedTries.objects.bulk_create([fresh], ignore_conflicts=True)
+        row = FailedTries.objects.select_for_update().filter(key=wanted.hash).first()
+        if row is not None:
+            return row
 
 
 def _wait_s(rule: Rule, row: FailedTries, since_s: float) -> float:

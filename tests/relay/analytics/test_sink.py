@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import ConnectionHandler, connections
 
 from relay.analytics import sink
 from relay.analytics.models import LiveMinute
-from rmbsite.database import settings_of
+from tests.support.in_database import Use, in_database
 from tests.support.postgres_server import PostgresServer
 from tests.support.relay_process import migrated_folder
 
 NOW = datetime(2026, 11, 21, 14, 30, 20, tzinfo=UTC)
 HOUR = NOW.replace(minute=0, second=0)
-
-Use = Callable[[], None]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -38,22 +35,9 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture
 def use(url: str, tmp_path: Path, django_db_blocker: Any) -> Iterator[Use]:
     """Call it in a thread to have the database there; it is empty, and in use in this one."""
-    ours = connections["default"]
-    opened: list[Any] = []
-
-    def here() -> None:
-        handler = ConnectionHandler({"default": settings_of(url, tmp_path)})
-        opened.append(handler["default"])
-        handler["default"].inc_thread_sharing()
-        connections["default"] = handler["default"]
-
-    with django_db_blocker.unblock():
-        here()
+    with django_db_blocker.unblock(), in_database(url, tmp_path) as here:
         yield here
         sink.begin(HOUR, NOW, keep=False).delete()
-        for connection in opened:
-            connection.close()
-        connections["default"] = ours
 
 
 def row(minutes: int, n: int = 1, **others: Any) -> dict[str, Any]:

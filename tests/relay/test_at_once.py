@@ -1,0 +1,93 @@
+"""What two do at once in PostgreSQL, where SQLite lets one of them begin after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+from django.db import connection
+
+from relay.access.models import FailedTries
+from relay.access.sign_in import throttle
+from tests.support.in_database import Use, in_database
+from tests.support.postgres_server import PostgresServer
+
+DATABASE: Final = "at_once"
+TIMEOUT_S: Final = 20.0
+
+
+@pytest.fixture(scope="module")
+def url(postgres_server: PostgresServer) -> str:
+    return postgres_server.make_migrated_database(DATABASE)
+
+
+@pytest.fixture
+def other(url: str) -> Iterator[psycopg.Connection]:
+    """A connection of somebody else."""
+    with psycopg.connect(url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def begin(url: str, tmp_path: Path, django_db_blocker: Any) -> Iterator[Callable[..., Any]]:
+    """Call it with what another thread is to do; it returns when that is done or waits."""
+    with (
+        django_db_blocker.unblock(),
+        in_database(url, tmp_path) as here,
+        ThreadPoolExecutor(1) as threads,
+        psycopg.connect(url, autocommit=True) as watcher,
+    ):
+
+        def start(act: Callable[[], Any]) -> Future[Any]:
+            future = threads.submit(_there, here, act)
+            deadline = time.monotonic() + TIMEOUT_S
+            waits = "SELECT 1 FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
+            while not future.done() and not watcher.execute(waits, [DATABASE]).fetchone():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            return future
+
+        yield start
+
+
+def _there(here: Use, act: Callable[[], Any]) -> Any:
+    here()
+    try:
+        return act()
+    finally:
+        connection.close()
+
+
+def test_a_sign_in_while_another_was_right(
+    begin: Callable[..., Any], other: psycopg.Connection
+) -> None:
+    """From one address, or to one account: the other takes away what both count."""
+    keys = [throttle.key(throttle.ACCOUNT, "olga"), throttle.address_key("192.0.2.1")]
+    assert throttle.take(keys) == 0
+    other.execute(f"DELETE FROM {FailedTries._meta.db_table}")
+    taking = begin(lambda: throttle.take(keys))
+    assert not taking.done()
+    other.commit()
+    assert taking.result(TIMEOUT_S) == 0
+    assert list(FailedTries.objects.values_list("failures", flat=True)) == [1, 1]
+
+
+def test_a_sign_in_that_was_right_beside_others(
+    begin: Callable[..., Any], other: psycopg.Connection
+) -> None:
+    """It waits for one of its keys while it holds no other: those may be waited for."""
+    keys = sorted(throttle.key(rule, "olga") for rule in (throttle.ACCOUNT, throttle.BROWSER))
+    assert throttle.take(keys) == 0
+    table = FailedTries._meta.db_table
+    for first, second in (keys, keys[::-1]):
+        other.execute(f"SELECT 1 FROM {table} WHERE key = %s FOR UPDATE", [first.hash])
+        giving = begin(lambda: throttle.give_back(keys))
+        other.execute(f"SELECT 1 FROM {table} WHERE key = %s FOR UPDATE NOWAIT", [second.hash])
+        other.rollback()
+        giving.result(TIMEOUT_S)
+        assert throttle.take(keys) == 0
