@@ -18,7 +18,7 @@ from django.utils.crypto import salted_hmac
 from relay.access import matrix
 from relay.access.actor import Actor
 from relay.access.errors import Conflict, Invalid, NotFound
-from relay.alarms import bounds, delivery, notice, sending
+from relay.alarms import bounds, delivery, notice, rounds, sending
 from relay.alarms.models import Delivery, Outcome, Receiver, ReceiverKind
 from relay.alarms.rules import BY_KEY, Severity
 from relay.alarms.sending import Answer
@@ -124,6 +124,7 @@ def change_receiver(receiver_id: int, *, actor: Actor, **fields: Any) -> Receive
         NotFound, Invalid: a field is wrong.
     """
     with audit.change(actor, "receiver.change", target=receiver_id) as change:
+        rounds.held()  # nobody is about to tell it something
         receiver = Receiver.objects.select_for_update().filter(pk=receiver_id).first()
         if receiver is None:
             raise NotFound(f"there is no receiver {receiver_id}")
@@ -150,6 +151,7 @@ def remove_receiver(receiver_id: int, *, actor: Actor) -> None:
         NotFound: there is none.
     """
     with audit.change(actor, "receiver.remove", target=receiver_id) as change:
+        rounds.held()
         receiver = get_receiver(receiver_id)
         change.target, change.before = receiver.name, _receiver(receiver)
         receiver.delete()

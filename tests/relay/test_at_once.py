@@ -10,10 +10,14 @@ from typing import Any, Final
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
+from relay.access.actor import SYSTEM
 from relay.access.models import FailedTries
 from relay.access.sign_in import throttle
+from relay.alarms import delivery, notice, receivers, rounds
+from relay.alarms.models import Receiver
+from relay.alarms.rules import BY_KEY
 from tests.support.in_database import Use, in_database
 from tests.support.postgres_server import PostgresServer
 
@@ -91,3 +95,15 @@ def test_a_sign_in_that_was_right_beside_others(
         other.rollback()
         giving.result(TIMEOUT_S)
         assert throttle.take(keys) == 0
+
+
+def test_a_receiver_is_removed_while_it_is_to_be_told(begin: Callable[..., Any]) -> None:
+    added = receivers.add_receiver("duty", "webhook", "https://127.0.0.1:1/", actor=SYSTEM)
+    told = notice.document(notice.FIRED, BY_KEY["disk"], at=time.time(), domains=("a.example",))
+    with transaction.atomic():
+        rounds.held()
+        found = rounds.hearers()
+        removing = begin(lambda: receivers.remove_receiver(added.receiver.pk, actor=SYSTEM))
+        assert delivery.enqueue(told, found) == 1
+    removing.result(TIMEOUT_S)
+    assert not Receiver.objects.exists()
