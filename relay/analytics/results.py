@@ -40,7 +40,8 @@ def replace(table: str, period: str, batches: Iterable[Sequence[Mapping[str, Any
     """Put rows in the place of those a period has; only inside a transaction.
 
     Rows are written without making objects of them: a month of usage has hundreds of thousands,
-    and SQLite lets nobody else write meanwhile. Times alone differ between databases.
+    and SQLite lets nobody else write meanwhile. Times alone differ between databases; and only
+    SQLite takes a NUL, which a client may have in the id of its session.
 
     Raises:
         KeyError: the table is not in the database, or a row lacks a column.
@@ -55,8 +56,12 @@ def replace(table: str, period: str, batches: Iterable[Sequence[Mapping[str, Any
     model._default_manager.filter(period=period).delete()
     with connection.cursor() as cursor:
         for rows in batches:
-            written = [[row[field.name] for field in fields] for row in rows]
+            written = [[_storable(row[field.name]) for field in fields] for row in rows]
             for place in times:
                 for row in written:
                     row[place] = connection.ops.adapt_datetimefield_value(row[place])
             cursor.executemany(f"INSERT INTO {into} ({names}) VALUES ({places})", written)
+
+
+def _storable(value: Any) -> Any:
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from django.db import transaction
 from django.db.models import BigIntegerField, CharField, DateTimeField
 from pyspark.sql import types
 
 from relay.analytics import results
-from relay.analytics.models import FederationSlo
+from relay.analytics.models import FederationSlo, Storm
 from relay.analytics.spark import catalogue
 from tests.support.analytics_results import hour, publish
+from tests.support.in_database import in_database
+from tests.support.postgres_server import PostgresServer
 
 KINDS: Final = {
     types.LongType: BigIntegerField,
@@ -52,3 +56,14 @@ def test_rows_of_a_period_take_the_place_of_those_before() -> None:
     assert FederationSlo.objects.count() == 2
     results.replace("federation_slo", "2026-11-03", [])
     assert FederationSlo.objects.get().period == "2026-11-02"
+
+
+def test_names_with_nul_go_into_postgresql(
+    postgres: PostgresServer, tmp_path: Path, django_db_blocker: Any
+) -> None:
+    """Clients choose the ids of their sessions."""
+    url = postgres.make_migrated_database("results")
+    storm = {"twin": 7, "session": "nul\0and\N{SNOWMAN}", "first_us": 1, "last_us": 2, "opens": 5}
+    with django_db_blocker.unblock(), in_database(url, tmp_path), transaction.atomic():
+        results.replace("storms", "2026-11-03", [[{"period": "2026-11-03", **storm}]])
+        assert Storm.objects.get().session == "nul\ufffdand\N{SNOWMAN}"
