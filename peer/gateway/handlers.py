@@ -125,24 +125,24 @@ class Handlers:
         except TimeoutError:
             log.warning("answer of %.80s could not be sent in time", request.command)
             return
-        if self._answer(request, found, twin, self._send):
+        if self._answer(request.uid, request.source, found, twin, self._send):
             self._counters["handled"] += 1
 
     def _refuse(self, request: Request) -> None:
         twin = self._twins.peek(request.source.twin)
         if twin is not None:  # its request was verified just now
-            self._answer(request, BUSY, twin, self._send_error)
+            self._answer(request.uid, request.source, BUSY, twin, self._send_error)
 
     def _answer(
         self,
-        request: Request,
+        uid: str,
+        source: Address,
         found: Response | CommandError,
         twin: Twin,
         send: _Send,
     ) -> bool:
         """Seals an answer and sends it; False: it can't be sealed."""
         now, expiration_s = int(time.time()), stamp.response_expiration()
-        uid, source = request.uid, request.source
         try:
             if isinstance(found, CommandError):
                 data = self._sealer.error(
@@ -158,7 +158,7 @@ class Handlers:
 
         def refused(error: TooLargeError) -> None:
             told = CommandError(CODE_OTHER, str(error))
-            self._answer(request, told, twin, self._send_error)
+            self._answer(uid, source, told, twin, self._send_error)
 
         send(data, now + expiration_s, refused if isinstance(found, Response) else None)
         return True

@@ -131,7 +131,7 @@ async def test_two_hundred_megabytes_survive_the_kill_of_either_gateway(
     assert call["src"] == str(pair.sender.twin)
     # The memory of both is bounded by the window, not by the file.
     for gateway in (pair.sender, pair.receiver):
-        assert peak_bytes(gateway) < 120 * MB + 6 * SENDER_WINDOW_CHUNKS * CHUNK_BYTES
+        assert peak_bytes(gateway) < 75 * MB + 6 * SENDER_WINDOW_CHUNKS * CHUNK_BYTES
 
 
 async def test_what_a_program_is_told(pair: Pair, tmp_path: Path) -> None:
