@@ -41,9 +41,6 @@ SEALED: Final = b"s"
 
 UID_AT: Final = 17  # in a field, after the time and a hyphen
 UID_CHARS: Final = 36
-REST_ABOVE: Final = 3  # entries of one read
-REST_PER_ENTRY_S: Final = 0.0004
-MAX_REST_S: Final = 0.005
 _ANSWER_S: Final = 10.0  # beyond the wait; then the connection is given up
 _SPARE_S: Final = 1.0
 MAX_FIELD_AGE_S: Final = math.ceil(WAIT_S + _ANSWER_S + _SPARE_S)
@@ -193,10 +190,6 @@ class SystemQueue:
             self._on_taken(field, entry)
         if count:
             self._on_read()
-        if count > REST_ABOVE:
-            # With many waiting, a moment's rest makes the next batch a large one, all the way to
-            # the other end: half the work for each message, for some milliseconds of its time.
-            await asyncio.sleep(min(count * REST_PER_ENTRY_S, MAX_REST_S))
         return count < ask
 
     async def _came_up(self) -> None:
