@@ -5,33 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from peer.client import RelayError, RemoteError, Request, TooLargeError
 from tests.peer.client.conftest import MakeClient, secret_of
+from tests.peer.conftest import LIMIT_BYTES
 from tests.support.peer_process import CLI, run_program
-from tests.support.redis_servers import start_valkey
 from tests.support.relay_process import RelayProcess
 from tests.support.world import fresh_twins
 
-LIMIT_BYTES = 1 << 20
 LARGE = os.urandom(LIMIT_BYTES + 200_000)
-
-
-@pytest.fixture
-def small(tmp_path: Path, data_template: Path) -> Iterator[RelayProcess]:
-    """A relay whose operator has set a limit of a MiB."""
-    redis = start_valkey(tmp_path)
-    settings = {"relay.max_message_bytes": str(LIMIT_BYTES)}
-    process = RelayProcess(tmp_path / "relay", data_template, redis, settings=settings)
-    try:
-        yield process.start()
-    finally:
-        process.stop()
-        redis.remove()
 
 
 def size(request: Request) -> int:
@@ -39,10 +24,10 @@ def size(request: Request) -> int:
 
 
 async def test_what_is_too_large_for_the_relay_fails_at_once(
-    make_client: MakeClient, small: RelayProcess
+    make_client: MakeClient, small_relay: RelayProcess
 ) -> None:
     alice, bob = fresh_twins(2)
-    where = {"relays": [small.url], "timeout": 300.0}
+    where = {"relays": [small_relay.url], "timeout": 300.0}
     async with (
         make_client(bob, sid=None, handlers={"size": size}, **where),
         make_client(alice, **where) as client,
@@ -66,12 +51,12 @@ async def test_what_is_too_large_for_the_relay_fails_at_once(
 
 
 async def test_each_of_several_that_are_asked_is_told_of(
-    make_client: MakeClient, small: RelayProcess
+    make_client: MakeClient, small_relay: RelayProcess
 ) -> None:
     alice, bob, carol = fresh_twins(3)
     async with (
         asyncio.timeout(60),
-        make_client(alice, relays=[small.url], timeout=300) as client,
+        make_client(alice, relays=[small_relay.url], timeout=300) as client,
         client.ask([bob.id, carol.id], "size", LARGE) as answers,
     ):
         for _ in "12":
@@ -79,10 +64,10 @@ async def test_each_of_several_that_are_asked_is_told_of(
 
 
 async def test_flush_tells_of_what_nobody_waits_for(
-    make_client: MakeClient, small: RelayProcess
+    make_client: MakeClient, small_relay: RelayProcess
 ) -> None:
     alice, bob = fresh_twins(2)
-    async with make_client(alice, relays=[small.url], timeout=60) as client:
+    async with make_client(alice, relays=[small_relay.url], timeout=60) as client:
         await client.notify(bob.id, "size", LARGE)
         with pytest.raises(TooLargeError):
             await client.flush()
@@ -90,22 +75,22 @@ async def test_flush_tells_of_what_nobody_waits_for(
 
 
 async def test_rmb_call_does_not_say_that_the_relay_has_it(
-    small: RelayProcess, twins_file: Path, tmp_path: Path
+    small_relay: RelayProcess, twins_file: Path, tmp_path: Path
 ) -> None:
     (alice,) = fresh_twins(1)
     (tmp_path / "large").write_bytes(LARGE)
     what = ("call", str(alice.id), "size", "@large", "--raw", "--no-answer", "--json")
-    where = ("--relay", small.url, "--twins", str(twins_file), "--mnemonic", secret_of(alice))
+    where = ("--relay", small_relay.url, "--twins", str(twins_file), "--mnemonic", secret_of(alice))
     done = await asyncio.to_thread(run_program, CLI, tmp_path, *what, *where)
     assert done.returncode == 1
     assert json.loads(done.stdout)["error"]["kind"] == "TooLargeError"
 
 
 async def test_an_answer_that_is_too_large_for_the_relay_is_an_error(
-    make_client: MakeClient, small: RelayProcess
+    make_client: MakeClient, small_relay: RelayProcess
 ) -> None:
     alice, bob = fresh_twins(2)
-    where = {"relays": [small.url], "timeout": 60.0}
+    where = {"relays": [small_relay.url], "timeout": 60.0}
     async with (
         make_client(bob, sid=None, handlers={"large": lambda request: LARGE}, **where),
         make_client(alice, **where) as client,

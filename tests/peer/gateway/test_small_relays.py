@@ -6,37 +6,19 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
+from tests.peer.conftest import LIMIT_BYTES
 from tests.peer.gateway.conftest import StartGateway
 from tests.support.gateway_process import Program, Service, payload_of
-from tests.support.redis_servers import start_valkey
 from tests.support.relay_process import RelayProcess, eventually
-
-LIMIT_BYTES = 1 << 20
-
-
-@pytest.fixture
-def small(tmp_path: Path, data_template: Path) -> Iterator[RelayProcess]:
-    """A relay whose operator has set a limit of a MiB."""
-    redis = start_valkey(tmp_path)
-    settings = {"relay.max_message_bytes": str(LIMIT_BYTES)}
-    process = RelayProcess(tmp_path / "relay", data_template, redis, settings=settings)
-    try:
-        yield process.start()
-    finally:
-        process.stop()
-        redis.remove()
 
 
 async def test_a_message_that_is_too_large_for_the_relay_is_answered(
-    start_gateway: StartGateway, small: RelayProcess
+    start_gateway: StartGateway, small_relay: RelayProcess
 ) -> None:
-    here = start_gateway(relays=(small.url,))
-    there = start_gateway(relays=(small.url,))
+    here = start_gateway(relays=(small_relay.url,))
+    there = start_gateway(relays=(small_relay.url,))
     await here.connected()
     await there.connected()
     program = Program(here.redis)
@@ -56,10 +38,10 @@ async def test_a_message_that_is_too_large_for_the_relay_is_answered(
 
 
 async def test_an_answer_that_is_too_large_for_the_relay_is_an_error(
-    start_gateway: StartGateway, small: RelayProcess
+    start_gateway: StartGateway, small_relay: RelayProcess
 ) -> None:
-    here = start_gateway(relays=(small.url,))
-    there = start_gateway(relays=(small.url,))
+    here = start_gateway(relays=(small_relay.url,))
+    there = start_gateway(relays=(small_relay.url,))
     await here.connected()
     await there.connected()
     program = Program(here.redis)
@@ -103,12 +85,12 @@ async def ask(request: Request) -> None:
 
 
 async def test_what_modules_ask_and_answer_is_refused_at_once(
-    start_gateway: StartGateway, small: RelayProcess, tmp_path: Path
+    start_gateway: StartGateway, small_relay: RelayProcess, tmp_path: Path
 ) -> None:
     (tmp_path / "gateways").mkdir()
     (tmp_path / "gateways" / "large.py").write_text(MODULE)
-    here = start_gateway(relays=(small.url,))
-    there = start_gateway(relays=(small.url,), more=("--module", "large:module"))
+    here = start_gateway(relays=(small_relay.url,))
+    there = start_gateway(relays=(small_relay.url,), more=("--module", "large:module"))
     await here.connected()
     await there.connected()
     program = Program(here.redis)
