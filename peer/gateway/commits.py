@@ -15,7 +15,8 @@ touches the key before it reads the number, and from then on Redis voids what co
     add(command)  ->  MULTI ... SET msgbus.committed n, EXEC  ->  written()  ->  then()
 
 What is to happen only when something is on record need not wait for Redis to say so: once the
-kernel has a batch (`written`), the end of this process no longer keeps it from Redis.
+kernel has a batch (`written`), the end of this process no longer keeps it from Redis. A large batch
+waits all the same: that Redis has no room for it is likely enough to be worth knowing first.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ REFUSED_RETRY_S: Final = 0.5
 ANSWER_S: Final = 10.0
 """How long Redis may take to answer; then the connection is given up. A disk that is slow to sync
 takes seconds, and half an hour is what the messages have at most."""
+
+MAX_EARLY_BYTES: Final = 1024 * 1024
+"""Of a batch that counts as written before Redis has answered."""
 
 _MULTI: Final = command("MULTI")
 _EXEC: Final = command("EXEC")
@@ -163,7 +167,8 @@ class Commits:
         Args:
             payload: the command; its reply is not looked at, except for an error, which is logged.
             then: called when it is applied.
-            written: called when the kernel has it, before or together with `then`.
+            written: called when the kernel has it (see `MAX_EARLY_BYTES`), before or together with
+                `then`.
         """
         batch = self._filling
         batch.commands.append(payload)
@@ -272,7 +277,7 @@ class Commits:
         self._limit = asyncio.get_running_loop().call_later(ANSWER_S, self._give_up)
         self.pipe.submit(payload, self._answered, len(batch.commands) + 2)
         self.pipe.submit(_WATCH, self._watched, at_once=True)
-        if batch.written:
+        if batch.written and len(payload) <= MAX_EARLY_BYTES:
             # Uvloop writes at the end of a turn.
             asyncio.get_running_loop().call_soon(self._look_written, batch)
 
