@@ -245,7 +245,9 @@ class SegmentReader:
 def owner(path: Path) -> tuple[str, str] | None:
     """Relay and worker of a segment of any version; None if its header cannot be read."""
     try:
-        first = _block_at(memoryview(path.read_bytes()), 0)
+        with path.open("rb") as file:
+            head = file.read(BLOCK.size + MAX_BLOCK_BYTES)
+        first = _block_at(memoryview(head), 0)
         if first is None or first[0] != Type.HEADER:
             return None
         found = json.loads(bytes(first[1]))
