@@ -182,9 +182,10 @@ def _stop(session: SparkSession) -> None:
 
 def first_line(error: Exception) -> str:
     """What an error of Spark says before it tells where it came from."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = next((line for line in lines if not line.startswith("An error occurred while")), "")
-    if several := re.search(r"MULTIPLE_FAILURES\].*\n\s*1\. (.+)", str(error)):
+    if several := re.search(r"MULTIPLE_FAILURES\].*\n\s*1\. (.+)", text):
         told = several[1]  # stages that failed at the same moment, one a line
     return told.removeprefix(": ") or type(error).__name__
 
