@@ -20,6 +20,25 @@ from tests.relay.server.running import (
 Run = Callable[[Any], None]
 
 
+class Turns:
+    """Turns of the loop, counted from `begin` on.
+
+    Attributes:
+        reads: the turn of each `note`.
+    """
+
+    def __init__(self) -> None:
+        self.reads: list[int] = []
+        self._now = 0
+
+    def begin(self) -> None:
+        self._now += 1
+        asyncio.get_running_loop().call_soon(self.begin)
+
+    def note(self) -> None:
+        self.reads.append(self._now)
+
+
 def test_ping_flood_of_a_client_that_does_not_read_stays_bounded(run: Run) -> None:
     async def main() -> None:
         async with running(EchoApp(echo=False)) as server:
@@ -79,30 +98,22 @@ def test_who_sends_much_is_read_once_a_turn(run: Run) -> None:
     """Others have their turn between two reads of megabytes that are waiting."""
 
     async def main() -> None:
-        loop = asyncio.get_running_loop()
-        turn = 0
-        turns_of_reads: list[int] = []
-
-        def next_turn() -> None:
-            nonlocal turn
-            turn += 1
-            loop.call_soon(next_turn)
-
+        turns = Turns()
         async with running(EchoApp(echo=False)) as server:
             _reader, writer, recorded = await raw_websocket(server)
             recorded.messages_received = (  # type: ignore[method-assign]
-                lambda messages: turns_of_reads.append(turn)
+                lambda messages: turns.note()
             )
             recorded.socket.pause_reading()
             message = frame(b"m" * 1000)
             while not writer.transport.get_write_buffer_size():  # the kernel takes more
                 writer.write(message * 500)
                 await asyncio.sleep(0)
-            next_turn()
+            turns.begin()
             recorded.socket.resume_reading()
             await writer.drain()
-            assert len(turns_of_reads) > 2
-            assert len(set(turns_of_reads)) == len(turns_of_reads)
+            assert len(turns.reads) > 2
+            assert len(set(turns.reads)) == len(turns.reads)
             writer.transport.abort()
             await recorded.ended.wait()
 
@@ -117,24 +128,18 @@ def test_a_read_of_many_small_frames_is_taken_in_portions(run: Run) -> None:
         loop = asyncio.get_running_loop()
         async with running(EchoApp(echo=False)) as server:
             reader, writer, recorded = await raw_websocket(server)
-            turn = 0
-            turns: list[int] = []
+            turns = Turns()
             paused = asyncio.Event()
 
-            def next_turn() -> None:
-                nonlocal turn
-                turn += 1
-                loop.call_soon(next_turn)
-
             def received(messages: list[bytes]) -> None:
-                turns.append(turn)
+                turns.note()
                 Recorded.messages_received(recorded, messages)
-                if len(turns) == 2:
+                if len(turns.reads) == 2:
                     recorded.socket.pause_reading()
                     loop.call_later(0.01, paused.set)
 
             recorded.messages_received = received  # type: ignore[method-assign]
-            next_turn()
+            turns.begin()
             closing = frame(b"\x03\xe8", opcode=8)
             recorded.socket.data_received(frame(b"") * count)  # type: ignore[attr-defined]
             writer.write(closing)
@@ -143,7 +148,7 @@ def test_a_read_of_many_small_frames_is_taken_in_portions(run: Run) -> None:
             recorded.socket.resume_reading()
             assert await read_close(reader) == (1000, "")
             assert recorded.reads == [MAX_CALL_FRAMES] * 5 + [7]
-            assert len(set(turns)) == len(turns)
+            assert len(set(turns.reads)) == len(turns.reads)
             writer.close()
             await recorded.ended.wait()
 
@@ -154,30 +159,23 @@ def test_pauses_do_not_add_turns(run: Run) -> None:
     """Who pauses and goes on within a call gets its portions one a turn all the same."""
 
     async def main() -> None:
-        loop = asyncio.get_running_loop()
         async with running(EchoApp(echo=False)) as server:
             _, writer, recorded = await raw_websocket(server)
-            turn = 0
-            turns: list[int] = []
-
-            def next_turn() -> None:
-                nonlocal turn
-                turn += 1
-                loop.call_soon(next_turn)
+            turns = Turns()
 
             def received(messages: list[bytes]) -> None:
-                turns.append(turn)
+                turns.note()
                 recorded.socket.pause_reading()
                 recorded.socket.resume_reading()
 
             recorded.messages_received = received  # type: ignore[method-assign]
-            next_turn()
+            turns.begin()
             recorded.socket.data_received(  # type: ignore[attr-defined]
                 frame(b"") * (10 * MAX_CALL_FRAMES)
             )
-            while len(turns) < 10:
+            while len(turns.reads) < 10:
                 await asyncio.sleep(0)
-            assert len(set(turns)) == len(turns)
+            assert len(set(turns.reads)) == len(turns.reads)
             writer.close()
             await recorded.ended.wait()
 
