@@ -48,11 +48,12 @@ class Router:
         self._accounts = Accounts(worker.options.outbox)
         self._twin_accounts: dict[int, Account] = {}  # destination twin -> its account
         self._accounts_generation = -1
-        self._looks: dict[int, list[Callable[[], None]]] = {}  # twin -> who waits for its look-up
-        self._failed: set[int] = set()  # twins whose look-up failed, while that is told
+        self._looks: dict[int, list[Callable[[bool], None]]] = {}  # twin -> who waits for it
 
-    def facts(self, destination: Destination, fail_fast: bool, present: bool | None) -> Facts:
-        """What is known about where messages to a key go."""
+    def facts(
+        self, destination: Destination, fail_fast: bool, present: bool | None, failed: bool = False
+    ) -> Facts:
+        """What is known about where messages to a key go; `failed`, its twin's look-up has."""
         number = destination.key[0]
         if destination.session is not None:
             return Facts(held_here=True)
@@ -60,25 +61,26 @@ class Router:
             return Facts(guest=True)
         record = self._worker.twins.get(number)
         if record is MISSING:
-            failed = number in self._failed
             return Facts(known=failed, failed=failed)
         twin = None if record is None else Twin(record.relays, number in self.banned)
         return Facts(known=True, twin=twin, fail_fast=fail_fast, present=present)
 
-    def decide(self, destination: Destination, fail_fast: bool, present: bool | None) -> Route:
+    def decide(
+        self, destination: Destination, fail_fast: bool, present: bool | None, failed: bool = False
+    ) -> Route:
         """Where one message to a key goes, as far as is known now."""
         if not fail_fast and destination.generation == self.generation:
             assert destination.decided is not None
             return destination.decided
-        facts = self.facts(destination, fail_fast, present)
+        facts = self.facts(destination, fail_fast, present, failed)
         decision = route(facts, self._worker.domains)
         if not fail_fast and not facts.held_here and facts.twin is not None:
             destination.decided = decision
             destination.generation = self.generation
         return decision
 
-    def look_up(self, twin: int, then: Callable[[], None]) -> None:
-        """Fetches a twin, then calls back; concurrent look-ups of one twin are one."""
+    def look_up(self, twin: int, then: Callable[[bool], None]) -> None:
+        """Fetches a twin, then tells whether that failed; concurrent look-ups of one are one."""
         waiting = self._looks.get(twin)
         if waiting is not None:
             waiting.append(then)
@@ -87,15 +89,15 @@ class Router:
         self._worker.spawn(self._look_up(twin))
 
     async def _look_up(self, twin: int) -> None:
+        failed = False
         try:
             await self._worker.twins.look_up(twin)
         except TwinLookupError as error:
             log.debug("twin %d cannot be looked up: %s", twin, error)
-            self._failed.add(twin)
+            failed = True
         finally:
             for then in self._looks.pop(twin, ()):
-                then()
-            self._failed.discard(twin)
+                then(failed)
 
     def ask_presence(self, destination: Destination, then: Callable[[bool], None]) -> None:
         """Asks whether any worker is subscribed to a key's wakes, which its holder is."""
@@ -225,15 +227,16 @@ class Router:
                 self._twin_accounts[twin] = account
         return account
 
-    def send_notice(self, destination: Destination, notice: bytes) -> None:
+    def send_notice(self, destination: Destination, notice: bytes, failed: bool = False) -> None:
         """Brings a notice to a sender wherever it is: to its socket here, else by its stream."""
         session = destination.session
         if session is not None and session.sender is not None:
             session.sender.notify(notice)
             return
-        step = self.decide(destination, False, None).step
+        step = self.decide(destination, False, None, failed).step
         if step is Step.LOOK_UP:
-            self.look_up(destination.key[0], lambda: self.send_notice(destination, notice))
+            number = destination.key[0]
+            self.look_up(number, lambda failed: self.send_notice(destination, notice, failed))
         elif step is Step.QUEUE:
             envelope = Envelope.FromString(notice)
             self._worker.commit.add(destination, notice, None, envelope).mixed = True

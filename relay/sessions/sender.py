@@ -10,7 +10,7 @@ connection is decided and committed, and what comes after it waits behind it.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proto.rmb import notices
 from proto.rmb.inbound import examiner
@@ -33,6 +33,8 @@ LOOK_UPS: Final = 64
 """Facts one connection may wait for; above it the connection is not read."""
 PARKED_BYTES: Final = 1 << 20
 """Messages one connection may have waiting for facts; above it the connection is not read."""
+PARKED_SLICE: Final = 256
+"""Messages routed in one turn of the loop when their facts are there: some milliseconds."""
 AWAY_BYTES: Final = 256 << 10
 """What one connection may send while Redis is away, with what each message takes beside its bytes,
 before it is not read: some, so that its websocket pings are still answered."""
@@ -42,16 +44,30 @@ NOTICE_BYTES: Final = 1 << 20
 """The same: a pong brings back what its ping had in it."""
 
 
+class Fact(NamedTuple):
+    """What was asked for a destination.
+
+    Attributes:
+        failed: its twin could not be looked up.
+        present: some worker holds it; for the one fail-fast message that asked, None otherwise.
+    """
+
+    failed: bool = False
+    present: bool | None = None
+
+
+UNASKED: Final = Fact()
+
+
 class Parked:
     """A message (or ping) that waits, in the order of arrival."""
 
-    __slots__ = ("destination", "envelope", "payload", "present")
+    __slots__ = ("destination", "envelope", "payload")
 
     def __init__(self, destination: Destination | None, payload: bytes, envelope: Envelope) -> None:
         self.destination = destination  # None: a ping, which waits for all before it
         self.payload = payload
         self.envelope = envelope
-        self.present: bool | None = None  # the answer for a fail-fast message
 
 
 class Sender:
@@ -62,6 +78,7 @@ class Sender:
         "_away_bytes",
         "_batch",
         "_examine",
+        "_facts",
         "_notice_bytes",
         "_notices",
         "_parked",
@@ -96,6 +113,7 @@ class Sender:
         self._parked: list[Parked] = []
         self._parked_bytes = 0
         self._asked: set[Destination] = set()  # keys a fact is being fetched for
+        self._facts: dict[Destination, Fact] = {}  # fetched, not yet acted upon
         self._away_bytes = 0  # sent since Redis went away
         self._paused = False
 
@@ -146,7 +164,7 @@ class Sender:
                 elif destination in self._asked:
                     self._wait(destination, payload, envelope)
                 else:
-                    self._route(destination, payload, envelope, None)
+                    self._route(destination, payload, envelope, UNASKED)
             elif reason is not None:
                 self._refuse_input(envelope, reason, detail)
                 if self.ended:
@@ -165,12 +183,13 @@ class Sender:
         destination: Destination,
         payload: bytes,
         envelope: Envelope,
-        present: bool | None,
+        fact: Fact,
     ) -> None:
         """Decides about one message whose destination is not simply connected here."""
         worker = self.worker
         router = worker.router
-        decision = router.decide(destination, has_fail_fast(envelope.tags), present)
+        fail_fast = has_fail_fast(envelope.tags)
+        decision = router.decide(destination, fail_fast, fact.present, fact.failed)
         step = decision.step
         if step is Step.QUEUE:
             refusal = router.fullness(destination, self.key[0], len(payload))
@@ -193,9 +212,12 @@ class Sender:
             self._wait(destination, payload, envelope)
             self._asked.add(destination)
             if step is Step.LOOK_UP:
-                router.look_up(destination.key[0], lambda: self._answer(destination, None))
+                number = destination.key[0]
+                router.look_up(number, lambda failed: self._answer(destination, Fact(failed)))
             else:
-                router.ask_presence(destination, lambda there: self._answer(destination, there))
+                router.ask_presence(
+                    destination, lambda there: self._answer(destination, Fact(present=there))
+                )
             if len(self._asked) >= LOOK_UPS:
                 self._pause()
 
@@ -212,29 +234,53 @@ class Sender:
         if self._parked_bytes >= PARKED_BYTES:
             self._pause()
 
-    def _answer(self, destination: Destination, present: bool | None) -> None:
-        """A fact has come: routes what waited for it, up to the next message that must wait."""
-        self._asked.discard(destination)
+    def _answer(self, destination: Destination, fact: Fact) -> None:
+        """A fact has come. Look-ups end many at a time, so what waits is gone through once for all
+        that come in this turn."""
+        if not self._facts:
+            self.worker.loop.call_soon(self._route_parked)
+        self._facts[destination] = fact
+
+    def _route_parked(self) -> None:
+        """Routes what waited, up to the next message that must wait, and a slice at most."""
+        facts, self._facts = self._facts, {}
+        self._asked.difference_update(facts)
+        waiting = set(self._asked)
         parked, self._parked = self._parked, []
         self._parked_bytes = 0
-        waiting: set[Destination] = set(self._asked)
-        for entry in parked:
-            if entry.destination is None:
+        left = PARKED_SLICE
+        for index, entry in enumerate(parked):
+            destination = entry.destination
+            if destination is None:
                 if self._parked:
                     self._park_again(entry)
                 else:
                     self._send_pong(entry.envelope)
-            elif entry.destination in waiting:
+            elif destination in waiting:
                 self._park_again(entry)
-            else:
-                there = present if entry.destination is destination else None
-                present = None  # the answer is for the one message that asked
+            elif left:
+                left -= 1
                 before = len(self._parked)
-                self._route(entry.destination, entry.payload, entry.envelope, there)
+                fact = facts.get(destination, UNASKED)
+                if fact.present is not None:
+                    facts[destination] = UNASKED  # it was this message that asked
+                self._route(destination, entry.payload, entry.envelope, fact)
                 if len(self._parked) > before:
-                    waiting.add(entry.destination)
+                    waiting.add(destination)
+            else:
+                answered = {each: fact for each, fact in facts.items() if each not in waiting}
+                self._park_rest(parked[index:], answered)
+                break
         if not self._parked or self._parked_bytes < PARKED_BYTES // 2:
             self._resume()
+
+    def _park_rest(self, parked: list[Parked], facts: dict[Destination, Fact]) -> None:
+        """Leaves what waits no longer to the next turn, with the facts it needs."""
+        self._parked += parked
+        self._parked_bytes += sum(len(entry.payload) for entry in parked)
+        self._asked.update(facts)  # what comes meanwhile waits behind it
+        self._facts = facts
+        self.worker.loop.call_soon(self._route_parked)
 
     def _park_again(self, entry: Parked) -> None:
         self._parked.append(entry)
