@@ -6,7 +6,9 @@ from typing import Any, Final
 
 from allauth.core import context
 from allauth.mfa.base.forms import AuthenticateForm, ReauthenticateForm
+from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.forms import ActivateTOTPForm
+from allauth.mfa.totp.internal.auth import TOTP
 from django import forms
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
@@ -91,6 +93,12 @@ class CodeAgainForm(_Throttled, ReauthenticateForm):  # type: ignore[misc]
 
 class ActivateForm(_Throttled, ActivateTOTPForm):  # type: ignore[misc]
     """The first code of a new authenticator."""
+
+    def clean_code(self) -> str:
+        code = super().clean_code()
+        # The library lets it be used for signing in once more: whoever saw it could come along.
+        TOTP(Authenticator(user=self.user))._mark_code_used(code)
+        return code
 
 
 def remember_browser(request: HttpRequest, response: HttpResponse, name: str) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.internal import jwtkit
+from allauth.socialaccount.models import SocialAccount
 from allauth.socialaccount.providers.base import AuthProcess
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
@@ -55,6 +56,7 @@ class VerifyingAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
             raise OAuth2Error("the provider gave no identity token")
         if not info.get("sub") or info["sub"] != identity.get("sub"):
             raise OAuth2Error("identity token and user information are about different subjects")
+        _check_issuer(login.account.uid, identity["iss"])
         # Nobody is known by one here, and providers have words of their own for a verified one.
         login.email_addresses = []
         return login
@@ -76,6 +78,23 @@ class VerifyingAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
             lookup_kid=jwtkit.lookup_kid_jwk,
         )
         return found
+
+
+def _check_issuer(subject: str, issuer: str) -> None:
+    """A subject is known by its number, which another issuer gives to somebody else.
+
+    Raises:
+        OAuth2Error: it came in from another one before.
+    """
+    known = SocialAccount.objects.filter(provider=PROVIDER, uid=subject).first()
+    if known is None:
+        return
+    before = (known.extra_data.get("id_token") or {}).get("iss")
+    if before != issuer:
+        raise OAuth2Error(
+            f"subject {subject} is account {known.user.get_username()} since it came from {before}:"
+            " remove that account to let it come from another issuer"
+        )
 
 
 class SocialAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]

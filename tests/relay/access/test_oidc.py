@@ -211,6 +211,21 @@ def test_an_account_made_by_hand_is_not_taken_over(provider: OidcProvider, clien
     assert User.objects.count() == 2
 
 
+def test_a_subject_of_another_issuer_is_somebody_else(
+    provider: OidcProvider, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Providers count their subjects each for itself."""
+    come_in(client)
+    client.post("/admin/logout/")
+    account = SocialAccount.objects.get()
+    account.extra_data["id_token"]["iss"] = "https://former.example"
+    account.save()
+    come_in(client)
+    assert "_auth_user_id" not in client.session
+    assert "https://former.example" in caplog.text and "olga" in caplog.text
+    assert SocialAccount.objects.get().extra_data["id_token"]["iss"] == "https://former.example"
+
+
 def test_a_deactivated_account_stays_out(provider: OidcProvider, client: Client) -> None:
     come_in(client)
     client.post("/admin/logout/")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,21 +26,34 @@ AUTHENTICATE = f"{FACTOR}authenticate/"
 PERIOD_S = 30
 
 
-NOW = 1_800_000_010
+BEGIN = 1_800_000_010
+
+
+class Clock:
+    """Unix time, in seconds. No code ends between being computed and being checked."""
+
+    def __init__(self) -> None:
+        self.now = BEGIN
+
+    def time(self) -> int:
+        return self.now
+
+
+CLOCK = Clock()
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No code ends between being computed and being checked."""
-    monkeypatch.setattr(auth, "time", SimpleNamespace(time=lambda: NOW))
+    monkeypatch.setattr(auth, "time", CLOCK)
+    monkeypatch.setattr(CLOCK, "now", BEGIN)
 
 
 def code_of(secret: str) -> str:
-    return auth.format_hotp_value(auth.hotp_value(secret, NOW // PERIOD_S))
+    return auth.format_hotp_value(auth.hotp_value(secret, CLOCK.now // PERIOD_S))
 
 
 def activate(client: Client) -> str:
-    """Set an authenticator up, as an app would; its secret."""
+    """Set an authenticator up, as an app would; its secret, of which there is a new code then."""
     asked = client.get(f"{FACTOR}totp/activate/")
     if asked.status_code == 302:
         assert client.post(asked["Location"], {"password": PASSWORD}).status_code == 302
@@ -50,6 +62,7 @@ def activate(client: Client) -> str:
     assert found is not None, page
     answer = client.post(f"{FACTOR}totp/activate/", {"code": code_of(found[1])})
     assert answer.status_code == 302, answer.content.decode()
+    CLOCK.now += PERIOD_S
     return found[1]
 
 
@@ -99,6 +112,15 @@ def test_a_code_works_once(client: Client, olga: User) -> None:
     assert client.post(AUTHENTICATE, {"code": code}).status_code == 302
     sign_in(signed_out(client))
     assert "Incorrect code" in client.post(AUTHENTICATE, {"code": code}).content.decode()
+
+
+def test_the_code_of_the_activation_is_spent(client: Client, olga: User) -> None:
+    sign_in(client)
+    secret = activate(client)
+    CLOCK.now -= PERIOD_S
+    sign_in(signed_out(client))
+    spent = client.post(AUTHENTICATE, {"code": code_of(secret)})
+    assert "Incorrect code" in spent.content.decode()
 
 
 def test_recovery_codes(client: Client, olga: User) -> None:
