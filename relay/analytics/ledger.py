@@ -227,7 +227,7 @@ def begin(job: Job, window: Window, master: str) -> Run:
     return Run.objects.create(
         name=f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
         job=job.name,
-        master=master,
+        master=master[: Run._meta.get_field("master").max_length],
         first_day=window.first,
         last_day=window.last,
         began_at=now,
