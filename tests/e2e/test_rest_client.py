@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,6 +73,13 @@ def scripted() -> Iterator[Any]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+def replace_sleep(
+    monkeypatch: pytest.MonkeyPatch, client_module: Any, sleep: Callable[[float], None]
+) -> None:
+    """For the client alone: other threads of this process may sleep meanwhile."""
+    monkeypatch.setattr(client_module, "time", SimpleNamespace(sleep=sleep))
 
 
 def run_example(site: OperatorSite, name: str, *arguments: str) -> str:
@@ -173,7 +181,7 @@ def test_it_comes_again_when_it_is_turned_away(scripted: Any, client_module: Any
 def test_it_comes_again_for_an_answer_that_was_cut(
     scripted: Any, client_module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module.time, "sleep", lambda _: None)
+    replace_sleep(monkeypatch, client_module, lambda _: None)
     api = client_module.RelayApi(f"http://127.0.0.1:{scripted.server_port}", "secret")
     cut = {"Content-Length": "99"}
     scripted.answers += [(200, cut, b'{"sess'), (200, {}, b'{"sessions": 3}')]
@@ -216,7 +224,7 @@ def test_a_stream_that_ends_at_once_is_not_asked_for_all_the_time(
     scripted: Any, client_module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(client_module.time, "sleep", pauses.append)
+    replace_sleep(monkeypatch, client_module, pauses.append)
     last = b"id: 1\nevent: fired\ndata: {}\n\n"
     scripted.answers[:] = [(200, {}, b"retry: 2000\n\n"), (200, {}, b""), (200, {}, last)]
     api = client_module.RelayApi(f"http://127.0.0.1:{scripted.server_port}", "t")

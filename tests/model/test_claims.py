@@ -92,3 +92,16 @@ def test_a_client_that_ends_while_its_claim_is_unanswered(world: World) -> None:
     assert here.worker is not None
     world.run_until(lambda: not here.worker.sessions, 2)
     world.settle()
+
+
+@pytest.mark.parametrize("seed", range(40, 50))
+def test_a_run_is_judged_by_readers_that_come_after_all_claims(seed: int) -> None:
+    """Not by one whose key a client of before, who is gone, claims after it."""
+    world = World(seed)
+    first, second = world.workers
+    world.connect_live(first, A).send(B)
+    world.run_for(1)
+    world.crash_redis()
+    world.connect(second, B).client.vanish()
+    world.restart_redis(loading_s=40)
+    world.settle()

@@ -417,6 +417,8 @@ class World:
         if not self.taking:
             self.start_worker()
         self.run_until(self._ready, SETTLE_S)  # Redis may still be loading
+        # The claim of a client that is gone, made later than a reader's, would take its key away.
+        self.run_until(self._claimed, SETTLE_S)
         readers = {message.to for message in self.oracle.messages.values()}
         readers |= {twin.key for twin in self.twins}
         for key in sorted(readers, key=str):
@@ -431,6 +433,11 @@ class World:
             found = sum(p.worker.metrics.check_found for p in self.living if p.worker)
             if found:
                 raise PromiseBroken(f"the check found {found} entries in a run without faults")
+
+    def _claimed(self) -> bool:
+        workers = [process.worker for process in self.living if process.worker]
+        sessions = [session for worker in workers for session in worker.sessions]
+        return all(session.held or session.end_reason is not None for session in sessions)
 
     def _settled(self) -> bool:
         return not self.oracle.open_messages() and not self._streams_left()
