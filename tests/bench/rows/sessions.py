@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.bench import layout
 from tests.bench.bench import Bench, as_json, described, faults, rate_ratio, remarks
 from tests.bench.figures import Figure, Row
 from tests.bench.generators import Generators
-from tests.bench.measure import Sample
+from tests.bench.measure import median_ratio
 from tests.bench.rows.queues import span_s
 from tests.bench.rows.throughput import FIRST_ROW
 from tests.bench.targets import Target
@@ -131,37 +131,25 @@ def idle_crowd(bench: Bench) -> Crowd:
 
 
 def slow(bench: Bench) -> Row:
-    """Readers that stop reading, with full queues, beside the first row."""
+    """The first row with readers that stop reading, their queues full, beside the same without."""
     crowd = slow_crowd(bench)
     count = len(crowd.twins)
     with (
-        bench.yardstick() as base,
         bench.relay([*FIRST_ROW.twins, *crowd.known], PATIENCE) as ours,
         bench.generators() as generators,
     ):
-        without = bench.compare(ours, base, generators, FIRST_ROW)
         before = worker_memory(ours)
         crowd.gather(ours, generators)
         growth_kib = (worker_memory(ours) - before) / count / 1024
-        with_them = bench.compare(ours, base, generators, FIRST_ROW)
+        row = _disturbed(bench, "slow", f"{count:,} slow readers", ours, generators, must=0.9)
         kept = sum(generators.all("still_there"))
         waiting = _waiting(ours, crowd.twins)
-    return _disturbed(
-        Row(
-            "slow",
-            f"{count:,} slow readers with full queues beside the first row",
-            [
-                Figure(
-                    "worker memory more, each", growth_kib, "KiB", must=1024, lower_is_better=True
-                ),
-                Figure("slow sessions still open", kept, must=count),
-                Figure("entries waiting per slow reader", waiting),
-            ],
-        ),
-        without,
-        with_them,
-        must=0.9,
-    )
+    row.figures[1:1] = [
+        Figure("worker memory more, each", growth_kib, "KiB", must=1024, lower_is_better=True),
+        Figure("slow sessions still open", kept, must=count),
+        Figure("entries waiting per slow reader", waiting),
+    ]
+    return row
 
 
 def _flood(target: Target, generators: Generators, readers: list[int], senders: list[int]) -> None:
@@ -187,39 +175,39 @@ def _waiting(target: Target, readers: list[int]) -> float:
 
 
 def beside(bench: Bench) -> Row:
-    """Idle sessions beside the first row."""
+    """The first row with idle sessions, beside the same without."""
     crowd = idle_crowd(bench)
     count = len(crowd.twins)
     with (
-        bench.yardstick() as base,
         bench.relay([*FIRST_ROW.twins, *crowd.known]) as ours,
         bench.generators() as generators,
     ):
-        without = bench.compare(ours, base, generators, FIRST_ROW)
         crowd.gather(ours, generators)
-        with_them = bench.compare(ours, base, generators, FIRST_ROW)
+        row = _disturbed(bench, "beside", f"{count:,} idle sessions", ours, generators, must=0.95)
         kept = sum(generators.all("still_there"))
-    title = f"{count:,} idle sessions beside the first row"
-    row = Row("beside", title, [Figure("idle sessions still open", kept, must=count)])
-    return _disturbed(row, without, with_them, must=0.95)
-
-
-Compared = tuple[list[Sample], list[Sample]]
-
-
-def _disturbed(row: Row, without: Compared, with_them: Compared, must: float) -> Row:
-    """Add what the first row keeps of its rate, both times measured against B."""
-    alone, disturbed = rate_ratio(*without), rate_ratio(*with_them)
-    row.figures[:0] = [Figure("the first row keeps", disturbed / alone, must=must)]
-    row.figures += [
-        Figure("the first row without them", alone, "B"),
-        Figure("the first row with them", disturbed, "B"),
-        *described("ours without", without[0]),
-        *described("ours with", with_them[0]),
-        faults([*without[0], *with_them[0]]),
-    ]
-    row.samples = as_json(
-        ours_without=without[0], B_without=without[1], ours_with=with_them[0], B_with=with_them[1]
-    )
-    row.remarks += remarks(*without, *with_them)
+    row.figures[1:1] = [Figure("idle sessions still open", kept, must=count)]
     return row
+
+
+def _disturbed(
+    bench: Bench, name: str, crowd: str, ours: Target, generators: Generators, must: float
+) -> Row:
+    """What the first row keeps beside a crowd: in turns with a relay that has none."""
+    crowded = replace(ours, name="with")
+    with bench.relay(FIRST_ROW.twins) as other:
+        alone = replace(other, name="without")
+        mine, theirs = bench.compare(crowded, alone, generators, FIRST_ROW)
+    figures = [
+        Figure("the first row keeps", rate_ratio(mine, theirs), must=must),
+        Figure(
+            "messages per CPU second",
+            median_ratio(mine, theirs, lambda sample: sample.messages_per_cpu_s),
+            "of that without",
+        ),
+        *described("with", mine),
+        *described("without", theirs),
+        faults([*mine, *theirs]),
+    ]
+    samples = as_json(**{"with": mine, "without": theirs})
+    title = f"the first row with {crowd}, beside the same without"
+    return Row(name, title, figures, samples, remarks(mine, theirs))
