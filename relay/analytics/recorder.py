@@ -31,7 +31,7 @@ from relay.analytics.packing import ENDS, ROW, ROWS_OF_ONE, SUFFIX, Tail, Taken,
 from relay.analytics.records import NO_NAME, REASON_CODE, RECORD_BYTES, Kind
 from relay.analytics.uids import KIND_SEEDS, message_uid, pair_seed
 from relay.federation.inbound_intake import Arrival
-from relay.queues.entries import entry_payload
+from relay.queues.entries import entry_payload, envelope_of
 from relay.sessions.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from relay.analytics.journal import Journal
     from relay.queues.batch import Batch, Item, Origin
     from relay.queues.destination import Destination
+    from relay.queues.entries import Content
     from relay.queues.keys import SessionKey
     from relay.sessions.sender import Sender
     from relay.sessions.session import Session
@@ -131,7 +132,8 @@ class EventRecorder(Recorder):
         errors: list[int] = []
         last: tuple[Any, Any, Any] = (None, None, None)
         tail, seed = b"", 0
-        for destination, payload, origin, envelope in items:
+        for destination, payload, origin, kept in items:
+            envelope = envelope_of(payload, kept)
             kind = envelope.WhichOneof("message")
             # One read of a socket mostly brings several messages for one receiver.
             if destination is not last[0] or origin is not last[1] or kind != last[2]:
@@ -175,22 +177,21 @@ class EventRecorder(Recorder):
                 known[destination] = pair
         return pair
 
-    def unwritten(self, session: Session, messages: list[tuple[bytes, Envelope]]) -> None:
+    def unwritten(self, session: Session, messages: list[Content]) -> None:
         if self._fresh is None:
             assert self._handover is not None
             self._handover.unwritten([payload for payload, _ in messages])
             return
         target = session.destination.key[0]
-        self._fresh.queue_uids(
-            _uid_of(envelope, envelope.source.twin, target) for _, envelope in messages
-        )
+        envelopes = (envelope_of(payload, kept) for payload, kept in messages)
+        self._fresh.queue_uids(_uid_of(each, each.source.twin, target) for each in envelopes)
 
     # --- messages from a stream, and to other relays -------------------------------------------
 
     def written(
         self,
         session: Session,
-        messages: list[tuple[bytes, Envelope]],
+        messages: list[Content],
         ids: list[bytes],
         from_stream: bool,
     ) -> None:
@@ -204,7 +205,8 @@ class EventRecorder(Recorder):
         target = destination.key[0]
         sources, seeds, digest = self._sources, KIND_SEEDS, xxh3_64_intdigest
         last, latency_us = b"", 0
-        for (payload, envelope), entry_id in zip(messages, ids, strict=True):
+        for (payload, kept), entry_id in zip(messages, ids, strict=True):
+            envelope = envelope_of(payload, kept)
             source = envelope.source
             key = (source.twin, source.connection, destination)
             try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from redispipe import resp
 from relay.queues import keys
 from relay.queues.destination import Destination
+from relay.queues.entries import envelope_of
 from relay.queues.held import MESSAGE_BITS, MESSAGE_MASK
 
 if TYPE_CHECKING:
@@ -38,13 +39,14 @@ class Waiter(Protocol):
         """The batch is applied, or refused."""
 
 
-Item = tuple[Destination, bytes, Origin | None, "Envelope"]
-"""A message on its way into a stream; without an origin it was made by the relay."""
+Item = tuple[Destination, bytes, Origin | None, "Envelope | None"]
+"""A message on its way into a stream, its envelope as far as it is kept (`envelope_of`); without an
+origin it was made by the relay."""
 
 
 ITEM_BYTES: Final = 1024
-"""What a message costs beside its bytes, above all as a parsed envelope: 670 bytes with the
-smallest ones, 1,300 with usual ones, both measured."""
+"""What a message costs beside its bytes, at most: where it is followed, above all as a parsed
+envelope (670 bytes with the smallest ones, 1,300 with usual ones, both measured)."""
 
 
 class Batch:
@@ -165,7 +167,7 @@ def encode(
     append = parts.append
     lengths = resp.length
     absent: dict[Destination, dict[int, int]] = {}
-    for destination, payload, origin, envelope in batch.items:
+    for destination, payload, origin, kept in batch.items:
         append(destination.prefix)
         append(lengths(len(payload)))
         append(payload)
@@ -175,7 +177,7 @@ def encode(
             sources = absent.get(destination)
             if sources is None:
                 sources = absent[destination] = {}
-            twin = envelope.source.twin if origin is None else origin.key[0]
+            twin = envelope_of(payload, kept).source.twin if origin is None else origin.key[0]
             sources[twin] = sources.get(twin, 0) + (len(payload) << MESSAGE_BITS) + 1
     batch.absent = absent
     handlers: list[Handler] = []

@@ -13,13 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.rmb.reasons import SessionReason
+from relay.queues.entries import envelope_of
 
 if TYPE_CHECKING:
     from proto.federation.answers import Reason
     from proto.rmb.types_pb2 import Envelope
     from relay.queues.batch import Batch, Origin
     from relay.queues.destination import Destination
-    from relay.queues.entries import Removal
+    from relay.queues.entries import Content, Removal
     from relay.queues.keys import SessionKey
     from relay.sessions.sender import Sender
     from relay.sessions.session import Session
@@ -74,11 +75,11 @@ class Recorder:
         `ids` are those of its items and then other replies, in the place of an id an error where a
         message was not stored. None: they are unknown, and so is each message to this recorder.
         """
-        for (destination, _, sender, envelope), entry_id in zip(
+        for (destination, payload, sender, kept), entry_id in zip(
             batch.items, ids or (), strict=False
         ):
             if type(entry_id) is bytes:
-                self.queued(destination, sender, envelope, entry_id)
+                self.queued(destination, sender, envelope_of(payload, kept), entry_id)
 
     def queued(
         self, destination: Destination, sender: Origin | None, envelope: Envelope, entry_id: bytes
@@ -88,7 +89,7 @@ class Recorder:
     def written(
         self,
         session: Session,
-        messages: list[tuple[bytes, Envelope]],
+        messages: list[Content],
         ids: list[bytes],
         from_stream: bool,
     ) -> None:
@@ -96,15 +97,15 @@ class Recorder:
 
         Those not read from its stream were in a batch that was told to be committed just before.
         """
-        for (payload, envelope), entry_id in zip(messages, ids, strict=True):
-            self.delivered(session, envelope, len(payload), entry_id)
+        for (payload, kept), entry_id in zip(messages, ids, strict=True):
+            self.delivered(session, envelope_of(payload, kept), len(payload), entry_id)
 
     def delivered(
         self, session: Session, envelope: Envelope, size_bytes: int, entry_id: bytes
     ) -> None:
         """A message was written to its session's socket."""
 
-    def unwritten(self, session: Session, messages: list[tuple[bytes, Envelope]]) -> None:
+    def unwritten(self, session: Session, messages: list[Content]) -> None:
         """Messages of the batch that was just committed did not fit into the socket of their
         session, which is in memory mode: they are read from its stream later."""
 
@@ -182,14 +183,14 @@ class Recorders(Recorder):
     def written(
         self,
         session: Session,
-        messages: list[tuple[bytes, Envelope]],
+        messages: list[Content],
         ids: list[bytes],
         from_stream: bool,
     ) -> None:
         for each in self._both:
             each.written(session, messages, ids, from_stream)
 
-    def unwritten(self, session: Session, messages: list[tuple[bytes, Envelope]]) -> None:
+    def unwritten(self, session: Session, messages: list[Content]) -> None:
         for each in self._both:
             each.unwritten(session, messages)
 

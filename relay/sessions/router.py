@@ -21,6 +21,7 @@ from relay.federation.outbox import account_of, put_command
 from relay.queues import keys
 from relay.queues.batch import SIZE_LOOK_S
 from relay.queues.destination import Destination
+from relay.queues.entries import envelope_of
 from relay.queues.held import MESSAGE_BITS, SOURCE_SHARE, is_share_full
 from relay.twins.cache import MISSING, TwinLookupError
 
@@ -196,12 +197,16 @@ class Router:
                 worker.refuse_absent(envelope, MessageReason.OUTBOX_FULL)
             return None
 
+        kept = envelope if worker.following else None
+
         def stored(reply: Any) -> None:
             if isinstance(reply, Exception):
-                worker.refused((destination, payload, sender, envelope))
-            else:
-                worker.metrics.federated += 1
-                worker.recorder.federated(sender, envelope, reply, size_bytes)
+                worker.refused((destination, payload, sender, kept))
+                return
+            worker.metrics.federated += 1
+            if worker.recording:
+                stored_envelope = envelope_of(payload, kept)
+                worker.recorder.federated(sender, stored_envelope, reply, size_bytes)
 
         if sender is not None:
             commit.close_full()

@@ -157,8 +157,10 @@ class Sender:
                     destination = worker.destination(key)
                 holder = destination.session
                 if holder is not None and holder.memory_mode and not self._parked:
-                    self._batch = batch = commit.add(destination, payload, self, envelope)
-                    if following:
+                    if not following:
+                        self._batch = commit.add(destination, payload, self)
+                    else:
+                        self._batch = batch = commit.add(destination, payload, self, envelope)
                         size = len(payload)
                         worker.recorder.accepted(self, destination, envelope, size, batch)
                 elif destination in self._asked:
@@ -194,8 +196,9 @@ class Sender:
         if step is Step.QUEUE:
             refusal = router.fullness(destination, self.key[0], len(payload))
             if refusal is None:
-                self._batch = batch = worker.commit.add(destination, payload, self, envelope)
-                if worker.following:
+                kept = envelope if worker.following else None
+                self._batch = batch = worker.commit.add(destination, payload, self, kept)
+                if kept is not None:
                     worker.recorder.accepted(self, destination, envelope, len(payload), batch)
             else:
                 self.refuse(envelope, refusal)

@@ -22,11 +22,17 @@ from typing import TYPE_CHECKING, Any, Final
 import hiredis
 
 from proto.rmb.reasons import MessageReason, SessionReason
-from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
 from redispipe.pipe import LinkLost
 from relay.queues.destination import Destination
-from relay.queues.entries import Removal, entry_payload, fingerprint, has_expired, readable
+from relay.queues.entries import (
+    Content,
+    Removal,
+    entry_payload,
+    fingerprint,
+    has_expired,
+    readable,
+)
 from relay.sessions import rewind
 from relay.sessions.pages import Pages
 
@@ -127,7 +133,7 @@ class Session:
         self._reading = False  # a stream read is unanswered
         self._read_again = False  # news came while it was
         self._pages = Pages()
-        self.out: list[tuple[bytes, Envelope]] = []  # of this batch, not yet written
+        self.out: list[Content] = []  # of this batch, not yet written
         self.out_ids: list[bytes] = []
         self.inflight: deque[tuple[int, bytes, int]] = deque()  # (end position, id, hash)
         self.look_at = 0.0  # loop time from which the socket's acknowledgements are looked at
@@ -214,7 +220,7 @@ class Session:
             if len(out) >= worker.bounds.session_messages:
                 worker.loop.call_soon(self._judge)
 
-    def _fitting(self, messages: list[tuple[bytes, Envelope]]) -> int:
+    def _fitting(self, messages: list[Content]) -> int:
         """How many of these messages the socket may be given: a larger one than there is room
         for goes alone."""
         room = self._room_bytes()
@@ -227,9 +233,7 @@ class Session:
                 return index
         return len(messages)
 
-    def _write(
-        self, messages: list[tuple[bytes, Envelope]], ids: list[bytes], from_stream: bool = False
-    ) -> None:
+    def _write(self, messages: list[Content], ids: list[bytes], from_stream: bool = False) -> None:
         position = self.socket.written
         payloads = [payload for payload, _ in messages]
         total = 0
@@ -380,7 +384,7 @@ class Session:
         """Delivers a page. Returns whether all of it was taken."""
         known = self._known_ids()
         room = self._room_bytes()
-        messages: list[tuple[bytes, Envelope]] = []
+        messages: list[Content] = []
         ids: list[bytes] = []
         total = 0
         complete = True

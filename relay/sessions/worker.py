@@ -29,6 +29,7 @@ from relay.queues import keys
 from relay.queues.batch import Batch, Item
 from relay.queues.commit import WAITING_BYTES, CommitLog
 from relay.queues.destination import Destination
+from relay.queues.entries import envelope_of
 from relay.server.socket import RelaySocket
 from relay.sessions import takeover
 from relay.sessions.counters import Counters
@@ -325,19 +326,17 @@ class Worker:
         touched: list[Session] = []
         elsewhere: dict[Destination, None] = {}
         absent = batch.absent
-        for (destination, payload, sender, envelope), entry_id in zip(
-            batch.items, ids, strict=False
-        ):
+        for (destination, payload, sender, kept), entry_id in zip(batch.items, ids, strict=False):
             if type(entry_id) is not bytes:
                 log.error("redis did not store a message: %s", entry_id)
                 batch.refused = True
-                self.refused((destination, payload, sender, envelope))
+                self.refused((destination, payload, sender, kept))
                 continue
             session = destination.session
             if session is not None and session.memory_mode:
                 if not session.out:
                     touched.append(session)
-                session.out.append((payload, envelope))
+                session.out.append((payload, kept))
                 session.out_ids.append(entry_id)
             else:
                 self.metrics.queued += 1
@@ -377,7 +376,8 @@ class Worker:
 
     def refused(self, item: Item) -> None:
         """A message could not be stored."""
-        _, _, sender, envelope = item
+        _, payload, sender, kept = item
+        envelope = envelope_of(payload, kept)
         if sender is not None:
             sender.refuse_stored(envelope, MessageReason.STORAGE_FULL)
         else:

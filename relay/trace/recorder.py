@@ -17,6 +17,7 @@ from proto.rmb.address import SessionKey, from_message
 from proto.rmb.reasons import MessageReason
 from proto.rmb.types_pb2 import Envelope
 from relay.federation.inbound_intake import Arrival
+from relay.queues.entries import envelope_of
 from relay.sessions.recorder import Recorder
 from relay.trace.bounds import MAX_OPEN
 from relay.trace.events import Stage
@@ -25,7 +26,7 @@ from relay.trace.tracer import Message, Tracer
 if TYPE_CHECKING:
     from relay.queues.batch import Batch, Origin
     from relay.queues.destination import Destination
-    from relay.queues.entries import Removal
+    from relay.queues.entries import Content, Removal
     from relay.sessions.sender import Sender
     from relay.sessions.session import Session
     from relay.sessions.worker import Worker
@@ -132,7 +133,7 @@ class TraceRecorder(Recorder):
     def written(
         self,
         session: Session,
-        messages: list[tuple[bytes, Envelope]],
+        messages: list[Content],
         ids: list[bytes],
         from_stream: bool,
     ) -> None:
@@ -140,15 +141,13 @@ class TraceRecorder(Recorder):
         if not from_stream and text not in self._open:
             return
         tracer, key = self._tracer, session.destination.key
-        for (payload, envelope), entry_id in zip(messages, ids, strict=True):
+        for (payload, kept), entry_id in zip(messages, ids, strict=True):
             message = self._open.get(text, {}).get(entry_id)
-            if (
-                message is None
-                and from_stream
-                and tracer.concerns(envelope.source.twin, key[0], envelope)
-            ):
+            if message is None and from_stream:
+                envelope = envelope_of(payload, kept)
                 source = from_message(envelope.source)
-                message = tracer.message(source, key, envelope, len(payload))
+                if tracer.concerns(source[0], key[0], envelope):
+                    message = tracer.message(source, key, envelope, len(payload))
                 if message is not None:
                     self._keep(session, entry_id, message)
             if message is not None:
