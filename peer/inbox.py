@@ -50,6 +50,7 @@ class Inbox:
         self._bytes = 0
         self._scheduled = False
         self._flooded = False
+        self._loop = asyncio.get_running_loop()  # to ask for it each time is a call of the kernel
 
     def __len__(self) -> int:
         """Messages that nobody has looked at."""
@@ -83,7 +84,7 @@ class Inbox:
 
     def _schedule(self) -> None:
         self._scheduled = True
-        asyncio.get_running_loop().call_soon(self._work)
+        self._loop.call_soon(self._work)
 
     def _work(self) -> None:
         """One slice."""

@@ -52,6 +52,7 @@ class Service:
     def __init__(self, modules: Modules, respond: Respond, on_room: Callable[[], None]) -> None:
         self._modules = modules
         self._respond = respond
+        self._loop = asyncio.get_running_loop()
         self._on_room = on_room
         self._handlers: dict[str, ClientHandler] = {}
         self._running: dict[asyncio.Task[None], Request] = {}
@@ -95,11 +96,11 @@ class Service:
         await asyncio.gather(*self._running, return_exceptions=True)
 
     def _start(self, request: Request) -> None:
-        task = asyncio.create_task(self._serve(request))
+        task = self._loop.create_task(self._serve(request))
         self._running[task] = request
         task.add_done_callback(self._ended)
         if self._sweeper is None:
-            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+            self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
 
     async def _serve(self, request: Request) -> None:
         outcome = await answer(self._asked(request), request.command, logger)
@@ -141,4 +142,4 @@ class Service:
             if request.deadline <= now:
                 task.cancel()
         if self._running:
-            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+            self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)

@@ -14,7 +14,6 @@ import contextlib
 import itertools
 import logging
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Sequence
@@ -38,6 +37,7 @@ from peer.identity import Identity
 from peer.link import Link
 from peer.links import Links
 from peer.modules.api import CommandError, Modules, Request, Response
+from peer.randomness import random_bytes
 from peer.twins import Twin, TwinCache
 from peer.unconfirmed import Unconfirmed
 from proto.identity import tokens
@@ -91,7 +91,7 @@ class Session:
         encryption = identity.encryption_as(twin.pk)
         if encryption is None:
             logger.warning("twin %d has not published this key: nothing is encrypted", twin.id)
-        self._sealer = Sealer(own, identity.key, encryption, os.urandom)
+        self._sealer = Sealer(own, identity.key, encryption, random_bytes)
         self._loop = asyncio.get_running_loop()
         self.service = Service(modules, self._respond, self._go_on)
         self.calls = Calls(self._why_expired, self._gone)
@@ -170,7 +170,7 @@ class Session:
         until: float,
         timeout_s: float,
     ) -> Reply:
-        uid = new_uid(os.urandom)
+        uid = new_uid(random_bytes)
         call = Call(destination, timeout_s, self._loop)
         left_s = self._left(until, timeout_s)
         data = self._sealed(uid, destination, receiver, command, content, tags, left_s)
@@ -200,7 +200,7 @@ class Session:
             return asked, lambda: None
         until = self._loop.time() + timeout_s
         receivers = [await self._ready_within(timeout_s, until, each.twin) for each in destinations]
-        uid = new_uid(os.urandom)
+        uid = new_uid(random_bytes)
         left_s = self._left(until, timeout_s)
         # All are sealed before any is sent: where one can't be asked, nobody is.
         sealed = [
@@ -226,7 +226,7 @@ class Session:
         content = encode(body, schema)
         until = self._loop.time() + timeout_s
         receiver = await self._ready_within(timeout_s, until, destination.twin)
-        uid = new_uid(os.urandom)
+        uid = new_uid(random_bytes)
         data = self._sealed(uid, destination, receiver, command, content, tags, timeout_s)
         self.unconfirmed.send(data, time.time() + timeout_s, uid)
         return uid

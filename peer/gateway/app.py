@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -39,6 +38,7 @@ from peer.identity import Identity
 from peer.link import Link
 from peer.links import Links
 from peer.modules.api import Module, Modules, stop_module
+from peer.randomness import random_bytes
 from peer.twins import Twin, TwinCache
 from peer.unconfirmed import Unconfirmed
 from proto.rmb.address import Address
@@ -130,7 +130,7 @@ class Gateway:
         encryption = identity.encryption_as(twin.pk)
         if encryption is None:
             log.warning("twin %d has not published this key: nothing is encrypted", twin.id)
-        self._sealer = Sealer(own, identity.key, encryption, os.urandom)
+        self._sealer = Sealer(own, identity.key, encryption, random_bytes)
         self._numbers = itertools.count()
         self.links = links(self._received, self._link_changed)
         for link in self.links.links:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from typing import Final
@@ -19,6 +18,7 @@ from peer.errors import (
 )
 from peer.gateway.bodies import Failure
 from peer.modules.api import Response
+from peer.randomness import random_bytes
 from peer.twins import TwinCache
 from proto.identity.errors import AgreementError
 from proto.rmb.address import Address
@@ -71,7 +71,7 @@ class Calls:
             raise TwinNotFoundError(destination.twin)
         now = int(time.time())
         expiration_s = min(max(int(timeout_s + 0.999), _MIN_EXPIRATION_S), MAX_EXPIRATION_S)
-        uid = new_uid(os.urandom)
+        uid = new_uid(random_bytes)
         try:
             data = self._sealer.request(
                 uid,

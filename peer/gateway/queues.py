@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import time
 from collections.abc import Awaitable, Callable
 from importlib import resources
@@ -28,6 +27,7 @@ import hiredis
 
 from peer.gateway import keys
 from peer.gateway.bounds import TAKE_BYTES, TAKE_ENTRIES, TAKE_FIRST, WAIT_S
+from peer.randomness import random_bytes
 from proto.rmb.sealing import new_uid
 from redispipe.pipe import LinkLost, RedisPipe
 from redispipe.resp import command
@@ -65,7 +65,7 @@ class Fields:
     def make(self) -> str:
         """A new field, with a new uid in it."""
         self._last_us = max(self._last_us + 1, time.time_ns() // 1000)
-        return f"{self._last_us:016x}-{new_uid(os.urandom)}"
+        return f"{self._last_us:016x}-{new_uid(random_bytes)}"
 
 
 def taken_before(field: str) -> int:

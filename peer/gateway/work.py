@@ -20,6 +20,7 @@ class Work:
     def __init__(self, on_done: Callable[[], None] | None = None) -> None:
         self.size_bytes = 0
         self._on_done = on_done
+        self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -32,7 +33,7 @@ class Work:
 
     def start(self, work: Coroutine[Any, Any, None], size_bytes: int) -> None:
         """Begins with one more."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         self.size_bytes += size_bytes
 

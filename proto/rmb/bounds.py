@@ -62,6 +62,9 @@ CHALLENGE_BYTES: Final = 16
 SIGNATURE_BYTES: Final = 65
 """One byte key type and 64 bytes signature."""
 
+UID_BYTES: Final = 16
+"""Random ones behind the text of a uid."""
+
 NONCE_BYTES: Final = 12
 """AES-GCM nonce in front of a cipher payload."""
 

@@ -12,14 +12,14 @@ from proto.identity.signing import SigningKey
 from proto.rmb import challenge, writing
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import SessionKey, to_message
-from proto.rmb.bounds import MAX_SHARED_SECRETS, NONCE_BYTES, PING_EXPIRATION_S
+from proto.rmb.bounds import MAX_SHARED_SECRETS, NONCE_BYTES, PING_EXPIRATION_S, UID_BYTES
 from proto.rmb.e2e import Box
 from proto.rmb.errors import CipherError, NoPublicKeyError
 
 
 def new_uid(random: Callable[[int], bytes]) -> str:
     """Returns a UUID of version 4 (RFC 9562, section 5.4), as every known client uses."""
-    text = random(16).hex()
+    text = random(UID_BYTES).hex()
     variant = "89ab"[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
