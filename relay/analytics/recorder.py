@@ -31,7 +31,7 @@ from relay.analytics.packing import ENDS, ROW, ROWS_OF_ONE, SUFFIX, Tail, Taken,
 from relay.analytics.records import NO_NAME, REASON_CODE, RECORD_BYTES, Kind
 from relay.analytics.uids import KIND_SEEDS, message_uid, pair_seed
 from relay.federation.inbound_intake import Arrival
-from relay.queues.entries import entry_payload, envelope_of
+from relay.queues.entries import entry_payload
 from relay.sessions.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from relay.analytics.journal import Journal
     from relay.queues.batch import Batch, Item, Origin
     from relay.queues.destination import Destination
-    from relay.queues.entries import Content
     from relay.queues.keys import SessionKey
     from relay.sessions.sender import Sender
     from relay.sessions.session import Session
@@ -132,8 +131,8 @@ class EventRecorder(Recorder):
         errors: list[int] = []
         last: tuple[Any, Any, Any] = (None, None, None)
         tail, seed = b"", 0
-        for destination, payload, origin, kept in items:
-            envelope = envelope_of(payload, kept)
+        for destination, payload, origin in items:
+            envelope = Envelope.FromString(payload)
             kind = envelope.WhichOneof("message")
             # One read of a socket mostly brings several messages for one receiver.
             if destination is not last[0] or origin is not last[1] or kind != last[2]:
@@ -177,13 +176,13 @@ class EventRecorder(Recorder):
                 known[destination] = pair
         return pair
 
-    def unwritten(self, session: Session, messages: list[Content]) -> None:
+    def unwritten(self, session: Session, payloads: list[bytes]) -> None:
         if self._fresh is None:
             assert self._handover is not None
-            self._handover.unwritten([payload for payload, _ in messages])
+            self._handover.unwritten(payloads)
             return
         target = session.destination.key[0]
-        envelopes = (envelope_of(payload, kept) for payload, kept in messages)
+        envelopes = map(Envelope.FromString, payloads)
         self._fresh.queue_uids(_uid_of(each, each.source.twin, target) for each in envelopes)
 
     # --- messages from a stream, and to other relays -------------------------------------------
@@ -191,22 +190,21 @@ class EventRecorder(Recorder):
     def written(
         self,
         session: Session,
-        messages: list[Content],
+        payloads: list[bytes],
         ids: list[bytes],
-        from_stream: bool,
+        envelopes: list[Envelope] | None,
     ) -> None:
-        if not from_stream:
+        if envelopes is None:
             return  # `committed` has seen to it
         journal = self._journal
-        journal.reserve(len(messages))
+        journal.reserve(len(payloads))
         now_us = journal.now_us()
         buffer, at = journal.buffer, journal.at
         destination = session.destination
         target = destination.key[0]
         sources, seeds, digest = self._sources, KIND_SEEDS, xxh3_64_intdigest
         last, latency_us = b"", 0
-        for (payload, kept), entry_id in zip(messages, ids, strict=True):
-            envelope = envelope_of(payload, kept)
+        for payload, envelope, entry_id in zip(payloads, envelopes, ids, strict=True):
             source = envelope.source
             key = (source.twin, source.connection, destination)
             try:

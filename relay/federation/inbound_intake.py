@@ -428,9 +428,7 @@ class Intake:
                 self._admission.admit(arrival, now_s)
                 if arrival.answer is None:
                     destination = worker.destination(arrival.destination)
-                    batch = worker.commit.add(
-                        destination, arrival.payload, arrival, arrival.envelope
-                    )
+                    batch = worker.commit.add(destination, arrival.payload, arrival)
                     batch.mixed = True
                     stored.setdefault(batch, []).append(arrival)
                     if worker.following:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
 from relay.queues import keys
 from relay.queues.destination import Destination
-from relay.queues.entries import envelope_of
 from relay.queues.held import MESSAGE_BITS, MESSAGE_MASK
 
 if TYPE_CHECKING:
     from proto.rmb.reasons import MessageReason
-    from proto.rmb.types_pb2 import Envelope
     from relay.federation.accounts import Charge
     from relay.queues.entries import Removal
     from relay.sessions.session import Session
@@ -39,14 +38,18 @@ class Waiter(Protocol):
         """The batch is applied, or refused."""
 
 
-Item = tuple[Destination, bytes, Origin | None, "Envelope | None"]
-"""A message on its way into a stream, its envelope as far as it is kept (`envelope_of`); without an
-origin it was made by the relay."""
+Item = tuple[Destination, bytes, Origin | None]
+"""A message on its way into a stream; without an origin it was made by the relay.
+
+Only its bytes are kept. What they say, parsed, takes some kilobyte more; without it each message is
+parsed into what the one before left, which a cache still has. It is parsed again for the few that
+ask: refused ones.
+"""
 
 
 ITEM_BYTES: Final = 1024
-"""What a message costs beside its bytes, at most: where it is followed, above all as a parsed
-envelope (670 bytes with the smallest ones, 1,300 with usual ones, both measured)."""
+"""What a message costs beside its bytes, at most: one that waits for a look-up or to be checked is
+kept as a parsed envelope, 670 bytes with the smallest and 1,300 with usual ones, both measured."""
 
 
 class Batch:
@@ -167,7 +170,7 @@ def encode(
     append = parts.append
     lengths = resp.length
     absent: dict[Destination, dict[int, int]] = {}
-    for destination, payload, origin, kept in batch.items:
+    for destination, payload, origin in batch.items:
         append(destination.prefix)
         append(lengths(len(payload)))
         append(payload)
@@ -177,7 +180,7 @@ def encode(
             sources = absent.get(destination)
             if sources is None:
                 sources = absent[destination] = {}
-            twin = envelope_of(payload, kept).source.twin if origin is None else origin.key[0]
+            twin = Envelope.FromString(payload).source.twin if origin is None else origin.key[0]
             sources[twin] = sources.get(twin, 0) + (len(payload) << MESSAGE_BITS) + 1
     batch.absent = absent
     handlers: list[Handler] = []

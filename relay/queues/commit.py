@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import hiredis
 
+from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
 from redispipe.pipe import ANSWER_S, LinkLost, RedisPipe
 from relay.queues import keys
@@ -39,10 +40,8 @@ from relay.queues.batch import (
     encode,
 )
 from relay.queues.destination import Coming, Destination
-from relay.queues.entries import envelope_of
 
 if TYPE_CHECKING:
-    from proto.rmb.types_pb2 import Envelope
     from redispipe.address import Connect
     from relay.sessions.session import Session
 
@@ -136,23 +135,17 @@ class CommitLog:
 
     # --- what goes in -------------------------------------------------------------------------
 
-    def add(
-        self,
-        destination: Destination,
-        payload: bytes,
-        sender: Origin | None,
-        kept: Envelope | None = None,
-    ) -> Batch:
+    def add(self, destination: Destination, payload: bytes, sender: Origin | None) -> Batch:
         """Puts a message into the batch that fills, and returns that batch."""
         batch = self.filling
         if not batch.items:
             batch.since = self._loop.time()
-        batch.items.append((destination, payload, sender, kept))
+        batch.items.append((destination, payload, sender))
         size = len(payload)
         batch.size_bytes += size
         self.waiting_bytes += size + ITEM_BYTES
         if size >= LARGE_BYTES:
-            source = envelope_of(payload, kept).source.twin if sender is None else sender.key[0]
+            source = Envelope.FromString(payload).source.twin if sender is None else sender.key[0]
             batch.waiters.append(Coming(destination, source, size))
         if batch.size_bytes >= BATCH_BYTES or len(batch.items) >= BATCH_MESSAGES:
             self._ready.append(batch)

@@ -8,8 +8,6 @@ from google.protobuf.message import DecodeError
 
 from proto.rmb.types_pb2 import Envelope
 
-Content = tuple[bytes, Envelope | None]
-"""The bytes of an envelope, and what they say where that was kept, see `envelope_of`."""
 Removal = tuple[bytes, int]
 """Stream id, and hash of the content: after Redis went back in time an id alone says nothing."""
 
@@ -32,16 +30,6 @@ def entry_payload(fields: list[bytes]) -> bytes | None:
         if name == b"_":
             return value
     return None
-
-
-def envelope_of(payload: bytes, kept: Envelope | None) -> Envelope:
-    """What a message says, of which only the bytes are kept unless a recorder follows it.
-
-    A parsed envelope takes twice the memory of a usual message. Without it, each is parsed into
-    what the one before left, which a cache still has; it is parsed again for the few that are asked
-    for: refused ones.
-    """
-    return Envelope.FromString(payload) if kept is None else kept
 
 
 def readable(payload: bytes) -> Envelope | None:

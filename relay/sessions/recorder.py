@@ -13,14 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.rmb.reasons import SessionReason
-from relay.queues.entries import envelope_of
+from proto.rmb.types_pb2 import Envelope
 
 if TYPE_CHECKING:
     from proto.federation.answers import Reason
-    from proto.rmb.types_pb2 import Envelope
     from relay.queues.batch import Batch, Origin
     from relay.queues.destination import Destination
-    from relay.queues.entries import Content, Removal
+    from relay.queues.entries import Removal
     from relay.queues.keys import SessionKey
     from relay.sessions.sender import Sender
     from relay.sessions.session import Session
@@ -75,11 +74,9 @@ class Recorder:
         `ids` are those of its items and then other replies, in the place of an id an error where a
         message was not stored. None: they are unknown, and so is each message to this recorder.
         """
-        for (destination, payload, sender, kept), entry_id in zip(
-            batch.items, ids or (), strict=False
-        ):
+        for (destination, payload, sender), entry_id in zip(batch.items, ids or (), strict=False):
             if type(entry_id) is bytes:
-                self.queued(destination, sender, envelope_of(payload, kept), entry_id)
+                self.queued(destination, sender, Envelope.FromString(payload), entry_id)
 
     def queued(
         self, destination: Destination, sender: Origin | None, envelope: Envelope, entry_id: bytes
@@ -89,23 +86,25 @@ class Recorder:
     def written(
         self,
         session: Session,
-        messages: list[Content],
+        payloads: list[bytes],
         ids: list[bytes],
-        from_stream: bool,
+        envelopes: list[Envelope] | None,
     ) -> None:
         """Messages were written to a session's socket: tells `delivered` of each.
 
-        Those not read from its stream were in a batch that was told to be committed just before.
+        With their envelopes they come from its stream; without, they were in a batch that was told
+        to be committed just before.
         """
-        for (payload, kept), entry_id in zip(messages, ids, strict=True):
-            self.delivered(session, envelope_of(payload, kept), len(payload), entry_id)
+        for number, (payload, entry_id) in enumerate(zip(payloads, ids, strict=True)):
+            envelope = envelopes[number] if envelopes else Envelope.FromString(payload)
+            self.delivered(session, envelope, len(payload), entry_id)
 
     def delivered(
         self, session: Session, envelope: Envelope, size_bytes: int, entry_id: bytes
     ) -> None:
         """A message was written to its session's socket."""
 
-    def unwritten(self, session: Session, messages: list[Content]) -> None:
+    def unwritten(self, session: Session, payloads: list[bytes]) -> None:
         """Messages of the batch that was just committed did not fit into the socket of their
         session, which is in memory mode: they are read from its stream later."""
 
@@ -183,16 +182,16 @@ class Recorders(Recorder):
     def written(
         self,
         session: Session,
-        messages: list[Content],
+        payloads: list[bytes],
         ids: list[bytes],
-        from_stream: bool,
+        envelopes: list[Envelope] | None,
     ) -> None:
         for each in self._both:
-            each.written(session, messages, ids, from_stream)
+            each.written(session, payloads, ids, envelopes)
 
-    def unwritten(self, session: Session, messages: list[Content]) -> None:
+    def unwritten(self, session: Session, payloads: list[bytes]) -> None:
         for each in self._both:
-            each.unwritten(session, messages)
+            each.unwritten(session, payloads)
 
     def acknowledged(self, session: Session, entries: list[Removal]) -> None:
         for each in self._both:

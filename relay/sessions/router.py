@@ -21,7 +21,6 @@ from relay.federation.outbox import account_of, put_command
 from relay.queues import keys
 from relay.queues.batch import SIZE_LOOK_S
 from relay.queues.destination import Destination
-from relay.queues.entries import envelope_of
 from relay.queues.held import MESSAGE_BITS, SOURCE_SHARE, is_share_full
 from relay.twins.cache import MISSING, TwinLookupError
 
@@ -197,16 +196,14 @@ class Router:
                 worker.refuse_absent(envelope, MessageReason.OUTBOX_FULL)
             return None
 
-        kept = envelope if worker.following else None
-
         def stored(reply: Any) -> None:
             if isinstance(reply, Exception):
-                worker.refused((destination, payload, sender, kept))
+                worker.refused((destination, payload, sender))
                 return
             worker.metrics.federated += 1
             if worker.recording:
-                stored_envelope = envelope_of(payload, kept)
-                worker.recorder.federated(sender, stored_envelope, reply, size_bytes)
+                told = Envelope.FromString(payload)
+                worker.recorder.federated(sender, told, reply, size_bytes)
 
         if sender is not None:
             commit.close_full()
@@ -243,7 +240,6 @@ class Router:
             number = destination.key[0]
             self.look_up(number, lambda failed: self.send_notice(destination, notice, failed))
         elif step is Step.QUEUE:
-            envelope = Envelope.FromString(notice)
-            self._worker.commit.add(destination, notice, None, envelope).mixed = True
+            self._worker.commit.add(destination, notice, None).mixed = True
         elif step is Step.FEDERATE:
             self.federate(destination, notice, None, Envelope.FromString(notice))

@@ -157,10 +157,8 @@ class Sender:
                     destination = worker.destination(key)
                 holder = destination.session
                 if holder is not None and holder.memory_mode and not self._parked:
-                    if not following:
-                        self._batch = commit.add(destination, payload, self)
-                    else:
-                        self._batch = batch = commit.add(destination, payload, self, envelope)
+                    self._batch = batch = commit.add(destination, payload, self)
+                    if following:
                         size = len(payload)
                         worker.recorder.accepted(self, destination, envelope, size, batch)
                 elif destination in self._asked:
@@ -196,9 +194,8 @@ class Sender:
         if step is Step.QUEUE:
             refusal = router.fullness(destination, self.key[0], len(payload))
             if refusal is None:
-                kept = envelope if worker.following else None
-                self._batch = batch = worker.commit.add(destination, payload, self, kept)
-                if kept is not None:
+                self._batch = batch = worker.commit.add(destination, payload, self)
+                if worker.following:
                     worker.recorder.accepted(self, destination, envelope, len(payload), batch)
             else:
                 self.refuse(envelope, refusal)

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 import hiredis
 
 from proto.rmb.reasons import MessageReason, SessionReason
+from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
 from redispipe.pipe import LinkLost
 from relay.queues.destination import Destination
 from relay.queues.entries import (
-    Content,
     Removal,
     entry_payload,
     fingerprint,
@@ -133,7 +133,7 @@ class Session:
         self._reading = False  # a stream read is unanswered
         self._read_again = False  # news came while it was
         self._pages = Pages()
-        self.out: list[Content] = []  # of this batch, not yet written
+        self.out: list[bytes] = []  # of this batch, not yet written
         self.out_ids: list[bytes] = []
         self.inflight: deque[tuple[int, bytes, int]] = deque()  # (end position, id, hash)
         self.look_at = 0.0  # loop time from which the socket's acknowledgements are looked at
@@ -220,22 +220,24 @@ class Session:
             if len(out) >= worker.bounds.session_messages:
                 worker.loop.call_soon(self._judge)
 
-    def _fitting(self, messages: list[Content]) -> int:
+    def _fitting(self, payloads: list[bytes]) -> int:
         """How many of these messages the socket may be given: a larger one than there is room
         for goes alone."""
         room = self._room_bytes()
         bound = self.worker.bounds.session_messages
-        for index, (payload, _) in enumerate(messages):
+        for index, payload in enumerate(payloads):
             if room <= 0 or index == bound:
                 return index
             room -= len(payload)
             if room < 0 and index:
                 return index
-        return len(messages)
+        return len(payloads)
 
-    def _write(self, messages: list[Content], ids: list[bytes], from_stream: bool = False) -> None:
+    def _write(
+        self, payloads: list[bytes], ids: list[bytes], envelopes: list[Envelope] | None = None
+    ) -> None:
+        """Writes to the socket; `envelopes` are those of what was read from the stream."""
         position = self.socket.written
-        payloads = [payload for payload, _ in messages]
         total = 0
         inflight = self.inflight.append
         for payload, entry_id in zip(payloads, ids, strict=True):
@@ -254,8 +256,8 @@ class Session:
         self.bytes_out += total
         worker.metrics.tx += count
         worker.metrics.tx_bytes += total
-        if worker.following or (from_stream and worker.recording):
-            worker.recorder.written(self, messages, ids, from_stream)
+        if worker.following or (envelopes is not None and worker.recording):
+            worker.recorder.written(self, payloads, ids, envelopes)
 
     def _room_bytes(self) -> int:
         """How many more bytes the socket may be given; 0 when it is full."""
@@ -384,7 +386,8 @@ class Session:
         """Delivers a page. Returns whether all of it was taken."""
         known = self._known_ids()
         room = self._room_bytes()
-        messages: list[Content] = []
+        payloads: list[bytes] = []
+        envelopes: list[Envelope] = []
         ids: list[bytes] = []
         total = 0
         complete = True
@@ -400,23 +403,24 @@ class Session:
             elif has_expired(envelope, entry_id, self.worker.wall_s()):
                 self.worker.expire(envelope)
                 self.discard(entry_id)
-            elif messages and total + len(payload) > room:
+            elif payloads and total + len(payload) > room:
                 complete = False
                 break
             else:
-                messages.append((payload, envelope))
+                payloads.append(payload)
+                envelopes.append(envelope)
                 ids.append(entry_id)
                 total += len(payload)
             self.read_up_to = entry_id
-        if messages:
-            self.took += len(messages)
+        if payloads:
+            self.took += len(payloads)
             self.took_bytes += total
-            self._write(messages, ids, from_stream=True)
+            self._write(payloads, ids, envelopes)
             if self.memory_mode:  # news of another worker, and nothing that had to wait
                 stored_s = int(ids[0].partition(b"-")[0]) / 1000
-                self.worker.metrics.delivered(self.worker.wall_s() - stored_s, len(messages))
+                self.worker.metrics.delivered(self.worker.wall_s() - stored_s, len(payloads))
             self.worker.watch()  # no batch may follow that would look at what TCP acknowledged
-            self._pages.took(len(messages), total)
+            self._pages.took(len(payloads), total)
         return complete
 
     def _known_ids(self) -> set[bytes] | dict[bytes, Any]:

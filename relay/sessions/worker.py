@@ -29,7 +29,6 @@ from relay.queues import keys
 from relay.queues.batch import Batch, Item
 from relay.queues.commit import WAITING_BYTES, CommitLog
 from relay.queues.destination import Destination
-from relay.queues.entries import envelope_of
 from relay.server.socket import RelaySocket
 from relay.sessions import takeover
 from relay.sessions.counters import Counters
@@ -326,17 +325,17 @@ class Worker:
         touched: list[Session] = []
         elsewhere: dict[Destination, None] = {}
         absent = batch.absent
-        for (destination, payload, sender, kept), entry_id in zip(batch.items, ids, strict=False):
+        for (destination, payload, sender), entry_id in zip(batch.items, ids, strict=False):
             if type(entry_id) is not bytes:
                 log.error("redis did not store a message: %s", entry_id)
                 batch.refused = True
-                self.refused((destination, payload, sender, kept))
+                self.refused((destination, payload, sender))
                 continue
             session = destination.session
             if session is not None and session.memory_mode:
                 if not session.out:
                     touched.append(session)
-                session.out.append((payload, kept))
+                session.out.append(payload)
                 session.out_ids.append(entry_id)
             else:
                 self.metrics.queued += 1
@@ -376,8 +375,8 @@ class Worker:
 
     def refused(self, item: Item) -> None:
         """A message could not be stored."""
-        _, payload, sender, kept = item
-        envelope = envelope_of(payload, kept)
+        _, payload, sender = item
+        envelope = Envelope.FromString(payload)
         if sender is not None:
             sender.refuse_stored(envelope, MessageReason.STORAGE_FULL)
         else:

@@ -17,7 +17,6 @@ from proto.rmb.address import SessionKey, from_message
 from proto.rmb.reasons import MessageReason
 from proto.rmb.types_pb2 import Envelope
 from relay.federation.inbound_intake import Arrival
-from relay.queues.entries import envelope_of
 from relay.sessions.recorder import Recorder
 from relay.trace.bounds import MAX_OPEN
 from relay.trace.events import Stage
@@ -26,7 +25,7 @@ from relay.trace.tracer import Message, Tracer
 if TYPE_CHECKING:
     from relay.queues.batch import Batch, Origin
     from relay.queues.destination import Destination
-    from relay.queues.entries import Content, Removal
+    from relay.queues.entries import Removal
     from relay.sessions.sender import Sender
     from relay.sessions.session import Session
     from relay.sessions.worker import Worker
@@ -88,7 +87,7 @@ class TraceRecorder(Recorder):
         relay = sender.partner.domain if isinstance(sender, Arrival) else ""
         tracer.note(message, Stage.ACCEPTED, relay=relay)
         items = batch.items
-        if not items or items[-1][3] is not envelope:
+        if not items or items[-1][0] is not destination or items[-1][2] is not sender:
             return  # into the outbox: `federated` looks at it anew
         if len(self._batches) >= FORGOTTEN_BATCHES:
             self._batches = {each: of for each, of in self._batches.items() if not each.done}
@@ -133,18 +132,18 @@ class TraceRecorder(Recorder):
     def written(
         self,
         session: Session,
-        messages: list[Content],
+        payloads: list[bytes],
         ids: list[bytes],
-        from_stream: bool,
+        envelopes: list[Envelope] | None,
     ) -> None:
         text = session.destination.text
-        if not from_stream and text not in self._open:
+        if envelopes is None and text not in self._open:
             return
         tracer, key = self._tracer, session.destination.key
-        for (payload, kept), entry_id in zip(messages, ids, strict=True):
+        for number, (payload, entry_id) in enumerate(zip(payloads, ids, strict=True)):
             message = self._open.get(text, {}).get(entry_id)
-            if message is None and from_stream:
-                envelope = envelope_of(payload, kept)
+            if message is None and envelopes is not None:
+                envelope = envelopes[number]
                 source = from_message(envelope.source)
                 if tracer.concerns(source[0], key[0], envelope):
                     message = tracer.message(source, key, envelope, len(payload))

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+from proto.rmb.types_pb2 import Envelope
 from relay.analytics.handover import Handover
 from relay.analytics.journal import Journal, Rhythm
 from relay.analytics.places import Places
@@ -60,15 +61,18 @@ def batches(pairs: int, senders: int) -> list[Batch]:
         destination = Destination((2 * number + 2, None))
         destination.session = SimpleNamespace(destination=destination, memory_mode=True)  # type: ignore[assignment]
         ends.append((destination, origins[number % senders]))
-    # The same few for all: a worker has just parsed them, so they are at hand.
-    envelopes = [request((1, "phone"), (2, None), bytes(256)) for _ in range(BATCH_MESSAGES)]
+    # The same few for all: a worker has just read them, so they are at hand.
+    payloads = [
+        request((1, "phone"), (2, None), bytes(256)).SerializeToString()
+        for _ in range(BATCH_MESSAGES)
+    ]
     found = []
     turns = itertools.cycle(ends)
     for _ in range(max(1, pairs // BATCH_MESSAGES)):
         batch = Batch()
-        for envelope in envelopes:
+        for payload in payloads:
             destination, sender = next(turns)
-            batch.items.append((destination, envelope.SerializeToString(), sender, envelope))  # type: ignore[arg-type]
+            batch.items.append((destination, payload, sender))  # type: ignore[arg-type]
         batch.encoded = encode(batch, "bench", 1, QueuePolicy(), 0.0, lambda *_: None)
         found.append(batch)
     return found
@@ -168,10 +172,11 @@ async def _measure() -> dict[str, float]:
         turns = itertools.cycle(fresh)
         found["strangers_ns"] = await _cost_ns(scene, lambda: committed(next(turns)))
         session: Any = SimpleNamespace(destination=known[0].items[0][0])
-        messages = [(payload, envelope) for _, payload, _, envelope in known[0].items]
+        payloads = [payload for _, payload, _ in known[0].items]
+        envelopes = list(map(Envelope.FromString, payloads))
 
         def written() -> int:
-            recorder.written(session, messages, ids, True)
+            recorder.written(session, payloads, ids, envelopes)
             return len(ids)
 
         found["stream_ns"] = await _cost_ns(scene, written)

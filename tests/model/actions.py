@@ -24,7 +24,7 @@ class Actions:
     """A world and the things that happen in it. Arguments pick by number, modulo what is there."""
 
     def __init__(self, seed: int) -> None:
-        self.world = World(seed, follows=seed % 2 == 0)
+        self.world = World(seed)
 
     # Choosing
 

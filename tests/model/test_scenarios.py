@@ -122,10 +122,7 @@ def test_sign_in_while_out_of_memory(world: World) -> None:
     world.settle()
 
 
-@pytest.mark.parametrize("follows", [False, True])
-def test_refused_for_memory_after_a_while_and_told_before_the_pong(follows: bool) -> None:
-    """Whether what the messages say was kept or not."""
-    world = World(11, follows=follows)
+def test_refused_for_memory_after_a_while_and_told_before_the_pong(world: World) -> None:
     here, _ = world.living
     sender = world.connect_live(here, A)
     world.redis.fill_memory()

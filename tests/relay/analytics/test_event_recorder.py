@@ -79,7 +79,7 @@ class Scene:
         batch = Batch()
         batch.since = 10.0
         for sender, destination, envelope in messages:
-            batch.items.append((destination, envelope.SerializeToString(), sender, envelope))
+            batch.items.append((destination, envelope.SerializeToString(), sender))
             batch.mixed = batch.mixed or not isinstance(sender, Connection)
             session = destination.session
             self.worker.metrics.queued += session is None or not session.memory_mode
@@ -165,14 +165,14 @@ async def test_what_is_not_written_at_once_waits(scene: Scene, others: int) -> N
         (scene.sender, scene.here, written), (scene.sender, scene.away, waits), *more
     )
     scene.recorder.committed(batch, _ids(len(batch.items)))
-    again = scene.batch((scene.sender, scene.here, scene.ask(scene.here)))
-    scene.recorder.committed(again, _ids(1))
+    after = scene.ask(scene.here)
+    scene.recorder.committed(scene.batch((scene.sender, scene.here, after)), _ids(1))
     assert (scene.recorder._fresh is None) == (scene.handover is not None)
     found = await scene.rows()
     assert _told(found, written) == ["accepted", "delivered"]
     assert _told(found, waits) == ["accepted", "queued"]
     assert of_message(found, waits)[1].latency_us is None
-    assert _told(found, again.items[0][3]) == ["accepted", "delivered"]
+    assert _told(found, after) == ["accepted", "delivered"]
     assert all(_told(found, each) == ["accepted", "delivered"] for _, _, each in more)
 
 
@@ -191,14 +191,14 @@ async def test_what_redis_did_not_take_was_only_dropped(scene: Scene, others: in
     ids[2] = hiredis.ReplyError("OOM")
     scene.recorder.committed(batch, ids)
     scene.recorder.dropped(scene.sender, unstored, MessageReason.STORAGE_FULL)
-    again = scene.batch((scene.sender, scene.here, scene.ask(scene.here)))
-    scene.recorder.committed(again, _ids(1))
+    after = scene.ask(scene.here)
+    scene.recorder.committed(scene.batch((scene.sender, scene.here, after)), _ids(1))
     found = await scene.rows()
     assert _told(found, written) == ["accepted", "delivered"]
     assert _told(found, waits) == ["accepted", "queued"]
     assert of_message(found, waits)[1].latency_us is None
     assert _told(found, unstored) == ["dropped"]
-    assert _told(found, again.items[0][3]) == ["accepted", "delivered"]
+    assert _told(found, after) == ["accepted", "delivered"]
     assert all(_told(found, each) == ["accepted", "delivered"] for _, _, each in more)
 
 
@@ -212,10 +212,10 @@ async def test_what_did_not_fit_into_its_socket_is_delivered_once(scene: Scene) 
     asked = [scene.ask(scene.here) for _ in range(3)]
     batch = scene.batch(*((scene.sender, scene.here, each) for each in asked))
     scene.recorder.committed(batch, _ids(3))
-    late = [(each.SerializeToString(), each) for each in asked[1:]]
+    late = [each.SerializeToString() for each in asked[1:]]
     scene.recorder.unwritten(scene.session, late)
     scene.now += 2
-    scene.recorder.written(scene.session, late, _ids(2), from_stream=True)
+    scene.recorder.written(scene.session, late, _ids(2), asked[1:])
     found = await scene.rows()
     assert _told(found, asked[0]) == ["accepted", "delivered"]
     for each in asked[1:]:
@@ -298,7 +298,7 @@ async def test_names_begin_anew_with_each_segment(alone: Scene) -> None:
             asked.append((name, envelope))
             scene.recorder.committed(scene.batch((sender, scene.here, envelope)), _ids(1))
             scene.recorder.written(
-                scene.session, [(envelope.SerializeToString(), envelope)], _ids(1), True
+                scene.session, [envelope.SerializeToString()], _ids(1), [envelope]
             )
         scene.now += 4000
         scene.journal.flush()

@@ -53,7 +53,7 @@ def batch(first: int, count: int = 3, size_bytes: int = 100, name: str = "phone"
     for number in range(first, first + count):
         envelope = request((1, name), (2, None), bytes(size_bytes), uid=str(number))
         payload = envelope.SerializeToString()
-        made.items.append((destination, payload, sender, envelope))
+        made.items.append((destination, payload, sender))
         made.size_bytes += len(payload)
     made.encoded = encode(made, "boot", 1, QueuePolicy(), 0.0, lambda *_: None)
     return made
@@ -108,7 +108,7 @@ async def test_a_process_that_does_not_keep_up_is_given_no_more(
     assert taken > 3
     # What must be told of the last one has room.
     late = batch(3 + 64 * (taken - 1), 64, 3000)
-    started.unwritten([payload for _, payload, _, _ in late.items])
+    started.unwritten([payload for _, payload, _ in late.items])
     os.kill(started.pid, signal.SIGCONT)
     await written(started, 3 + 64 * (taken - 1))
     assert hand_over(started, batch(1_000_000))

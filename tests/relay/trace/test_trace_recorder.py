@@ -39,7 +39,7 @@ class Scene:
 
     def accept(self, batch: Batch, uid: str) -> Any:
         envelope = request((1, None), (2, None), b"x", uid=uid)
-        batch.items.append((self.destination, b"x", self.sender, envelope))
+        batch.items.append((self.destination, b"x", self.sender))
         self.recorder.accepted(self.sender, self.destination, envelope, 1, batch)
         return envelope
 
@@ -64,7 +64,7 @@ async def test_a_batch_that_was_found_applied(scene: Scene) -> None:
     assert scene.noted() == [
         *(("u", "accepted", ""), ("u", "committed", ""), ("u", "queued", "catching_up")),
     ]
-    scene.recorder.written(scene.session, [(b"x", envelope)], [b"1-0"], True)
+    scene.recorder.written(scene.session, [b"x"], [b"1-0"], [envelope])
     scene.recorder.acknowledged(scene.session, [(b"1-0", 0)])
     scene.recorder.removed(scene.session, [(b"1-0", 0)])
     scene.recorder.removed(scene.session, [(b"1-0", 0)])
@@ -99,9 +99,9 @@ async def test_deliveries_without_an_end_are_bounded(
     envelope = request((1, None), (2, None))
     gone: Any = SimpleNamespace(destination=Destination((2, "gone")), epoch=1, memory_mode=True)
     for number in range(10):
-        scene.recorder.written(gone, [(b"", envelope)], [b"1-%d" % number], True)
+        scene.recorder.written(gone, [b""], [b"1-%d" % number], [envelope])
     for number in range(12):
-        scene.recorder.written(scene.session, [(b"", envelope)], [b"2-%d" % number], True)
+        scene.recorder.written(scene.session, [b""], [b"2-%d" % number], [envelope])
     assert scene.recorder._open_count == 10
     assert set(scene.recorder._open) == {"2"}
     assert len(scene.noted()) == 22

@@ -69,9 +69,10 @@ def twin_record(twin: int) -> TwinRecord:
 class OracleRecorder(Recorder):
     """Passes what a worker reports on to the oracle, and keeps all of it."""
 
+    follows = True
+
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process
-        self.follows = process.world.follows
 
     def _told(self, what: str, envelope: Envelope | None, *more: Any) -> None:
         self._process.told.append((what, "" if envelope is None else envelope.uid, *more))
@@ -238,14 +239,12 @@ class World:
         like_62: bool | None = None,
         queue_policy: QueuePolicy = QUEUE_POLICY,
         bounds: SessionBounds = SESSION_BOUNDS,
-        follows: bool = True,
         receive_window_bytes: int = 4_000,
         send_queue_bytes: int = 6_000,
     ) -> None:
         self.simulation = Simulation(seed)
         self.queue_policy = queue_policy
         self.bounds = bounds
-        self.follows = follows  # single messages: workers keep what they say
         self.receive_window_bytes = receive_window_bytes
         self.send_queue_bytes = send_queue_bytes
         rng = self.simulation.rng
