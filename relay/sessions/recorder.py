@@ -10,6 +10,7 @@ single messages (`follows`) is not asked about each step of each of them.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.rmb.reasons import SessionReason
@@ -29,6 +30,16 @@ TOLD_TRIMS: Final = 2000
 """Messages that a recorder is told of before one sweep removes them, unless it wants more."""
 
 
+class _Everybody:
+    """Has every twin in it."""
+
+    def __contains__(self, twin: object) -> bool:
+        return True
+
+
+EVERYBODY: Final = _Everybody()
+
+
 class Recorder:
     """Does nothing with what it is told. Calls come from the event loop and must not block.
 
@@ -46,6 +57,14 @@ class Recorder:
 
     def closed(self, session: Session, reason: SessionReason) -> None:
         """A connection is over."""
+
+    def followed(self, sender: SessionKey) -> Container[int]:
+        """Which twins' messages from this sender matter to one that `follows`.
+
+        That others for a session here are `accepted` it is not told: this is asked once for all
+        that a socket brought.
+        """
+        return EVERYBODY
 
     def accepted(
         self,
@@ -153,6 +172,12 @@ class Recorders(Recorder):
     def closed(self, session: Session, reason: SessionReason) -> None:
         for each in self._both:
             each.closed(session, reason)
+
+    def followed(self, sender: SessionKey) -> Container[int]:
+        one, other = self._both
+        if one.follows and other.follows:
+            return EVERYBODY
+        return one.followed(sender) if one.follows else other.followed(sender)
 
     def accepted(
         self,

@@ -133,7 +133,7 @@ class Sender:
         destinations = worker.destinations
         session = self.session
         examine = self._examine
-        following = worker.following
+        followed = worker.recorder.followed(self.key) if worker.following else ()
         count = len(messages)
         total = sum(map(len, messages))
         now_s = 0.0
@@ -158,7 +158,7 @@ class Sender:
                 holder = destination.session
                 if holder is not None and holder.memory_mode and not self._parked:
                     self._batch = batch = commit.add(destination, payload, self)
-                    if following:
+                    if key[0] in followed:
                         size = len(payload)
                         worker.recorder.accepted(self, destination, envelope, size, batch)
                 elif destination in self._asked:

@@ -26,13 +26,7 @@ from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
 from redispipe.pipe import LinkLost
 from relay.queues.destination import Destination
-from relay.queues.entries import (
-    Removal,
-    entry_payload,
-    fingerprint,
-    has_expired,
-    readable,
-)
+from relay.queues.entries import Removal, entry_payload, fingerprint, has_expired, readable
 from relay.sessions import rewind
 from relay.sessions.pages import Pages
 
@@ -236,7 +230,6 @@ class Session:
     def _write(
         self, payloads: list[bytes], ids: list[bytes], envelopes: list[Envelope] | None = None
     ) -> None:
-        """Writes to the socket; `envelopes` are those of what was read from the stream."""
         position = self.socket.written
         total = 0
         inflight = self.inflight.append
@@ -251,10 +244,9 @@ class Session:
             worker.unconfirmed[self] = None
             self.look_at = 0.0
             self.look_delay_s = LOOK_S
-        count = len(payloads)
-        self.messages_out += count
+        self.messages_out += len(payloads)
         self.bytes_out += total
-        worker.metrics.tx += count
+        worker.metrics.tx += len(payloads)
         worker.metrics.tx_bytes += total
         if worker.following or (envelopes is not None and worker.recording):
             worker.recorder.written(self, payloads, ids, envelopes)

@@ -8,6 +8,7 @@ and acknowledgements of all other messages cost one look into an empty dictionar
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
@@ -17,7 +18,7 @@ from proto.rmb.address import SessionKey, from_message
 from proto.rmb.reasons import MessageReason
 from proto.rmb.types_pb2 import Envelope
 from relay.federation.inbound_intake import Arrival
-from relay.sessions.recorder import Recorder
+from relay.sessions.recorder import EVERYBODY, Recorder
 from relay.trace.bounds import MAX_OPEN
 from relay.trace.events import Stage
 from relay.trace.tracer import Message, Tracer
@@ -63,6 +64,10 @@ class TraceRecorder(Recorder):
         message = self._tracer.message(sender.key, destination.key, envelope, len(payload))
         if message is not None:
             self._tracer.note(message, Stage.WAITS)
+
+    def followed(self, sender: SessionKey) -> Container[int]:
+        tracer = self._tracer
+        return EVERYBODY if tracer.uids or sender[0] in tracer.twins else tracer.twins
 
     def accepted(
         self,

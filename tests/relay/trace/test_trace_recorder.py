@@ -11,6 +11,7 @@ import pytest
 from proto.rmb.reasons import MessageReason
 from relay.queues.batch import Batch
 from relay.queues.destination import Destination
+from relay.sessions.recorder import Recorder, Recorders
 from relay.trace import recorder as recorders
 from relay.trace.events import Event
 from relay.trace.orders import Kind
@@ -119,3 +120,14 @@ async def test_what_nobody_fetched_and_what_waits(scene: Scene) -> None:
     scene.recorder.trimmed(b"2-0", other.SerializeToString(), MessageReason.QUEUE_EXPIRED)
     scene.recorder.trimmed(b"3-0", b"no envelope", MessageReason.QUEUE_EXPIRED)
     assert scene.noted() == [("u", "waits", ""), ("u", "trimmed", "queue_expired")]
+
+
+async def test_what_is_told_to_be_accepted(scene: Scene) -> None:
+    """Once for each read of a socket it says whose messages matter to it."""
+    followed = scene.recorder.followed
+    assert [2 in followed((1, None)), 3 in followed((1, None)), 3 in followed((2, ""))] == [
+        *(True, False, True),
+    ]
+    both = Recorders(scene.recorder, Recorder()).followed
+    assert [2 in both((1, None)), 3 in both((1, None))] == [True, False]
+    assert 3 in Recorders(scene.recorder, scene.recorder).followed((1, None))
