@@ -270,3 +270,10 @@ def test_a_run_whose_process_was_killed_is_noted(lake: Lake) -> None:
         run.refresh_from_db()
         assert (run.state, run.error) == (RunState.FAILED, "the process was killed")
     assert Run.objects.get(pk=other.pk).state == RunState.RUNNING
+
+
+def test_a_long_name_of_a_master_is_noted_in_part() -> None:
+    """PostgreSQL takes no more characters than a column has."""
+    name = f"k8s://https://{'x' * 300}"
+    run = ledger.begin(TOP, DAYS, name)
+    assert name.startswith(run.master) and len(run.master) == 255
