@@ -7,7 +7,6 @@ import asyncio
 import importlib
 import json
 import logging
-import os
 import sys
 from collections.abc import Collection, Sequence
 from typing import Any, Final
@@ -17,6 +16,7 @@ from peer.cli.output import printable
 from peer.cli.session import Session, add_options
 from peer.errors import PeerError, RemoteError
 from peer.gateway import logs
+from peer.stdout import given_up
 
 VERBS: Final = {
     "call": "ask a twin and show its answer",
@@ -47,7 +47,19 @@ Exit codes: 0 done; 1 it did not work; 2 a bad option.
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
-    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        code = _run(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except OSError as error:
+        if told := given_up(error):
+            print(f"rmb: {told}", file=sys.stderr)
+        return FAILED
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
     as_json = "--json" in arguments
     try:
         options = build_parser(arguments).parse(arguments)
@@ -58,18 +70,11 @@ def run(argv: Sequence[str] | None = None) -> int:
             # What does not work is told once, by the verb's error.
             logging.basicConfig(format="rmb: %(message)s", level=logging.ERROR)
         code: int = asyncio.run(options.run(options, session))
-        sys.stdout.flush()
     except UsageError as error:
         _tell(error, as_json)
         return USAGE_ERROR
     except PeerError as error:
         _tell(error, as_json)
-        return FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader, such as `head`, has seen enough. What is left in the buffer goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     return code
 

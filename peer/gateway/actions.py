@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from peer.arguments import FAILED, USAGE_ERROR, UsageError
 from peer.errors import PeerError
 from peer.gateway import logs
 from peer.gateway.options import Action, Options, parse
+from peer.stdout import given_up
 
 logger = logging.getLogger("rmb-peer")
 
@@ -29,7 +29,9 @@ def run(argv: Sequence[str] | None = None) -> int:
             tell = logger.error
         for warning in options.warnings:
             logger.warning(warning)
-        return _run_action(_action(options))
+        code = _run_action(_action(options))
+        sys.stdout.flush()
+        return code
     except UsageError as error:
         tell(str(error))
         return USAGE_ERROR
@@ -38,9 +40,9 @@ def run(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except KeyboardInterrupt:
         return FAILED
-    except BrokenPipeError:
-        # The reader, such as `head`, has seen enough. What is left in the buffer goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if told := given_up(error):
+            tell(told)
         return FAILED
 
 

@@ -226,3 +226,18 @@ def test_an_interrupt_while_it_starts_is_no_traceback(module: str) -> None:
         process.send_signal(signal.SIGINT)
         assert "Traceback" not in process.stderr.read()
     assert process.returncode == -signal.SIGINT
+
+
+@pytest.mark.parametrize("arguments", ["keys --new", "keys --new --json", "keys --json"])
+def test_a_full_disk_is_one_line(arguments: str) -> None:
+    """Whether a result was to be written, or an error: there is no secret in the last one."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "peer.cli.command", *arguments.split()],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    told = "rmb: the output was not written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, told)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ from tests.support.devchain import Devchain, running_devchain
 from tests.support.gateway_process import Program as QueueUser
 from tests.support.gateway_process import Service, payload_of
 from tests.support.identities import Twin, twin
-from tests.support.peer_process import GATEWAY, Program, run_program, write_secret
+from tests.support.peer_process import GATEWAY, Program, environment, run_program, write_secret
 from tests.support.redis_servers import RedisServer, free_port
 from tests.support.relay_process import ROOT, RelayProcess, eventually
 from tests.support.world import fresh_twins
@@ -252,6 +254,17 @@ async def test_dead_letters_are_shown(
     shown = run_program(GATEWAY, tmp_path, "--dead-letters", "--redis", redis.url)
     assert b"msgbus.system.local" in shown.stdout
     assert b"{not ?[2J json" in shown.stdout
+
+
+def test_dead_letters_onto_a_full_disk(valkey: RedisServer, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", GATEWAY, "--dead-letters", "--redis", valkey.url]
+    buffered = environment({"PYTHONUNBUFFERED": ""})
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=buffered, stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"rmb-peer: the output was not written: No space left on device\n"
 
 
 def test_dead_letters_without_redis(tmp_path: Path) -> None:
