@@ -48,8 +48,8 @@ ask: refused ones.
 
 
 ITEM_BYTES: Final = 1024
-"""What a message costs beside its bytes, at most: one that waits for a look-up or to be checked is
-kept as a parsed envelope, 670 bytes with the smallest and 1,300 with usual ones, both measured."""
+"""What a message is counted for beside its bytes, while it waits for Redis: more than it takes,
+which is a tuple, and a copy of usual ones on their way."""
 
 
 class Batch:

@@ -77,14 +77,8 @@ class TraceRecorder(Recorder):
         size_bytes: int,
         batch: Batch,
     ) -> None:
-        # For each message of the worker: said here instead of by `concerns`.
         tracer = self._tracer
-        twins = tracer.twins
-        if (
-            destination.key[0] not in twins
-            and sender.key[0] not in twins
-            and not (tracer.uids and envelope.uid in tracer.uids)
-        ):
+        if not tracer.concerns(sender.key[0], destination.key[0], envelope):
             return
         message = tracer.message(sender.key, destination.key, envelope, size_bytes)
         if message is None:
