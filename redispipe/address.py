@@ -15,6 +15,13 @@ Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport
 KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """Seconds of quiet, seconds between probes, and probes without an answer: half a minute."""
 
+SEND_BUFFER_BYTES: Final = 2 << 20
+"""What a Unix socket takes at once, as far as the system allows (``net.core.wmem_max``).
+
+It must hold a whole batch: with the usual 208 KiB, Redis works on a part of it and then waits for
+this process, which is busy with its own sockets. A TCP socket's buffer grows by itself.
+"""
+
 
 class RedisAddressError(ValueError):
     """The URL cannot be used; the text says which part and why."""
@@ -81,6 +88,7 @@ class RedisAddress(NamedTuple):
         loop = asyncio.get_running_loop()
         if self.path:
             transport, _ = await loop.create_unix_connection(factory, self.path)
+            _send_buffer(transport.get_extra_info("socket").fileno())
         else:
             context = ssl.create_default_context() if self.tls else None
             transport, _ = await loop.create_connection(factory, self.host, self.port, ssl=context)
@@ -97,6 +105,15 @@ class RedisAddress(NamedTuple):
             commands.append(("SELECT", self.database))
         commands.append(("CLIENT", "SETNAME", name))
         return commands
+
+
+def _send_buffer(fd: int) -> None:
+    """Has the kernel take more at once, so that Redis does not wait for the rest of a batch."""
+    borrowed = socket.socket(fileno=fd)  # uvloop's own refuses options
+    try:
+        borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    finally:
+        borrowed.detach()
 
 
 def _keep_alive(fd: int) -> None:

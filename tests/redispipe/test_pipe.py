@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 
 from redispipe import resp
-from redispipe.address import RedisAddress
+from redispipe.address import SEND_BUFFER_BYTES, RedisAddress
 from redispipe.pipe import LOOKS, LinkLost, RedisPipe
 from tests.support.redis_servers import RedisServer
 from tests.support.tcp_proxy import tcp_proxy
@@ -69,6 +71,19 @@ def test_pieces_are_written_in_the_order_of_the_requests(
         await pipe.close()
 
     uvloop.run(main())
+
+
+async def test_a_unix_socket_takes_a_batch_at_once(valkey: RedisServer) -> None:
+    """As far as the system allows: Redis would wait for the rest while this process is busy."""
+    most = int(Path("/proc/sys/net/core/wmem_max").read_text())
+    address = RedisAddress.parse(valkey.unix_url)
+    transport = await address.connect(asyncio.Protocol)
+    try:
+        connection = transport.get_extra_info("socket")
+        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        assert found == 2 * min(SEND_BUFFER_BYTES, most)  # the kernel counts its own share too
+    finally:
+        transport.abort()
 
 
 async def test_a_connection_that_is_dead_is_cut(valkey: RedisServer) -> None:
