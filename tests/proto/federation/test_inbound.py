@@ -11,6 +11,7 @@ from proto.rmb import notices
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import from_message
 from proto.rmb.bounds import MAX_RELAYS, Bounds
+from proto.rmb.fields import COUNTED_BYTES
 from proto.rmb.reasons import MessageReason
 from tests.proto.rmb import strategies
 
@@ -116,5 +117,5 @@ def test_relays_are_bounded_in_number() -> None:
 
 @pytest.mark.parametrize("field", [b"\x8a\x01\x00", b"\x62\x00", b"\xa0\x06\x00"])
 def test_millions_of_fields_are_not_looked_at(field: bytes) -> None:
-    raw = envelope().SerializeToString() + field * 9000
+    raw = envelope().SerializeToString() + field * (COUNTED_BYTES // len(field))
     assert examine(raw) == (None, None, 0, MessageReason.TOO_LARGE)
