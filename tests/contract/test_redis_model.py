@@ -362,6 +362,38 @@ def test_a_first_claim_takes_the_servers_time_as_its_epoch(pair: Pair) -> None:
         assert former == b""
 
 
+@pytest.mark.parametrize("many", [1, 2, 3, 4])
+def test_the_fullest_queues_are_named(pair: Pair, many: int) -> None:
+    streams = [f"stream:{number}" for number in range(4)]
+    for length, stream in enumerate(streams):
+        for entry in range(length):
+            pair.ask("XADD", stream, f"1-{entry + 1}", "_", "x")
+    fullest = _script("fullest")
+    model, real = pair.ask_masked("EVAL", fullest, 4, *streams, str(many), str(2**40))
+    for reply in (model, real):  # what a queue takes differs from server to server
+        assert [reply[0], *reply[1::3]] == [6, *(name.encode() for name in streams[many:])]
+        assert reply[2::3] == list(range(many, 4))
+        assert all(size_bytes > 0 for size_bytes in reply[3::3])
+    model, real = pair.ask_masked("EVAL", fullest, 4, *streams, "9", "1")
+    assert model[1::3] == real[1::3] == [b"stream:1", b"stream:2", b"stream:3"]
+
+
+def test_queues_get_their_time_to_live(pair: Pair) -> None:
+    """Those without one, and those of held sessions that is half over."""
+    left = {"stream:1": None, "stream:2": 40, "stream:3": 40, "stream:4": 60, "stream:5": None}
+    for stream, seconds in left.items():
+        pair.ask("XADD", stream, "1-1", "_", "x")
+        if seconds is not None:
+            pair.ask("EXPIRE", stream, str(seconds))
+    pair.ask("HSET", "relay:sessions", "2", "an entry", "4", "an entry", "5", "an entry")
+    names = [*left, "stream:6"]
+    texts = [name.removeprefix("stream:") for name in names]
+    pair.ask("EVAL", _script("outlive"), 7, "relay:sessions", *names, "100", *texts)
+    for name, seconds in zip(names, (100, 100, 40, 60, 100, -2), strict=True):
+        for found in pair.ask_masked("TTL", name):
+            assert 0 <= seconds - found <= 1
+
+
 KEYS = st.sampled_from(["a", "b", "stream:1"])
 VALUES = st.sampled_from(["", "x", "1", "-7", "00", "y" * 300])
 FIELDS = st.sampled_from(["f", "g"])

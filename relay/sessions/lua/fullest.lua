@@ -1,3 +1,4 @@
+-- name: fullest
 -- How many messages there are in all, then the queues that hold at least so much: name, messages
 -- and bytes of each, one after the other.
 -- Reads only; a page of the sweep's SCAN at a time, so that Redis is not held up.

@@ -52,6 +52,31 @@ def release(call: Call, keys: list[bytes], argv: list[bytes]) -> int:
     return int(own)
 
 
+def fullest(call: Call, keys: list[bytes], argv: list[bytes]) -> list[Any]:
+    """Count what waits, and name the queues with so many messages or bytes."""
+    messages_bound, bytes_bound = map(int, argv)
+    lengths = [int(call(b"XLEN", stream)) for stream in keys]
+    named: list[Any] = []
+    for stream, messages in zip(keys, lengths, strict=True):
+        if not messages:
+            continue
+        size_bytes = int(call(b"MEMORY", b"USAGE", stream, b"SAMPLES", b"5"))
+        if messages >= messages_bound or size_bytes >= bytes_bound:
+            named += [stream, messages, size_bytes]
+    return [sum(lengths), *named]
+
+
+def outlive(call: Call, keys: list[bytes], argv: list[bytes]) -> None:
+    """Give queues without a time to live one, and a new one to those of held sessions."""
+    sessions, *streams = keys
+    life, *texts = argv
+    for stream, text in zip(streams, texts, strict=True):
+        left = int(call(b"TTL", stream))
+        runs_out = left >= 0 and 2 * left < int(life)
+        if left == -1 or (runs_out and call(b"HEXISTS", sessions, text)):
+            call(b"EXPIRE", stream, life)
+
+
 def _epoch_of(entry: bytes) -> int:
     return int(entry.split(b" ", 1)[0])
 
@@ -61,7 +86,13 @@ def _enter(call: Call, sessions: bytes, key: bytes, epoch: int, *rest: bytes) ->
     call(b"PUBLISH", b"wake:" + key, b"evict %d" % epoch)
 
 
-SCRIPTS: dict[str, Script] = {"claim": claim, "hold": hold, "release": release}
+SCRIPTS: dict[str, Script] = {
+    "claim": claim,
+    "fullest": fullest,
+    "hold": hold,
+    "outlive": outlive,
+    "release": release,
+}
 
 
 def script_name(text: bytes) -> str:
