@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from relay.sessions.counters import COMMIT_BOUNDS_S, Counters
@@ -18,8 +19,14 @@ _STATM: Final = "/proc/self/statm"
 class Recent:
     """The counters of a minute ago beside those of now."""
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Counters, memory: Callable[[], int] | None = None) -> None:
+        """
+        Args:
+            counters: of the worker.
+            memory: gives the bytes its process has in use; `memory_bytes` where it is None.
+        """
         self._counters = counters
+        self._memory = memory or memory_bytes
         self._before: deque[list[int]] = deque([list(counters.commit_buckets)], maxlen=BEATS)
 
     def report(self) -> dict[str, str | int | float]:
@@ -30,7 +37,7 @@ class Recent:
         return {
             "commit_p50_ms": _milliseconds(quantile(counts, 0.5)),
             "commit_p99_ms": _milliseconds(quantile(counts, 0.99)),
-            "memory_bytes": memory_bytes(),
+            "memory_bytes": self._memory(),
         }
 
 

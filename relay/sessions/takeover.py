@@ -168,7 +168,7 @@ async def leave(worker: Worker, session: Session) -> None:
     worker.hub.unsubscribe(destination.wake, session.news)
     if session.guest:
         worker.guests.left(destination)
-    worker.sessions.discard(session)
+    worker.sessions.pop(session, None)
 
 
 async def _acknowledged(worker: Worker, session: Session) -> None:

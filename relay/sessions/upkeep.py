@@ -61,7 +61,7 @@ class Upkeep:
         self._worker = worker
         self.control = Control(worker)
         self.loop_lag_s = 0.0  # the worst of the last second
-        self._recent = Recent(worker.metrics)
+        self.recent = Recent(worker.metrics)
         self.redis_policy = ""  # Redis' maxmemory-policy, once known
         self._ring: list[Session] = []  # whom the check visits in this round
         self._to_compare: list[Session] = []  # at the end of this turn of the loop
@@ -183,7 +183,7 @@ class Upkeep:
             "commit_client": worker.commit.client_id,
             "run_id": worker.commit.run_id,
             "state": self.state,
-            **self._recent.report(),
+            **self.recent.report(),
             "metrics": json.dumps({**gauges, **worker.metrics.series()}),
         }
         return [part for pair in fields.items() for part in pair]
@@ -236,15 +236,16 @@ class Upkeep:
     # --- other workers ------------------------------------------------------------------------
 
     async def _others_alive(self) -> None:
-        boots = {boot.decode() for boot in await self._ask("SMEMBERS", keys.WORKERS)}
-        boots.discard(self._worker.boot_id)
+        named = sorted(boot.decode() for boot in await self._ask("SMEMBERS", keys.WORKERS))
+        boots = [boot for boot in named if boot != self._worker.boot_id]
         present = await asyncio.gather(*(self._ask("EXISTS", keys.worker(b)) for b in boots))
         alive = {boot for boot, there in zip(boots, present, strict=True) if there}
         if self._worker.loop.time() < self._believe_at:
             self._others |= alive
             return
-        for boot in boots - alive:
-            self._worker.spawn(self._once(partial(bury, self._worker, boot)))
+        for boot in boots:
+            if boot not in alive:
+                self._worker.spawn(self._once(partial(bury, self._worker, boot)))
         if self._others - alive:
             # A dead worker may have left a batch without a wake. Its connection is gone by now.
             for session in list(self._worker.sessions):

@@ -92,7 +92,7 @@ class Worker:
         self.guests = Guests(self)
         self.router = Router(self)
         self.upkeep = Upkeep(self)
-        self.sessions: set[Session] = set()  # joining, held and ending
+        self.sessions: dict[Session, None] = {}  # joining, held and ending, in order
         self.connections = 0  # sessions that are not ending
         self.destinations: dict[keys.SessionKey, Destination] = {}
         self._destinations_bound = 2 * DESTINATIONS
@@ -190,7 +190,7 @@ class Worker:
         meter = self.meters.acquire(key[0])
         session.sender = Sender(self, key, socket, session, meter)
         session.guest = self.domains.isdisjoint(twin.relays)
-        self.sessions.add(session)
+        self.sessions[session] = None
         self.connections += 1
         self.metrics.sessions_opened += 1
         session.joining = self.spawn(takeover.join(self, session, opening))

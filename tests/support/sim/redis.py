@@ -117,7 +117,7 @@ class SimRedis:
         self.on_write: Callable[[list[Args]], None] | None = None  # observes each atomic unit
         self.on_publish: Callable[[bytes, bytes], None] | None = None
         self.on_lost: Callable[[list[Args]], None] | None = None  # ... forgotten by a crash
-        self._log: list[tuple[int, list[Args]]] = []
+        self.log: list[tuple[int, list[Args]]] = []
         self._unit: list[Args] | None = None  # written so far by the unit under way
         self._start()
 
@@ -130,9 +130,9 @@ class SimRedis:
             How many writes were really lost.
         """
         self.up = False
-        lost = min(lose, len(self._log))
+        lost = min(lose, len(self.log))
         for _ in range(lost):
-            _, unit = self._log.pop()
+            _, unit = self.log.pop()
             if self.on_lost is not None:
                 self.on_lost(unit)
         for connection in list(self.connections.values()):
@@ -141,9 +141,9 @@ class SimRedis:
 
     def restart(self, loading_s: float = 0.0) -> None:
         """Come back from the log, with a new run id and client ids from the start."""
-        log = self._log
+        log = self.log
         self._start()
-        self._log = log
+        self.log = log
         self._replay(log)
         self._loading_until = self.clock() + loading_s
         self.up = True
@@ -157,7 +157,7 @@ class SimRedis:
 
     @property
     def writes(self) -> int:
-        return len(self._log)
+        return len(self.log)
 
     @property
     def out_of_memory(self) -> bool:
@@ -267,7 +267,7 @@ class SimRedis:
     def _commit_unit(self, outer: list[Args] | None) -> None:
         unit, self._unit = self._unit, outer
         if unit:
-            self._log.append((self.db.now_us, unit))
+            self.log.append((self.db.now_us, unit))
             if self.on_write is not None:
                 self.on_write(unit)
 
@@ -299,7 +299,7 @@ class SimRedis:
         self.subscribers: dict[bytes, dict[int, ServerConnection]] = {}
         self._next_client_id = 3
         self._loading_until = float("-inf")
-        self._log = []
+        self.log = []
 
     def _tick(self) -> None:
         self.db.now_us = round((self.clock() + self.clock_offset_s) * 1e6)

@@ -16,6 +16,7 @@ from proto.rmb.types_pb2 import Envelope
 from relay.queues import keys
 from relay.queues.batch import QueuePolicy
 from relay.sessions.options import SessionBounds, WorkerOptions
+from relay.sessions.recent import Recent
 from relay.sessions.recorder import Recorder
 from relay.sessions.worker import Worker
 from relay.twins.cache import MISSING
@@ -34,6 +35,9 @@ UNKNOWN_TWIN = 99
 QUEUE_POLICY = QueuePolicy(max_messages=400)
 SESSION_BOUNDS = SessionBounds(session_messages=8, session_bytes=6_000)
 """Small, so that every run reaches them."""
+
+MEMORY_BYTES = 50_000_000
+"""What a worker says it has in use."""
 
 SETTLE_S = 90.0
 """Within this time after the last fault everything has arrived: heartbeats, the check and the
@@ -144,6 +148,8 @@ class WorkerProcess:
             recorder=OracleRecorder(self),
             wall_clock=self.world.simulation.unix_time,
         )
+        # In the heartbeat: that of the real process would differ from run to run.
+        self.worker.upkeep.recent = Recent(self.worker.metrics, lambda: MEMORY_BYTES)
         self.worker.start()
 
     @property
