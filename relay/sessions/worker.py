@@ -105,7 +105,7 @@ class Worker:
         self._next_look = 0.0
         self._look_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: set[asyncio.Future[None]] = set()  # for Redis
+        self._waiting: dict[asyncio.Future[None], None] = {}  # for Redis, in order
         self.claim_refusal = ""  # why Redis does not take claims for now, as it was logged
 
     # --- life ---------------------------------------------------------------------------------
@@ -159,11 +159,11 @@ class Worker:
         """Returns when the commit connection is up."""
         while not self.commit.pipe.usable:
             future: asyncio.Future[None] = self.loop.create_future()
-            self._waiting.add(future)
+            self._waiting[future] = None
             try:
                 await future
             finally:
-                self._waiting.discard(future)
+                self._waiting.pop(future, None)
 
     def now_s(self) -> int:
         """Unix time in whole seconds, as envelopes carry it."""
@@ -396,7 +396,7 @@ class Worker:
         if self.commit.pipe.connections > 1:
             self.metrics.redis_reconnects += 1
             self.upkeep.redis_was_away()
-        waiting, self._waiting = self._waiting, set()
+        waiting, self._waiting = self._waiting, {}
         for future in waiting:
             if not future.done():
                 future.set_result(None)

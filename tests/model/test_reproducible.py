@@ -12,7 +12,7 @@ from tests.model.marks import ABANDONED
 
 pytestmark = ABANDONED
 
-SEEDS = range(3)
+SEEDS = range(10)
 STEPS = 25
 TIMEOUT_S = 120
 
