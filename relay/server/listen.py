@@ -18,6 +18,7 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +26,9 @@ MAX_UNIX_PATH_BYTES: Final = 100
 """The kernel's bound is 108 bytes on Linux and 104 on macOS, the closing zero included."""
 
 MAX_PORT: Final = 65535
+
+ANY_PORT_TRIES: Final = 5
+"""For port 0: what one address of a name gets may be in use at another of its addresses."""
 
 _STALE_PROBE_TIMEOUT_S: Final = 1.0
 
@@ -103,10 +107,27 @@ def open_listeners(address: ListenAddress, backlog: int) -> list[socket.socket]:
         )
     except OSError as error:
         raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
+    places = list(dict.fromkeys((family, place) for family, _, _, _, place in found))
+    tries_left = 1 if address.port else ANY_PORT_TRIES
+    while True:
+        try:
+            return _listen_at(places, address, backlog)
+        except ListenError:
+            tries_left -= 1
+            if not tries_left:
+                raise
+
+
+def _listen_at(
+    places: Sequence[tuple[socket.AddressFamily, tuple[object, ...]]],
+    address: ListenAddress,
+    backlog: int,
+) -> list[socket.socket]:
+    """Listens at all places of one name, at one port."""
     listeners: list[socket.socket] = []
     port = address.port
     try:
-        for family, _, _, _, place in dict.fromkeys(found):
+        for family, place in places:
             # Port 0 means "any": the second address of the name gets the port of the first.
             where = (place[0], port, *place[2:])
             listeners.append(_listen_tcp(family, where, address, backlog, dual_stack=False))

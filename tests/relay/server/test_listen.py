@@ -5,10 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from relay.server import listen as listening
 from relay.server.listen import (
+    ANY_PORT_TRIES,
     MAX_UNIX_PATH_BYTES,
     ListenAddress,
     ListenError,
@@ -99,6 +102,36 @@ def test_one_address_is_only_that_address(
 def test_a_name_is_all_of_its_addresses_at_one_port(opened: list[socket.socket]) -> None:
     opened += open_listeners(parse_listen("localhost:0"), BACKLOG)
     assert len({bound_address(each).port for each in opened}) == 1
+
+
+@pytest.mark.parametrize("taken", [ANY_PORT_TRIES - 1, ANY_PORT_TRIES])
+def test_any_port_is_one_that_is_free_at_all_addresses_of_a_name(
+    opened: list[socket.socket], monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    """The port that the first address got is in use at the second, so many times."""
+    places = [(socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_INET, ("127.0.0.2", 0))]
+    found = [(family, socket.SOCK_STREAM, 0, "", place) for family, place in places]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    listen = listening._listen_tcp
+    guards: list[socket.socket] = []
+
+    def with_the_second_taken(family: int, place: tuple[Any, ...], *rest: Any, **more: Any) -> Any:
+        if place[0] == "127.0.0.2" and len(guards) < taken:
+            guards.append(socket.create_server((place[0], place[1])))
+        return listen(family, place, *rest, **more)
+
+    monkeypatch.setattr(listening, "_listen_tcp", with_the_second_taken)
+    try:
+        if taken < ANY_PORT_TRIES:
+            opened += open_listeners(ListenAddress("name", 0), BACKLOG)
+            assert len({bound_address(each).port for each in opened}) == 1
+        else:
+            with pytest.raises(ListenError, match="in use by another process"):
+                open_listeners(ListenAddress("name", 0), BACKLOG)
+    finally:
+        for guard in guards:
+            guard.close()
+    assert len(guards) == taken
 
 
 def test_a_port_in_use_is_told(opened: list[socket.socket]) -> None:
