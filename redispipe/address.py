@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -88,11 +89,13 @@ class RedisAddress(NamedTuple):
         loop = asyncio.get_running_loop()
         if self.path:
             transport, _ = await loop.create_unix_connection(factory, self.path)
-            _send_buffer(transport.get_extra_info("socket").fileno())
+            with _borrowed(transport) as connection:
+                _send_buffer(connection)
         else:
             context = ssl.create_default_context() if self.tls else None
             transport, _ = await loop.create_connection(factory, self.host, self.port, ssl=context)
-            _keep_alive(transport.get_extra_info("socket").fileno())
+            with _borrowed(transport) as connection:
+                _keep_alive(connection)
         return transport
 
     def opening(self, name: str) -> list[tuple[str | int, ...]]:
@@ -107,22 +110,24 @@ class RedisAddress(NamedTuple):
         return commands
 
 
-def _send_buffer(fd: int) -> None:
+@contextlib.contextmanager
+def _borrowed(transport: asyncio.Transport) -> Iterator[socket.socket]:
+    """The socket of a connection, for its options: uvloop's own refuses them."""
+    borrowed = socket.socket(fileno=transport.get_extra_info("socket").fileno())
+    try:
+        yield borrowed
+    finally:
+        borrowed.detach()
+
+
+def _send_buffer(connection: socket.socket) -> None:
     """Has the kernel take more at once, so that Redis does not wait for the rest of a batch."""
-    borrowed = socket.socket(fileno=fd)  # uvloop's own refuses options
-    try:
-        borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-    finally:
-        borrowed.detach()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
-def _keep_alive(fd: int) -> None:
+def _keep_alive(connection: socket.socket) -> None:
     """Has the kernel find out that the other machine is gone, also where nothing is asked of it."""
-    borrowed = socket.socket(fileno=fd)  # uvloop's own refuses options
-    try:
-        borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in KEEP_ALIVE.items():
-            if hasattr(socket, name):  # not every system has them
-                borrowed.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    finally:
-        borrowed.detach()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEP_ALIVE.items():
+        if hasattr(socket, name):  # not every system has them
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

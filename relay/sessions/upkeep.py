@@ -236,8 +236,8 @@ class Upkeep:
     # --- other workers ------------------------------------------------------------------------
 
     async def _others_alive(self) -> None:
-        named = sorted(boot.decode() for boot in await self._ask("SMEMBERS", keys.WORKERS))
-        boots = [boot for boot in named if boot != self._worker.boot_id]
+        named = {boot.decode() for boot in await self._ask("SMEMBERS", keys.WORKERS)}
+        boots = sorted(named - {self._worker.boot_id})
         present = await asyncio.gather(*(self._ask("EXISTS", keys.worker(b)) for b in boots))
         alive = {boot for boot, there in zip(boots, present, strict=True) if there}
         if self._worker.loop.time() < self._believe_at:
