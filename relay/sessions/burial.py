@@ -42,6 +42,9 @@ async def bury(worker: Worker, boot: str) -> None:
     lease = keys.burial(boot)
     if await ask("SET", lease, worker.boot_id, "NX", "EX", LEASE_S) is None:
         return
+    if not await ask("SISMEMBER", keys.WORKERS, boot):  # another one was done meanwhile
+        await ask("DEL", lease)
+        return
     link = await ask("HGET", LINKS, boot)
     if link is not None:
         run_id, _, client_id = link.decode().partition(" ")

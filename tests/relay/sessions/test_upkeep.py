@@ -123,5 +123,15 @@ async def test_what_a_dead_worker_held_is_freed_beside_the_heartbeat(
 
         await eventually(freed, 30)
         await eventually(lambda: DEAD.encode() not in valkey.run("SMEMBERS", keys.WORKERS))
+        await eventually(lambda: not valkey.run("EXISTS", keys.burial(DEAD)))
     assert len(beats) > 1
+
+
+async def test_a_dead_worker_is_not_buried_twice(
+    valkey: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that found it dead before another one was done looks at no session."""
+    async with running(valkey) as worker:
+        await burial.bury(worker, DEAD)
+    assert DEAD not in caplog.text
     assert not valkey.run("EXISTS", keys.burial(DEAD))
