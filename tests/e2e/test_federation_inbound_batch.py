@@ -10,6 +10,7 @@ from tests.support.federation_client import federation, queued, record, signed
 from tests.support.refused_envelopes import refused_envelopes
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import session
+from tests.support.waiting import fresh_window
 from tests.support.world import ELSEWHERE_TWIN as FAR
 from tests.support.world import fresh_twins
 
@@ -55,6 +56,7 @@ async def test_later_messages_wait_for_one_refused_for_now(start_server, start_r
     records = [record(n, signed(noisy, (one.id, None), b"%d" % n)) for n in range(6)]
     records.append(record(6, signed(FAR, (one.id, None), b"after it, from another twin")))
     records.append(record(7, signed(FAR, (two.id, None), b"to another twin")))
+    await fresh_window(10)
     async with federation(relay.port) as other:
         assert await other.deliver_batch(records) == (202,) * 5 + (503, 503, 202)
         assert len(queued(server, one)) == 5

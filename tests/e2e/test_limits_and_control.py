@@ -8,6 +8,7 @@ import time
 from tests.support.raw_http import upgrade
 from tests.support.relay_process import RelayProcess, directory, eventually, published
 from tests.support.rmb_client import RmbClient, connect, session
+from tests.support.waiting import fresh_window
 from tests.support.world import fresh_twins
 
 LIVE_WITHIN_S = 1.5  # a second, and the noise of a busy machine
@@ -24,13 +25,6 @@ def _control(relay: RelayProcess, field: str, value: str | None) -> None:
     relay.redis.run("HINCRBY", "relay:control", "version", 1)
 
 
-async def _fresh_window(needed_s: float) -> None:
-    """Limits count in windows of the wall clock's minute: start when one has time left."""
-    left = 60 - time.time() % 60
-    if left < needed_s:
-        await asyncio.sleep(left + 0.1)
-
-
 async def _refusals(client: RmbClient) -> int:
     """Refusals so far. A websocket ping is the barrier: an envelope's would be limited too."""
     await asyncio.wait_for(await client.websocket.ping(), 5)
@@ -44,7 +38,7 @@ async def test_a_limit_is_shared_by_sessions_and_workers(start_server, start_rel
     settings = {"limits.count": "50", "limits.size": "1000000"}
     relays = [start_relay(server, settings=settings) for _ in range(2)]
     one, other, receiver = fresh_twins(3)
-    await _fresh_window(10)
+    await fresh_window(10)
     clients = [
         await connect(relays[0].url, one, "a"),
         await connect(relays[0].url, one, "b"),
@@ -75,7 +69,7 @@ async def test_a_limit_is_shared_by_sessions_and_workers(start_server, start_rel
 async def test_one_large_message_is_refused_without_counting(start_relay) -> None:
     relay = start_relay(settings={"limits.count": "5", "limits.size": "10000"})
     one, two = fresh_twins(2)
-    await _fresh_window(10)
+    await fresh_window(10)
     async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
         for _ in range(20):
             await sender.request(receiver.key, bytes(10_001))

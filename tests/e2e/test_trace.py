@@ -15,6 +15,7 @@ from tests.support.federated import World
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import session, signing_session
 from tests.support.tracing import figures, noted, publish, raw, stages, traced, until
+from tests.support.waiting import fresh_window
 from tests.support.world import fresh_twins
 
 DELIVERED = ["accepted", "committed", "delivered", "acknowledged", "removed"]
@@ -76,6 +77,7 @@ async def test_refused_and_expired(start_relay) -> None:
     one, two = fresh_twins(2)
     order = publish(relay.redis, Kind.TWIN, str(one.id))
     await traced(relay)
+    await fresh_window(10)
     async with session(relay.url, one) as here:
         sent = [await here.request((two.id, None), expiration=2) for _ in range(5)]
         refused = await here.receive_many(2)

@@ -1,10 +1,13 @@
-"""Waiting in a thread for states no event tells of; on a loop it is `relay_process.eventually`."""
+"""Waiting for what no event tells of: states, in a thread (`eventually` on a loop), and times."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
+
+from proto.limits.window import WINDOW_S
 
 POLL_S = 0.02
 
@@ -24,3 +27,10 @@ def wait_until(
         assert time.monotonic() < deadline, why() or f"not within {timeout_s} s: {check}"
         time.sleep(POLL_S)
     return found
+
+
+async def fresh_window(needed_s: float) -> None:
+    """Limits count in windows of the clock: go on in one that has `needed_s` left."""
+    left = WINDOW_S - time.time() % WINDOW_S
+    if left < needed_s:
+        await asyncio.sleep(left + 0.1)
