@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from relay.ops.lease import LIFE_S
+from tests.support.children import children
 from tests.support.devchain import Devchain, running_devchain
 from tests.support.identities import twin
 from tests.support.on_chain import (
-    celery_child,
     chain_relay,
     follows,
     height,
@@ -32,6 +32,8 @@ BLOCK_S = 0.25
 FIRST, COUNT = 50_001, 40
 TAKE_OVER_S = LIFE_S + 20
 """The lease of a killed follower ends, the watch starts another one."""
+QUEUES = "chain,default"
+"""Of the Celery worker that follows the chain."""
 
 _numbers = iter(range(FIRST, FIRST + COUNT))
 
@@ -174,13 +176,12 @@ async def test_two_relays_and_one_follower(
     def follower() -> int:
         return int(server.run("HGET", "relay:chain", "by").decode().rpartition("/")[2])
 
-    def children() -> dict[int, RelayProcess]:
+    def followers() -> dict[int, RelayProcess]:
         alive = [relay for relay in relays if relay in RelayProcess.running]
-        found = {celery_child(relay, "chain"): relay for relay in alive}
-        return {process.pid: relay for process, relay in found.items() if process is not None}
+        return {child.pid: relay for relay in alive for child in children(QUEUES, of=relay.pid)}
 
-    await eventually(lambda: len(children()) == 2, 30)
-    await eventually(lambda: follower() in children())
+    await eventually(lambda: len(followers()) == 2, 30)
+    await eventually(lambda: follower() in followers())
     # Others are started and leave: there has never been a second one.
     for _ in range(4):
         start_another = "from relay.ops import background; background.hand_over('chain.follow')"
@@ -193,13 +194,13 @@ async def test_two_relays_and_one_follower(
     await eventually(lambda: server.run("HLEN", "relay:celery:unacked") == 1, 30, "one works on")
     assert chain.requests("chain_subscribeNewHeads") == 1
     first = follower()
-    holder = children()[first]
+    holder = followers()[first]
     (other,) = [relay for relay in relays if relay is not holder]
     holder.kill()
     changed = twin(FIRST - 3)
     assert not await let_in(other, changed)
     block = chain.put_twin(changed)
-    await eventually(lambda: follower() != first and follower() in children(), TAKE_OVER_S)
+    await eventually(lambda: follower() != first and follower() in followers(), TAKE_OVER_S)
     await eventually(lambda: height(other) >= block)
     assert await let_in(other, changed)
     assert server.run("HGET", "relay:chain", "flushes") == b"1", "it went on where the other was"
@@ -210,8 +211,7 @@ async def test_a_killed_celery_worker_follows_again(
 ) -> None:
     relay = on_chain(chain)
     wait_for_follower(relay)
-    child = celery_child(relay, "chain")
-    assert child is not None
+    (child,) = children(QUEUES, of=relay.pid)
     child.kill()
     block = chain.put_twin(twin(FIRST - 4))
     await eventually(lambda: height(relay) >= block, TAKE_OVER_S)
@@ -232,8 +232,7 @@ async def test_an_import_goes_on_after_a_kill(tmp_path: Path, on_chain: StartOnC
             return int(server.run("HGET", "relay:chain:import", "twins") or 0)
 
         await eventually(lambda: read() >= 2 * page, 60)
-        child = celery_child(relay, "chain")
-        assert child is not None
+        (child,) = children(QUEUES, of=relay.pid)
         child.kill()
         child.wait(10)
         at_kill = read()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 
-import psutil
-
 from relay.analytics import compactor_main, gaps
 from relay.analytics.gaps import Why
 from relay.analytics.lake import Lake
 from relay.analytics.places import DRAFT
 from relay.analytics.segments import OPEN_SUFFIX
 from tests.relay.analytics import segment_files as made
+from tests.support.children import children
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import session
 from tests.support.world import fresh_twins
@@ -22,11 +21,8 @@ RECORD = {"analytics.record": "1", "analytics.flush_ms": "20", "analytics.segmen
 
 def _compactor(relay: RelayProcess) -> int:
     """Process id of the relay's compactor; 0 while there is none."""
-    module = compactor_main.__name__
-    for child in psutil.Process(relay.pid).children():
-        if module in child.cmdline():
-            return child.pid
-    return 0
+    found = children(compactor_main.__name__, of=relay.pid)
+    return found[0].pid if found else 0
 
 
 async def _talk(relay: RelayProcess, count: int) -> None:

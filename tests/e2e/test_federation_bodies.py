@@ -12,6 +12,7 @@ import pytest
 from proto.federation import batch
 from relay.federation.verification import WAITING
 from tests.support.bystanders import bystanders
+from tests.support.children import children
 from tests.support.federation_client import FederationClient, federation, signed
 from tests.support.raw_http import exchange, read_answer, tcp
 from tests.support.relay_process import RelayProcess, eventually
@@ -208,11 +209,7 @@ async def test_checks_go_on_when_their_process_is_killed(start_relay) -> None:
 def checkers(relay: RelayProcess) -> list[psutil.Process]:
     """The processes that check signatures for its one worker."""
     (worker,) = relay.worker_pids().values()
-    return [
-        child
-        for child in psutil.Process(worker).children()
-        if "relay.federation.verifier" in child.cmdline()
-    ]
+    return children("relay.federation.verifier", of=worker)
 
 
 async def test_a_forged_flood_leaves_room_for_others(start_relay) -> None:

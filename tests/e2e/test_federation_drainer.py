@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from relay.queues import keys
 from relay.queues.held import pack
 from relay.server.child import ChildSpec
 from relay.server.supervisor import Supervisor
+from tests.support.children import children
 from tests.support.envelopes import request
 from tests.support.partner_server import PartnerServer, partner
 from tests.support.redis_servers import RedisServer
@@ -132,12 +132,8 @@ def check_single_form(other: PartnerServer) -> None:
 
 def worker_pid() -> int:
     """The process of the Celery worker: a child of this one, where those of relays are not."""
-    (found,) = [
-        child.pid
-        for child in psutil.Process().children()
-        if "relay.server.celery_main" in child.cmdline()
-    ]
-    return found
+    (found,) = children("relay.server.celery_main")
+    return found.pid
 
 
 def came(other: PartnerServer, requests: int) -> bool:

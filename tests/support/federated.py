@@ -17,11 +17,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from relay.federation import outbox
 from relay.queues import keys
 from relay.queues.held import unpack
+from tests.support.children import children
 from tests.support.envelopes import SessionKey
 from tests.support.federation_client import decide
 from tests.support.identities import Twin, twin, twins_csv
@@ -173,20 +172,10 @@ class FederatedRelay(RelayProcess):
         )
         self.domain = world.domain(name)
 
-    def celery_workers(self, queue: str = "federation") -> list[psutil.Process]:
-        """Its Celery workers for a queue that live now."""
-        found = []
-        for process in psutil.Process(self.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                command = process.cmdline()
-                if "--queues" in command and queue in command[command.index("--queues") + 1]:
-                    found.append(process)
-        return found
-
-    async def kill_celery(self, queue: str = "federation") -> None:
-        """SIGKILL for the Celery worker of a queue; the relay starts it anew."""
-        for process in await eventually(lambda: self.celery_workers(queue)):
-            process.kill()
+    async def kill_celery(self, queues: str) -> None:
+        """SIGKILL for the Celery worker of these queues; the relay starts it anew."""
+        (worker,) = await eventually(lambda: children(queues, of=self.pid))
+        worker.kill()
 
     def wait_federating(self, timeout_s: float = 60.0) -> None:
         """Return when somebody takes tasks of federation."""

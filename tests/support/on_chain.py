@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
 from websockets.exceptions import InvalidStatus
 
 from tests.support.devchain import Devchain
@@ -64,17 +63,6 @@ def wait_for_follower(relay: RelayProcess) -> None:
 def height(relay: RelayProcess) -> int:
     """The block up to which everything is known."""
     return int(relay.metrics().get(HEIGHT, 0))
-
-
-def celery_child(relay: RelayProcess, queue: str) -> psutil.Process | None:
-    """The relay's child that takes tasks from a queue."""
-    for process in psutil.Process(relay.pid).children(recursive=True):
-        command = process.cmdline()
-        if "relay.server.celery_main" in command:
-            queues = command[command.index("--queues") + 1].split(",")
-            if queue in queues:
-                return process
-    return None
 
 
 SIGN_IN_S = 60.0

@@ -17,6 +17,7 @@ from relay.federation.verification import (
     Checker,
     Verification,
 )
+from tests.support.children import children
 from tests.support.identities import twin
 from tests.support.relay_process import eventually
 
@@ -47,29 +48,25 @@ async def verification(processes: int) -> AsyncIterator[Verification]:
         await checks.stop()
 
 
-def children() -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process().children()
-        if "relay.federation.verifier" in child.cmdline()
-    ]
+def checkers() -> list[psutil.Process]:
+    return children("relay.federation.verifier")
 
 
 @pytest.mark.parametrize("processes", [0, 1, 2])
 async def test_verdicts_come_in_order(processes: int) -> None:
     async with verification(processes) as checks:
         await checks.verify(GOOD)
-        await eventually(lambda: len(children()) == processes)
+        await eventually(lambda: len(checkers()) == processes)
         rounds = [[*GOOD, *BAD][n % 5 :] * (n % 7) for n in range(60)]
         verdicts = await asyncio.gather(*(checks.verify(each) for each in rounds))
         assert verdicts == [[check in GOOD for check in each] for each in rounds]
         assert checks.waiting == 0
-    assert children() == []
+    assert checkers() == []
 
 
 async def test_no_process_is_there_before_it_is_needed() -> None:
     async with verification(1) as checks:
-        assert children() == []
+        assert checkers() == []
         assert await checks.verify([]) == []
         assert checks.restarts == 0
 
@@ -77,7 +74,7 @@ async def test_no_process_is_there_before_it_is_needed() -> None:
 async def test_one_that_comes_alone_is_checked_at_once() -> None:
     async with verification(1) as checks:
         await checks.verify(GOOD)
-        await eventually(children)
+        await eventually(checkers)
         await asyncio.sleep(LONE_S)
         for check in (*GOOD, *BAD):
             coroutine = checks.verify([check])
@@ -91,7 +88,7 @@ async def test_one_that_comes_alone_is_checked_at_once() -> None:
 async def test_what_a_dead_process_was_to_check_is_checked_here() -> None:
     async with verification(1) as checks:
         await checks.verify(GOOD)
-        (child,) = await eventually(children)
+        (child,) = await eventually(checkers)
         many = [*GOOD, *BAD] * 100
         waiting = [asyncio.create_task(checks.verify(many)) for _ in range(3)]
         await asyncio.sleep(0)
@@ -100,16 +97,16 @@ async def test_what_a_dead_process_was_to_check_is_checked_here() -> None:
             assert await task == [check in GOOD for check in many]
         await eventually(lambda: checks.restarts == 1)
         assert await checks.verify(GOOD) == [True, True]
-        await eventually(children)
+        await eventually(checkers)
 
 
 async def test_a_process_that_hangs_is_replaced() -> None:
     async with verification(1) as checks:
         await checks.verify(GOOD)
-        (child,) = await eventually(children)
+        (child,) = await eventually(checkers)
         child.suspend()
         assert await checks.verify(GOOD) == [True, True]
-        await eventually(lambda: children() not in ([], [child]))
+        await eventually(lambda: checkers() not in ([], [child]))
 
 
 async def test_a_process_that_just_ended_is_not_asked() -> None:
