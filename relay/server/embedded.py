@@ -28,21 +28,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from relay.server import rewriting
+
 RUNTIME_FILE: Final = "runtime.json"
 MAX_SOCKET_PATH_BYTES: Final = 99
 FORMER_RUN_ENDS_S: Final = 20.0
 """How long a start waits for the processes of a run whose parent is gone already."""
-
-REWRITE_OPTIONS: Final = (
-    *("--auto-aof-rewrite-min-size", "256mb"),
-    *("--auto-aof-rewrite-percentage", "300"),
-)
-"""Messages of 16 KiB make 64 MiB, the server's own bound, seven times a second, and a rewrite of
-the append-only file stops it for some 60 ms (it waits for the disk). A file that grows for long
-stops it for longer: it writes nothing while the disk syncs, and then all of it in one piece, 400 ms
-at the worst. With 256 MiB a tenth more gets through than with 1 GiB, and the longest wait is a
-third. Where much is queued a rewrite takes a core for a second for each GiB of it: so not at twice
-its size, the server's own bound, but at four times."""
 
 _LOCK_POLL_S: Final = 0.1
 _PATH_PROGRAMS: Final = ("valkey-server", "redis-server")
@@ -176,6 +167,6 @@ def server_command(program: str, data_dir: Path, path: Path) -> list[str]:
         program,
         *("--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700"),
         *("--dir", str(folder), "--logfile", str(folder / "server.log"), "--daemonize", "no"),
-        *("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", *REWRITE_OPTIONS),
+        *("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", *rewriting.OPTIONS),
         *("--maxmemory-policy", "noeviction"),
     ]

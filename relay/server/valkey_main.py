@@ -5,7 +5,7 @@ needs it any more. That is told by a pipe: the supervisor and every child of it 
 end, so end-of-file means that all of them are gone, however they went. Workers that still flush
 their removals after a kill -9 of the supervisor therefore find the server running. Should this
 process itself be killed, Linux ends the server (parent-death signal); elsewhere the next start
-waits for its lock.
+waits for its lock. It also tells the server when to rewrite its file (`relay.server.rewriting`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from relay.server.lifeline import await_eof, tell_ready
+from relay.server.rewriting import rewritten_when_due
 
 PREDECESSOR_ENDS_S: Final = 10.0
 STOP_S: Final = 10.0
@@ -60,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     threading.Thread(target=_stop_when_unused, args=(server, options.users_fd), daemon=True).start()
     if _wait_until_it_answers(server, options.socket):
         tell_ready(options.ready_fd)
-    code = server.wait()
+    with rewritten_when_due(options.socket):
+        code = server.wait()
     return code if code >= 0 else KILLED - code
 
 

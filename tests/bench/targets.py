@@ -10,7 +10,6 @@ from __future__ import annotations
 import http.client
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from relay.server.embedded import REWRITE_OPTIONS
+from relay.server import rewriting
 from tests.bench import twins as bench_twins
 from tests.bench.layout import on_cores
 from tests.support.redis_servers import RedisServer, free_port, start_valkey
@@ -156,11 +155,11 @@ def relay(
         twins: the twins that live on it.
         elsewhere: others it must know, and the relay they live on.
     """
-    folder = Path(tempfile.mkdtemp(prefix="rmbb-"))
-    append_fsync = None if options.append_only == "no" else options.append_only
-    with on_cores(cores):
-        redis = start_valkey(folder / "redis", *REWRITE_OPTIONS, append_fsync=append_fsync)
-    try:
+    with (
+        tempfile.TemporaryDirectory(prefix="rmbb-", ignore_cleanup_errors=True) as path,
+        _valkey(Path(path, "redis"), cores, options.append_only) as redis,
+    ):
+        folder = Path(path)
         port = options.port or free_port()
         site = f"127.0.0.1:{free_port()}"
         data = folder / "data"
@@ -204,9 +203,19 @@ def relay(
             yield target
         finally:
             stop(process)
+
+
+@contextmanager
+def _valkey(folder: Path, cores: frozenset[int], append_only: str) -> Iterator[RedisServer]:
+    """A server as embedded mode keeps it."""
+    append_fsync = None if append_only == "no" else append_only
+    with on_cores(cores):
+        server = start_valkey(folder, *rewriting.OPTIONS, append_fsync=append_fsync)
+    try:
+        with rewriting.rewritten_when_due(Path(server.socket_path)):
+            yield server
     finally:
-        redis.remove()
-        shutil.rmtree(folder, ignore_errors=True)
+        server.remove()
 
 
 def _make_database(data: Path, homes: Mapping[int, str], environment: Mapping[str, str]) -> None:

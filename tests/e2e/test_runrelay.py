@@ -19,6 +19,7 @@ import pytest
 import redis
 from websockets.asyncio.client import connect, unix_connect
 
+from relay.server.rewriting import LEAST_BYTES
 from tests.support.certificates import make_certificate
 from tests.support.identities import Twin
 from tests.support.redis_servers import RedisServer, free_port, start_redis62
@@ -84,6 +85,15 @@ async def test_secrets_are_private_and_outlive_a_restart(start: Any) -> None:
     assert "password" not in again.output(), "it was shown once"
     with redis.Redis.from_url(again.runtime()["redis_url"]) as client:
         assert client.xlen("stream:9") == 1
+
+
+async def test_what_has_passed_leaves_the_bundled_servers_file(start: Any) -> None:
+    relay = await start(*embedded()).ready()
+    piece = b"x" * (1 << 20)
+    with redis.Redis.from_url(relay.runtime()["redis_url"]) as client:
+        for _ in range(LEAST_BYTES // len(piece)):
+            client.set("passing", piece)
+        await eventually(lambda: client.info("persistence")["aof_rewrites"])
 
 
 async def test_the_demo_tells_its_story(start: Any) -> None:
