@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -78,7 +79,11 @@ def _look(ask: Ask) -> float:
     under_way = state["aof_rewrite_in_progress"] == "1"
     if under_way or not is_due(int(state.get("aof_current_size", 0)), int(state["used_memory"])):
         return LOOK_S
-    ask("BGREWRITEAOF")
+    try:
+        ask("BGREWRITEAOF")
+    except hiredis.ReplyError as error:  # no memory for one more process, say
+        print(f"the append-only file is not rewritten: {error}", file=sys.stderr, flush=True)
+        return FAILED_S
     return LOOK_S if state["aof_last_bgrewrite_status"] == "ok" else FAILED_S
 
 

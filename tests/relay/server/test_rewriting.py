@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hiredis
 import psutil
 import pytest
 
@@ -119,3 +120,17 @@ def kill_rewrite(server: RedisServer) -> float:
     child.kill()
     wait_until(lambda: not child.is_running(), TIMEOUT_S)
     return began
+
+
+def test_one_that_cannot_begin_is_tried_again_after_a_while() -> None:
+    """Each try begins another file: where there is no memory for a child, 7,000 an hour."""
+    asked = []
+
+    def ask(question: str) -> str:
+        asked.append(question)
+        if question == "BGREWRITEAOF":
+            raise hiredis.ReplyError("ERR Can't execute an AOF background rewriting")
+        return "aof_rewrite_in_progress:0\r\naof_current_size:1000000000\r\nused_memory:1\r\n"
+
+    assert rewriting._look(ask) == rewriting.FAILED_S
+    assert asked[-1] == "BGREWRITEAOF"
