@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.rmb.reasons import SessionReason
@@ -43,6 +44,7 @@ SOCKET_WAIT_S: Final = 5.0
 DRAIN_LOOK_S: Final = 0.001
 SLOW_LOOK_S: Final = 0.02
 """Between looks at one that takes longer than `DRAIN_WAIT_S`: a drain may have thousands."""
+RELEASE_AGAIN_S: Final = 1.0
 AGAIN_S: Final = 0.1
 """Pause before a claim is made again that Redis refused."""
 
@@ -203,16 +205,26 @@ async def _verify(worker: Worker, session: Session) -> None:
 
 
 async def _release(worker: Worker, session: Session) -> None:
-    """Removes what arrived and the directory entry, in one MULTI."""
-    done: asyncio.Future[None] = worker.loop.create_future()
+    """Removes what arrived and the directory entry, in one MULTI.
 
-    def answered(reply: Any) -> None:
-        if isinstance(reply, Exception):
-            log.error("%s was not released: %s", session.destination.text, reply)
-        if not done.done():
-            done.set_result(None)
+    What Redis refuses it is asked for again: the entry would stay for as long as this worker.
+    """
+    command = scripts.release(session.destination.text, session.epoch)
+    told = False
+    while True:
+        if session.removals:
+            worker.commit.remove(session)
+        replied: asyncio.Future[Any] = worker.loop.create_future()
+        worker.commit.add_extra(command, partial(_settle, replied))
+        refusal = await replied
+        if not isinstance(refusal, Exception):
+            return
+        if not told:
+            log.error("%s is not released yet: %s", session.destination.text, refusal)
+            told = True
+        await asyncio.sleep(RELEASE_AGAIN_S)
 
-    if session.removals:
-        worker.commit.remove(session)
-    worker.commit.add_extra(scripts.release(session.destination.text, session.epoch), answered)
-    await done
+
+def _settle(replied: asyncio.Future[Any], reply: Any) -> None:
+    if not replied.done():
+        replied.set_result(reply)

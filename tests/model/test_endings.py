@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from proto.rmb.reasons import SessionReason
+from relay.queues import keys
 from relay.sessions.takeover import DRAIN_WAIT_S
 from tests.model.marks import ABANDONED
+from tests.support.sim.keyspace import COMMANDS
+from tests.support.sim.redis import ServerConnection
 from tests.support.sim.socket import CLOSE_TIMEOUT_S
-from tests.support.sim.world import Twin, World
+from tests.support.sim.values import ReplyError
+from tests.support.sim.world import GUEST_TWIN, Twin, World
 
 pytestmark = ABANDONED
 
@@ -68,3 +73,33 @@ def test_a_newcomer_does_not_wait_for_a_slow_reader(world: World) -> None:
     again = world.connect(there, B)
     world.run_until(lambda: len(again.got) > 0, 2 * DRAIN_WAIT_S)
     world.settle()
+
+
+def test_what_redis_refuses_to_release_is_released_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it would be signed in for as long as its worker lives, and a guest's mail never leave."""
+    here, there = world.living
+    sender = world.connect_live(there, A)
+    guest_key = (GUEST_TWIN, None)
+    receiver, guest = world.connect_live(here, B), world.connect_live(here, guest_key)
+    world.run_for(2)
+    check = world.redis._check
+    full = True
+
+    def refusing(connection: ServerConnection, name: str, argv: list[bytes]) -> Any:
+        known = COMMANDS.get(name)
+        if full and (name == "eval" or (known is not None and known.write)):
+            raise ReplyError("MISCONF it cannot save")
+        return check(connection, name, argv)
+
+    monkeypatch.setattr(world.redis, "_check", refusing)
+    receiver.client.reset()
+    guest.client.reset()
+    world.run_for(4)
+    full = False
+    world.run_for(12)
+    assert [world.holder(B), world.holder(guest_key)] == [None, None]
+    sender.send(guest_key)
+    world.run_for(1)
+    assert world.redis.run("XLEN", keys.outbox(GUEST_TWIN)) == 1
