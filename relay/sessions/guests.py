@@ -47,6 +47,8 @@ class Guests:
         self._worker = worker
         self.everywhere: set[str] = set()  # session keys, as text
         self._version: bytes | None = None
+        self._leaving: set[str] = set()  # whose mail a task of this worker moves on
+        self._left_again: set[str] = set()  # those of them who left once more meanwhile
 
     def arrived(self, destination: Destination) -> None:
         """A guest signed in here."""
@@ -54,7 +56,11 @@ class Guests:
 
     def left(self, destination: Destination) -> None:
         """A guest's session here is over; unless another follows, its mail moves on."""
-        self._worker.spawn(self._leave(destination))
+        if destination.text in self._leaving:  # two would double it
+            self._left_again.add(destination.text)
+        else:
+            self._leaving.add(destination.text)
+            self._worker.spawn(self._leave(destination))
 
     def news(self, payload: bytes) -> None:
         """Another worker tells of a guest: ``+key`` or ``-key``."""
@@ -109,6 +115,15 @@ class Guests:
                     self.left(self._worker.destination(keys.parse_key(text.decode())))
 
     async def _leave(self, destination: Destination) -> None:
+        try:
+            await self._hand_over(destination)
+        finally:
+            self._leaving.discard(destination.text)
+        if destination.text in self._left_again:
+            self._left_again.discard(destination.text)
+            self.left(destination)
+
+    async def _hand_over(self, destination: Destination) -> None:
         await asyncio.sleep(LINGER_S)
         while True:
             try:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from proto.rmb.types_pb2 import Envelope
 from relay.queues import batch, keys
 from relay.queues.batch import QueuePolicy
 from tests.model.marks import ABANDONED
@@ -409,4 +410,29 @@ def test_a_share_of_what_expired_is_given_back() -> None:
     world.run_for(100)  # the share itself lives for 120 s
     assert world.stream_length(B) == 0
     assert world.redis.run("EXISTS", share) == 0
+    gc.collect()
+
+
+def test_a_guest_that_leaves_twice_at_once() -> None:
+    """Its mail leaves once."""
+    world = World(1)
+    here, there = world.living
+    guest_key = (GUEST_TWIN, None)
+    sender = world.connect_live(there, A)
+    guest = world.connect_live(here, guest_key)
+    world.run_for(1.5)
+    guest.client.stop_reading()
+    for _ in range(60):
+        sender.send(guest_key, 900)
+    world.run_for(0.5)
+    again = world.connect(here, guest_key)
+    again.client.stop_reading()
+    world.run_for(0.1)
+    again.client.reset()
+    guest.client.reset()
+    world.run_for(15)
+    entries = world.redis.run("XRANGE", keys.outbox(GUEST_TWIN), "-", "+")
+    left = [Envelope.FromString(fields[1]).uid for _, fields in entries]
+    assert len(left) == len(set(left)) >= 50
+    world.settle()
     gc.collect()
