@@ -229,8 +229,7 @@ class Sender:
             self.worker.recorder.waits(self, destination, payload, envelope)
 
     def _park(self, destination: Destination | None, payload: bytes, envelope: Envelope) -> None:
-        self._parked.append(Parked(destination, payload, envelope))
-        self._parked_bytes += len(payload)
+        self._park_again(Parked(destination, payload, envelope))
         if self._parked_bytes >= PARKED_BYTES:
             self._pause()
 
@@ -276,15 +275,15 @@ class Sender:
 
     def _park_rest(self, parked: list[Parked], facts: dict[Destination, Fact]) -> None:
         """Leaves what waits no longer to the next turn, with the facts it needs."""
-        self._parked += parked
-        self._parked_bytes += sum(len(entry.payload) for entry in parked)
+        for entry in parked:
+            self._park_again(entry)
         self._asked.update(facts)  # what comes meanwhile waits behind it
         self._facts = facts
         self.worker.loop.call_soon(self._route_parked)
 
     def _park_again(self, entry: Parked) -> None:
         self._parked.append(entry)
-        self._parked_bytes += len(entry.payload)
+        self._parked_bytes += len(entry.payload) + ITEM_BYTES
 
     # --- refusals and notices -----------------------------------------------------------------
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from proto.rmb.reasons import MessageReason
+from relay.queues.batch import ITEM_BYTES
 from relay.queues.keys import SessionKey
 from relay.sessions.options import SessionBounds
-from relay.sessions.sender import LOOK_UPS, PARKED_SLICE, Sender
+from relay.sessions.sender import LOOK_UPS, PARKED_BYTES, PARKED_SLICE, Sender
 from relay.twins.cache import MISSING, TwinLookupError
 from tests.model.marks import ABANDONED
 from tests.support.sim.loop import SimLoop
@@ -145,3 +146,14 @@ def test_what_comes_between_slices_waits_behind_them(looked: Looked) -> None:
     looked.world.run_until(lambda: len(receiver.got) == 3 * PARKED_SLICE + 1, 30)
     assert receiver.got[-1] == latest.uid
     looked.world.settle()
+
+
+def test_what_is_around_a_small_message_counts(looked: Looked) -> None:
+    """Its envelope as it was parsed, and what holds both, are many times its bytes."""
+    count = 4 * PARKED_BYTES // ITEM_BYTES
+    last = looked.send([(FIRST, None)] * count)
+    sender = looked.sender.session.sender
+    assert sender is not None
+    assert len(sender._parked) < count // 2
+    looked.answer(last)
+    assert len(looked.routed) == count
