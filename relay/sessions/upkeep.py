@@ -47,6 +47,8 @@ FULL_LOOKS: Final = 100
 that are full of many small messages, and finds out which take nothing any more."""
 SWEEP_S: Final = 30.0
 SWEEP_LEASE: Final = "relay:sweep"
+STREAMS: Final = ("MATCH", "stream:*", "TYPE", "stream", "COUNT", 500)
+"""What is looked through: another key of such a name, which is nobody's queue, stops nothing."""
 TRIMS_AT_ONCE: Final = 32
 FULL_PART: Final = 0.5
 """Filled by so much of a bound, a queue is named to those who watch for full ones."""
@@ -392,7 +394,7 @@ class Upkeep:
         waiting = told = 0
         cursor = b"0"
         while True:
-            cursor, streams = await self._ask("SCAN", cursor, "MATCH", "stream:*", "COUNT", 500)
+            cursor, streams = await self._ask("SCAN", cursor, *STREAMS)
             if self._worker.recording:
                 told = await self._tell_trimmed(streams, oldest, told)
             trimmed = await asyncio.gather(

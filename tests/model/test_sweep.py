@@ -74,3 +74,11 @@ def test_the_queue_of_a_held_session_lives_on(world: World) -> None:
     last = sender.send(B)
     world.run_until(lambda: last.uid in receiver.got, 5)
     world.settle()
+
+
+def test_a_foreign_key_of_a_queues_name_stops_nothing(world: World) -> None:
+    world.redis.run("SET", "stream:of-somebody-else", "1")
+    world.connect_live(world.workers[0], A).send(ABSENT)
+    world.run_for(RETENTION_S + 3 * SWEEP_S)
+    assert world.stream_length(ABSENT) == 0
+    assert stored(world, keys.WAITING) == b"0"

@@ -291,7 +291,10 @@ def scan(db: Keyspace, args: Args) -> list[Any]:
     """All keys at once, whatever COUNT says; the real one may need several calls."""
     options = dict(zip((a.upper() for a in args[1::2]), args[2::2], strict=True))
     pattern = options.get(b"MATCH", b"*").decode()
-    return [b"0", [key for key in list(db.values) if fnmatchcase(key.decode(), pattern)]]
+    found = [key for key in list(db.values) if fnmatchcase(key.decode(), pattern)]
+    if (kind := options.get(b"TYPE")) is not None:
+        found = [key for key in found if type_(db, [key]).text == kind.decode()]
+    return [b"0", found]
 
 
 @command("del", -2, write=True)
