@@ -106,7 +106,14 @@ class Kept:
         failures = 0
         while not self._retired.is_set():
             began = loop.time()
-            child = self.child = await Child.spawn(self.spec)
+            try:
+                child = self.child = await Child.spawn(self.spec)
+            except OSError as error:  # no memory, process or file for it
+                if self.spec.vital and not self._was_ready:
+                    raise StartError(f"{self.spec.name} cannot be started: {error}") from None
+                failures += 1
+                await self._pause(failures, f"{self.spec.name} cannot be started ({error})")
+                continue
             self._renewing = False  # whoever asked before has it now
             if self._retired.is_set():
                 child.kill()
@@ -122,17 +129,16 @@ class Kept:
             if self.spec.vital and not self._was_ready:
                 raise StartError(f"{self.spec.name} {describe_end(code)} before it was ready")
             failures = 1 if loop.time() - began >= STEADY_AFTER_S else failures + 1
-            pause_s = RESTART.delay_s(failures, random.random)
-            logger.error(
-                "%s (pid %d) %s; starting it again in %g s",
-                self.spec.name,
-                child.pid,
-                describe_end(code),
-                pause_s,
-            )
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._retired.wait()
+            what = f"{self.spec.name} (pid {child.pid}) {describe_end(code)}"
+            await self._pause(failures, what)
+
+    async def _pause(self, failures: int, what: str) -> None:
+        """Wait before the next start, at most until it is not wanted any more."""
+        pause_s = RESTART.delay_s(failures, random.random)
+        logger.error("%s; starting it again in %g s", what, pause_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._retired.wait()
 
     async def _pass_on_ready(self, child: Child) -> None:
         await child.ready.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import logging
 import os
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from relay.server import supervisor as supervisor_module
-from relay.server.child import ChildSpec, child_environment, describe_end
+from relay.server.child import Child, ChildSpec, child_environment, describe_end
 from relay.server.supervisor import Kept, StartError, Supervisor
 from tests.relay.server.trivial_parent import CHILD_MODULE
 from tests.support.relay_process import eventually
@@ -121,6 +122,41 @@ async def test_a_child_that_is_not_vital_is_tried_again(diary: Diary) -> None:
         assert not keeping.done()
         supervisor.stop()
         await keeping
+
+
+async def test_a_child_for_which_there_is_no_room_is_tried_again(
+    diary: Diary, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Supervisor()
+    spawn, room = Child.spawn, True
+
+    async def spawning(spec: ChildSpec) -> Child:
+        nonlocal room
+        if not room:
+            room = True
+            raise BlockingIOError(errno.EAGAIN, "no room")
+        return await spawn(spec)
+
+    monkeypatch.setattr(Child, "spawn", spawning)
+    async with supervisor.handling_signals():
+        await supervisor.start_workers(1, diary.worker())
+        room = False
+        os.kill(supervisor.worker_pids()[0], signal.SIGKILL)
+        await eventually(lambda: len(diary.entries("started")) == 2)
+    assert f"worker 0 cannot be started ([Errno {errno.EAGAIN}] no room)" in caplog.text
+
+
+async def test_a_first_start_without_room_is_told(
+    diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(spec: ChildSpec) -> Child:
+        raise BlockingIOError(errno.EAGAIN, "no room")
+
+    monkeypatch.setattr(Child, "spawn", refuse)
+    supervisor = Supervisor()
+    with pytest.raises(StartError, match="worker 0 cannot be started"):
+        async with supervisor.handling_signals():
+            await supervisor.start_workers(1, diary.worker())
 
 
 async def test_a_rolling_restart_renews_what_is_not_vital(diary: Diary) -> None:
