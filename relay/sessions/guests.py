@@ -47,8 +47,8 @@ class Guests:
         self._worker = worker
         self.everywhere: set[str] = set()  # session keys, as text
         self._version: bytes | None = None
-        self._leaving: set[str] = set()  # whose mail a task of this worker moves on
-        self._left_again: set[str] = set()  # those of them who left once more meanwhile
+        # Whose mail a task of this worker moves on, and whether they left once more meanwhile.
+        self._leaving: dict[str, bool] = {}
 
     def arrived(self, destination: Destination) -> None:
         """A guest signed in here."""
@@ -56,10 +56,9 @@ class Guests:
 
     def left(self, destination: Destination) -> None:
         """A guest's session here is over; unless another follows, its mail moves on."""
-        if destination.text in self._leaving:  # two would double it
-            self._left_again.add(destination.text)
-        else:
-            self._leaving.add(destination.text)
+        under_way = destination.text in self._leaving
+        self._leaving[destination.text] = under_way
+        if not under_way:  # two would double it
             self._worker.spawn(self._leave(destination))
 
     def news(self, payload: bytes) -> None:
@@ -118,9 +117,8 @@ class Guests:
         try:
             await self._hand_over(destination)
         finally:
-            self._leaving.discard(destination.text)
-        if destination.text in self._left_again:
-            self._left_again.discard(destination.text)
+            left_again = self._leaving.pop(destination.text)
+        if left_again:
             self.left(destination)
 
     async def _hand_over(self, destination: Destination) -> None:
