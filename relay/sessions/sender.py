@@ -229,7 +229,7 @@ class Sender:
             self.worker.recorder.waits(self, destination, payload, envelope)
 
     def _park(self, destination: Destination | None, payload: bytes, envelope: Envelope) -> None:
-        self._park_again(Parked(destination, payload, envelope))
+        self._park_entry(Parked(destination, payload, envelope))
         if self._parked_bytes >= PARKED_BYTES:
             self._pause()
 
@@ -252,11 +252,11 @@ class Sender:
             destination = entry.destination
             if destination is None:
                 if self._parked:
-                    self._park_again(entry)
+                    self._park_entry(entry)
                 else:
                     self._send_pong(entry.envelope)
             elif destination in waiting:
-                self._park_again(entry)
+                self._park_entry(entry)
             elif left:
                 left -= 1
                 before = len(self._parked)
@@ -276,12 +276,12 @@ class Sender:
     def _park_rest(self, parked: list[Parked], facts: dict[Destination, Fact]) -> None:
         """Leaves what waits no longer to the next turn, with the facts it needs."""
         for entry in parked:
-            self._park_again(entry)
+            self._park_entry(entry)
         self._asked.update(facts)  # what comes meanwhile waits behind it
         self._facts = facts
         self.worker.loop.call_soon(self._route_parked)
 
-    def _park_again(self, entry: Parked) -> None:
+    def _park_entry(self, entry: Parked) -> None:
         self._parked.append(entry)
         self._parked_bytes += len(entry.payload) + ITEM_BYTES
 

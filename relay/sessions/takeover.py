@@ -45,6 +45,7 @@ DRAIN_LOOK_S: Final = 0.001
 SLOW_LOOK_S: Final = 0.02
 """Between looks at one that takes longer than `DRAIN_WAIT_S`: a drain may have thousands."""
 RELEASE_AGAIN_S: Final = 1.0
+"""Pause before a release is asked for again that Redis refused."""
 AGAIN_S: Final = 0.1
 """Pause before a claim is made again that Redis refused."""
 

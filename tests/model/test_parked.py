@@ -60,7 +60,7 @@ class Looked:
         self.routed: list[SessionKey] = []
         self.per_turn: list[int] = []
         self.parked_again = 0
-        route, park_again, turn = Sender._route, Sender._park_again, self.here.loop.turn
+        route, park_entry, turn = Sender._route, Sender._park_entry, self.here.loop.turn
 
         def routing(sender: Sender, destination: Any, *others: Any) -> None:
             self.routed.append(destination.key)
@@ -68,7 +68,7 @@ class Looked:
 
         def parking(sender: Sender, entry: Any) -> None:
             self.parked_again += 1
-            park_again(sender, entry)
+            park_entry(sender, entry)
 
         def turning() -> None:
             before = len(self.routed)
@@ -76,7 +76,7 @@ class Looked:
             self.per_turn.append(len(self.routed) - before)
 
         monkeypatch.setattr(Sender, "_route", routing)
-        monkeypatch.setattr(Sender, "_park_again", parking)
+        monkeypatch.setattr(Sender, "_park_entry", parking)
         monkeypatch.setattr(self.here.loop, "turn", turning)
 
     def send(self, destinations: Sequence[SessionKey]) -> str:
