@@ -16,7 +16,9 @@ touches the key before it reads the number, and from then on Redis voids what co
 
 What is to happen only when something is on record need not wait for Redis to say so: once the
 kernel has a batch (`written`), the end of this process no longer keeps it from Redis. A large batch
-waits all the same: that Redis has no room for it is likely enough to be worth knowing first.
+waits all the same: that Redis has no room for it is likely enough to be worth knowing first. So do
+those after one that was refused. What had happened by then is put on record by `lua/record.lua`,
+for which there is room, or a gateway that ends now would send it again as something new.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from importlib import resources
 from typing import Any, Final, NamedTuple
 
 import hiredis
@@ -49,15 +52,18 @@ MAX_EARLY_BYTES: Final = 1024 * 1024
 _MULTI: Final = command("MULTI")
 _EXEC: Final = command("EXEC")
 _WATCH: Final = command("WATCH", keys.COMMITTED)
+_RECORD: Final = (
+    resources.files("peer.gateway").joinpath("lua/record.lua").read_text(encoding="utf-8")
+)
 
 Then = Callable[[], None]
 
 
 class _Limited(NamedTuple):
-    """A command that makes no sense later."""
+    """A record that makes no sense later."""
 
     until: float  # unix seconds
-    payload: bytes
+    payload: bytes  # HSET
     written: Then
     give_up: Then
 
@@ -65,7 +71,7 @@ class _Limited(NamedTuple):
 class _Batch:
     """Commands of one MULTI, and what is to be done when they are written, and applied."""
 
-    __slots__ = ("commands", "limited", "put_first", "size_bytes", "then", "written")
+    __slots__ = ("commands", "limited", "put_first", "recorded", "size_bytes", "then", "written")
 
     def __init__(self) -> None:
         self.commands: list[bytes] = []
@@ -74,6 +80,12 @@ class _Batch:
         self.written: list[Then] = []
         self.then: list[Then] = []
         self.size_bytes = 0
+        self.recorded = False  # what was written early is in Redis, although it refused the batch
+
+    def written_early(self) -> list[bytes]:
+        """The limited commands whose `written` was called."""
+        unwritten = self._unwritten()
+        return [each.payload for each in self.limited if id(each.written) not in unwritten]
 
     def without_late(self, now: float) -> list[Then]:
         """Takes out the commands whose time is over; returns what gives them up."""
@@ -136,6 +148,7 @@ class Commits:
         self._retry: asyncio.TimerHandle | None = None  # of a batch that was refused
         self._limit: asyncio.TimerHandle | None = None  # of the batch that is unanswered
         self._unread = False  # the last thing that was asked was refused
+        self._early = True  # the last batch was not refused
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -179,15 +192,18 @@ class Commits:
             batch.written.append(written)
         self._schedule()
 
-    def add_until(self, until: float, payload: bytes, written: Then, give_up: Then) -> None:
-        """As `add`, for what need not be written later: what Redis refuses until then is left out.
+    def record_until(
+        self, until: float, fields: list[str | bytes], written: Then, give_up: Then
+    ) -> None:
+        """As `add`, for what is in hand: what Redis refuses until then is left out.
 
         Args:
             until: unix seconds.
-            payload: the command.
+            fields: of `msgbus.processing`, each with its value; the first is there already.
             written: called when the kernel has it.
             give_up: called instead when it is left out.
         """
+        payload = command("HSET", keys.PROCESSING, *fields)
         self._filling.limited.append(_Limited(until, payload, written, give_up))
         self.add(payload, written=written)
 
@@ -277,7 +293,7 @@ class Commits:
         self._limit = asyncio.get_running_loop().call_later(ANSWER_S, self._give_up)
         self.pipe.submit(payload, self._answered, len(batch.commands) + 2)
         self.pipe.submit(_WATCH, self._watched, at_once=True)
-        if batch.written and len(payload) <= MAX_EARLY_BYTES:
+        if self._early and batch.written and len(payload) <= MAX_EARLY_BYTES:
             # Uvloop writes at the end of a turn.
             asyncio.get_running_loop().call_soon(self._look_written, batch)
 
@@ -306,12 +322,29 @@ class Commits:
             self.refused += 1
             if self.refused == 1 or not self.refused % 100:
                 log.error("redis refused a write, it is tried again: %s", reply)
+            self._early = False
+            self._record()
             self._retry = asyncio.get_running_loop().call_later(REFUSED_RETRY_S, self._again)
             return
         for each in reply:
             if isinstance(each, hiredis.ReplyError):
                 log.error("redis could not do a write: %s", each)
         self._settle()
+
+    def _record(self) -> None:
+        """Puts on record what was sent before the batch with the record of it was refused."""
+        batch = self._unanswered
+        assert batch is not None
+        sent = [] if batch.recorded else batch.written_early()
+
+        def recorded(reply: Any) -> None:
+            batch.recorded = not isinstance(reply, Exception)  # else with the next refusal
+
+        for payload in sent:
+            reader = hiredis.Reader()
+            reader.feed(payload)
+            _, key, *fields = reader.gets()
+            self.pipe.submit(command("EVAL", _RECORD, 1, key, *fields), recorded)
 
     def _again(self) -> None:
         """Writes a refused batch again, with less in it; without a connection the next one does."""
@@ -328,6 +361,7 @@ class Commits:
     def _settle(self) -> None:
         batch, self._unanswered = self._unanswered, None
         assert batch is not None
+        self._early = True
         _run(batch.written)
         _run(batch.then)
         self._flush()

@@ -338,15 +338,15 @@ class Outgoing:
         """Replaces the entry by its rest and what is sent, and sends it when that is written."""
         head = self._backlogs.add(uid, waiting) if waiting is not None else b""
         head = queues.SEALED + len(head).to_bytes(_HEAD_BYTES, "little") + head
-        arguments: list[str | bytes] = [field, queues.REQUEST + rest] if rest else []
+        fields: list[str | bytes] = [field, queues.REQUEST + rest] if rest else []
         messages = []
         for destination, data in sealed:
-            each = f"{field}.{destination[0]}" if arguments else field
+            each = f"{field}.{destination[0]}" if fields else field
             self._held.add(each)
             self._sent[each] = _Sent(uid, destination, waiting, answers)
             if waiting is not None:
                 self._by_answer[uid, destination[0]] = each
-            arguments += (each, head + data)
+            fields += (each, head + data)
             messages.append((each, data))
 
         def send() -> None:
@@ -357,9 +357,7 @@ class Outgoing:
             for each, _ in messages:
                 self.expired(each)
 
-        self._commits.add_until(
-            deadline, command("HSET", keys.PROCESSING, *arguments), send, give_up
-        )
+        self._commits.record_until(deadline, fields, send, give_up)
 
     def _resume(self, field: str, body: bytes) -> None:
         """Sends again what was sealed, as it is."""
@@ -380,8 +378,10 @@ class Outgoing:
             self._by_answer[envelope.uid, destination.twin] = field
         if deadline <= time.time():
             self.expired(field)
-        else:
-            self._unconfirmed.send(data, deadline, field)
+            return
+        if waiting is not None:
+            self._backlogs.add(envelope.uid, waiting)  # Redis may have had no room for it
+        self._unconfirmed.send(data, deadline, field)
 
     # Twins that have to be looked up.
 

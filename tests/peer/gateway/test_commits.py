@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from redis.exceptions import RedisError
 
-from peer.gateway import commits, dead_letters
+from peer.gateway import commits, dead_letters, keys
 from peer.gateway.bounds import PIPE_BYTES
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
@@ -97,16 +97,14 @@ async def test_what_redis_refused_until_it_expired_is_left_out(
     valkey.run("CONFIG", "SET", "maxmemory", "1")
     try:
         until = time.time() + 0.3
-        late = command("HSET", "hash", "late", "x")
-        writing.add_until(until, late, lambda: None, lambda: None)
-        far = command("HSET", "hash", "in time", "x")
-        writing.add_until(until + 60, far, lambda: None, lambda: None)
+        writing.record_until(until, ["late", "x"], lambda: None, lambda: None)
+        writing.record_until(until + 60, ["in time", "x"], lambda: None, lambda: None)
         writing.add(command("LPUSH", "other", "y"))
         await eventually(lambda: writing.refused and time.time() > until + 0.2)
     finally:
         valkey.run("CONFIG", "SET", "maxmemory", "0")
     await asyncio.wait_for(writing.applied(), 10)
-    assert valkey.run("HKEYS", "hash") == [b"in time"]
+    assert valkey.run("HKEYS", keys.PROCESSING) == [b"in time"]
     assert valkey.run("LLEN", "other") == 1
 
 
@@ -120,7 +118,7 @@ async def test_one_that_redis_has_no_room_for_holds_up_nothing_else(
 
     def add(name: str, size_bytes: int) -> None:
         value = bytes(size_bytes)
-        writing.add_until(until, command("HSET", "hash", name, value), done.set, lambda: None)
+        writing.record_until(until, [name, value], done.set, lambda: None)
 
     used = int(valkey.client().info("memory")["used_memory"])
     valkey.run("CONFIG", "SET", "maxmemory", used + 16 * len(ENTRY))
@@ -132,25 +130,57 @@ async def test_one_that_redis_has_no_room_for_holds_up_nothing_else(
         await eventually(lambda: writing.refused)
         writing.add(command("LPUSH", "list", "y"))
         await eventually(
-            lambda: valkey.run("HLEN", "hash") == 4 and valkey.run("LLEN", "list") == 2
+            lambda: valkey.run("HLEN", keys.PROCESSING) == 4 and valkey.run("LLEN", "list") == 2
         )
-        assert not valkey.run("HEXISTS", "hash", "large")
+        assert not valkey.run("HEXISTS", keys.PROCESSING, "large")
     finally:
         valkey.run("CONFIG", "SET", "maxmemory", "0")
-    await eventually(lambda: valkey.run("HLEN", "hash") == 5)
+    await eventually(lambda: valkey.run("HLEN", keys.PROCESSING) == 5)
     await asyncio.wait_for(done.wait(), 10)
+
+
+@pytest.mark.parametrize("start", [start_valkey, start_redis62])
+async def test_what_was_written_is_on_record_although_redis_has_no_room(
+    tmp_path: Path, start: Callable[[Path], RedisServer]
+) -> None:
+    """Of the first batch that is refused: those after it wait until Redis takes it."""
+    redis = start(tmp_path)
+    writing = Commits(redis.url)
+    writing.start()
+    await writing.pipe.wait_usable()
+    redis.run("HSET", keys.PROCESSING, "1", "raw", "2", "raw")
+    redis.run("CONFIG", "SET", "maxmemory", "1")
+    written = [asyncio.Event() for _ in range(3)]
+
+    def record(number: int, *more: str) -> None:
+        fields: list[str | bytes] = [str(number), "sealed", *more]
+        writing.record_until(time.time() + 60, fields, written[number].set, lambda: None)
+
+    record(0)  # settled meanwhile: its field is gone
+    record(1, "1.7", "sealed")
+    await asyncio.wait_for(written[1].wait(), 10)
+    await eventually(lambda: redis.run("HGET", keys.PROCESSING, "1") == b"sealed")
+    record(2)
+    refused = writing.refused
+    await eventually(lambda: writing.refused >= refused + 2)
+    found = redis.client().hgetall(keys.PROCESSING)
+    assert found == {b"1": b"sealed", b"1.7": b"sealed", b"2": b"raw"}
+    assert not written[2].is_set()
+    redis.run("CONFIG", "SET", "maxmemory", "0")
+    await asyncio.wait_for(written[2].wait(), 10)
+    await writing.aclose(5.0)
+    redis.remove()
 
 
 async def test_what_expires_before_it_is_written_is_given_up(valkey: RedisServer) -> None:
     told: list[str] = []
     writing = Commits(valkey.url)
-    late = command("HSET", "hash", "late", "x")
     written, given_up = (lambda: told.append("written")), (lambda: told.append("given up"))
-    writing.add_until(time.time() - 1, late, written, given_up)
+    writing.record_until(time.time() - 1, ["late", "x"], written, given_up)
     writing.start()
     await asyncio.wait_for(writing.applied(), 10)
     assert told == ["given up"]
-    assert not valkey.run("EXISTS", "hash")
+    assert not valkey.run("EXISTS", keys.PROCESSING)
     await writing.aclose(5.0)
 
 

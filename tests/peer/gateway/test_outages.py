@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.peer.gateway.conftest import StartGateway
-from tests.support.gateway_process import Program, Service, payload_of
+from tests.support.gateway_process import Program, Service, payload_of, request_body
 from tests.support.redis_servers import RedisServer, start_valkey
 from tests.support.relay_process import RelayProcess, eventually
 
@@ -177,3 +177,30 @@ async def test_a_redis_that_refuses_for_a_while_is_as_one_that_is_away(
     answers = [await program.answer(ret, 20) for ret in rets]
     assert [payload_of(each) for each in answers] == [b"0", b"1", b"2"]
     assert served(there.redis) == requests
+
+
+async def test_what_was_sent_while_redis_had_no_room_is_not_sent_anew(
+    start_gateway: StartGateway,
+) -> None:
+    """The gateway that is started next sends the same bytes, which are known as a repeat."""
+    here, there = start_gateway(), start_gateway()
+    await here.connected()
+    await there.connected()
+    program = Program(here.redis)
+    request = request_body("out.age", [there.twin], "ret", b"once", exp=120)
+    here.redis.run("LPUSH", "later", json.dumps(request))
+    with refusing(here.redis, "OOM"):
+        here.redis.run("RENAME", "later", "msgbus.system.local")  # which needs no room
+        await eventually(lambda: served(there.redis))
+        await eventually(lambda: "redis refused a write" in here.log())
+        here.stop()
+    here.start()
+    await here.connected(2)
+    await eventually(lambda: not here.redis.run("EXISTS", "msgbus.processing"))
+    program.ask("out.age", [there.twin], b"next", exp=120)
+    await eventually(lambda: b"next" in map(payload_of, served(there.redis)))
+    (got, _) = served(there.redis)[::-1]
+    assert [payload_of(each) for each in served(there.redis)] == [b"next", b"once"]
+    answer = {"ref": got["ref"], "dst": got["src"], "dat": "eA=="}
+    there.redis.run("LPUSH", "msgbus.system.reply", json.dumps(answer))
+    assert payload_of(await program.answer("ret")) == b"x"
