@@ -79,6 +79,13 @@ COUNTERS: Final = {
 }
 """Names in `Gateway.counters`, what comes after a colon there left out, and what they count."""
 
+REASONS: Final = {
+    "refused": ("malformed", "expired", "unsent", "unsendable"),
+    "rejected": ("100", "101", "102", "103", "104", "105", "106", "500"),
+    "dropped": ("uid_too_long", "misdirected", "twins_away", "kind", "unmatched", "errors"),
+}
+"""What comes after the colon. All begin at 0: who looks for a rise sees the first one too."""
+
 GAUGES: Final = {
     "in_hand": "Entries taken from system lists whose messages are not settled",
     "unconfirmed": "Messages no relay has confirmed",
@@ -87,6 +94,11 @@ GAUGES: Final = {
     "redis_connected": "Whether Redis takes writes",
 }
 """Names in `Gateway.gauges`, and what they say."""
+
+
+def _with_reasons(name: str) -> list[str]:
+    """The keys of a counter."""
+    return [f"{name}:{reason}" for reason in REASONS[name]] if name in REASONS else [name]
 
 
 class _Unkept(NamedTuple):
@@ -121,7 +133,7 @@ class Gateway:
         redis_url: str,
         modules: Sequence[Module] = (),
     ) -> None:
-        self.counters: Counter[str] = Counter()
+        self.counters = Counter({key: 0 for name in COUNTERS for key in _with_reasons(name)})
         own = Address(twin.id)
         self._own = own
         self._modules = modules

@@ -97,7 +97,7 @@ async def run(options: argparse.Namespace) -> None:
     try:
         await gateway.run(stop)
         # What a test wants to see of it: the last line of the log.
-        print(dict(gateway.counters), gateway.gauges(), flush=True)
+        print(dict(+gateway.counters), gateway.gauges(), flush=True)
     finally:
         await cache.aclose()
 

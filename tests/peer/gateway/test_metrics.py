@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import urllib.request
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from peer.arguments import UsageError
-from peer.gateway import metrics
+from peer.gateway import app, metrics
 from peer.gateway.metrics import Figures, RelayFigures
+from proto.rmb.errors import EnvelopeError
 
 
 def scrape(url: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -46,6 +49,18 @@ def test_what_is_counted_is_what_is_shown() -> None:
     assert first["rmb_peer_relay_connected", (("relay", "wss://r2.example"),)] == 0
     assert first["rmb_peer_relay_sessions_total", (("relay", "wss://r1.example"),)] == 4
     assert first["process_resident_memory_bytes", ()] > 0
+
+
+def test_every_counter_begins_at_0() -> None:
+    """One that is not there until something happens hides its first rise."""
+    source = "".join(path.read_text() for path in Path(app.__file__).parent.glob("*.py"))
+    counted = set(re.findall(r'counters\["([^"]+)"\] \+= ', source))
+    assert len(counted) > 10
+    names = {f"{name}:{each}" for name, reasons in app.REASONS.items() for each in reasons}
+    names |= set(app.COUNTERS) - set(app.REASONS)
+    assert counted <= names
+    codes = {str(each.code) for each in (EnvelopeError, *EnvelopeError.__subclasses__())}
+    assert codes == set(app.REASONS["rejected"])
 
 
 def test_an_address_in_use_is_told() -> None:

@@ -218,6 +218,8 @@ async def test_metrics_are_there_when_asked_for(
         return text
 
     assert f'rmb_peer_relay_connected{{relay="ws://localhost:{relay.port}"}} 1.0' in scrape()
+    assert 'rmb_peer_refused_total{reason="expired"} 0.0' in scrape(), "a rise from nothing is seen"
+    assert "rmb_peer_dead_letters_total 0.0" in scrape()
     await QueueUser(redis).call("rmb.version", one.id)
     assert "rmb_peer_requests_sent_total 1.0" in scrape()
     second = run_program(
