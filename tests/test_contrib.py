@@ -200,11 +200,20 @@ def test_the_operators_proxy_passes_live_numbers_on() -> None:
 
 
 def test_gateway_unit_reads_its_secret_from_a_file() -> None:
+    """One that its user can read: a user made for the process owns nothing in /etc."""
+    service = units()["rmb-peer@.service"]["Service"]
+    assert service["DynamicUser"] == "yes"
+    name, _, path = service["LoadCredential"].partition(":")
+    assert path == "/etc/rmb/peer-%i.secret"
+    assert service["Environment"] == f"RMB_SECRET_FILE=%d/{name}"
+    assert service["RestartPreventExitStatus"] == "2"
     text = (CONTRIB / "systemd" / "rmb-peer@.service").read_text()
     options = set(re.findall(r"(--[a-z-]+)", text.partition("[Unit]")[0]))
     known = {name for action in build_parser()._actions for name in action.option_strings}
     assert options and options <= known
-    assert "--mnemonics" not in text
+    assert "--mnemonic" not in text
+    (folder,) = re.findall(r"--uploads /var/lib/(\S+)/uploads", text)
+    assert folder.replace("7", "%i") == service["StateDirectory"]
 
 
 def test_the_dashboards_builder_runs_by_itself() -> None:
