@@ -36,10 +36,24 @@ def host_and_port(url: str) -> tuple[str, int | None]:
     """The host and the port of an address, "" and None where it has none.
 
     Raises:
-        ValueError: it has none that can be read. The text is fixed.
+        ValueError: it has none that can be read, or a path of other than ASCII characters, which
+            no request has. The text is fixed.
     """
     try:
         parts = urlsplit(url)
-        return parts.hostname or "", parts.port
+        host, port = parts.hostname or "", parts.port
+        check_host(host)
     except ValueError:
         raise ValueError("the host or the port is none") from None
+    if not parts.path.isascii():
+        raise ValueError("the path must be ASCII: others are written as % and two digits")
+    return host, port
+
+
+def check_host(host: str) -> None:
+    """Refuses what can be no host: whoever looks that up gets an error of no resolver.
+
+    Raises:
+        ValueError: a label is empty, or longer than 63 bytes.
+    """
+    host.encode("idna")

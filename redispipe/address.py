@@ -59,14 +59,19 @@ class RedisAddress(NamedTuple):
         try:
             database = int(number or 0)
             port = 0 if unix else parts.port or 6379
+            host = "" if unix else parts.hostname or "localhost"
         except ValueError:
             raise RedisAddressError(
                 "redis url: bad port or database number (a / in a password is written as %2F)"
             ) from None
         if database < 0:
             raise RedisAddressError("redis url: the database number is below 0")
+        try:
+            host.encode("idna")  # as the look-up of it does
+        except ValueError:
+            raise RedisAddressError("redis url: the host is none") from None
         return cls(
-            host="" if unix else parts.hostname or "localhost",
+            host=host,
             port=port,
             path=unquote(parts.path) if unix else "",
             tls=parts.scheme == "rediss",

@@ -72,12 +72,17 @@ def _postgresql(url: str) -> dict[str, Any]:
         port = parts.port
     except ValueError:
         raise ConfigError("database.url: the port must be a number up to 65535") from None
+    host = unquote(parts.hostname or "")
+    try:
+        host.encode("idna")  # as the look-up of it does
+    except ValueError:
+        raise ConfigError("database.url: the host is none") from None
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": name,
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
-        "HOST": unquote(parts.hostname or ""),
+        "HOST": host,
         "PORT": str(port or ""),
         "CONN_MAX_AGE": CONNECTION_AGE_S,
         "CONN_HEALTH_CHECKS": True,

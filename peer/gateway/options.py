@@ -283,4 +283,9 @@ def _listen(text: str | None) -> tuple[str, int] | None:
     digits = port.isascii() and port.isdigit() and len(port) <= len(str(MAX_PORT))
     if not host or not digits or int(port) > MAX_PORT:
         raise UsageError(f"--metrics-listen {text}: must be HOST:PORT, such as 127.0.0.1:9100")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        urls.check_host(host)
+    except ValueError:
+        raise UsageError(f"--metrics-listen {text}: the host is none") from None
+    return host, int(port)

@@ -157,7 +157,13 @@ async def test_nobody_there() -> None:
             await source.by_id(7)
 
 
-@pytest.mark.parametrize("url", ["ftp://a.example", "http://", "http://a.example?x", "http://a:b"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://a.example", "http://", "http://a.example?x", "http://a:b", "http://a..b",
+        "http://a/\u00e9",
+    ],
+)  # fmt: skip
 def test_no_address(url: str) -> None:
     with pytest.raises(ValueError):
         RestTwins(url)

@@ -158,6 +158,7 @@ def test_children_read_the_same_configuration(tmp_path: Path) -> None:
         ([*PLAIN, "--listen", ""], "--listen: listening address '' has no port"),
         ([*PLAIN, "--redis", "http://x"], "must begin with redis://"),
         ([*PLAIN, "--redis", "redis://a/x"], "--redis: redis url: bad port or database number"),
+        ([*PLAIN, "--redis", "redis://a..b"], "--redis: redis url: the host is none"),
         ([*PLAIN, "--redis", "redis://a:99999"], "--redis: redis url: bad port or database number"),
         ([*PLAIN, "--database", "mysql://x"], "must begin with sqlite:// or postgres://"),
         ([*PLAIN, "--tls-cert", "nowhere.pem"], "both or neither must be set"),

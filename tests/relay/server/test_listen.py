@@ -63,6 +63,8 @@ def test_forms_of_an_address(text: str, address: ListenAddress, shown: str) -> N
         ("host:65536", "from 0 to 65535"),
         ("host:-1", "must be a number"),
         ("host:٣", "must be a number"),
+        ("a..b:80", "the host is none"),
+        ("x" * 64 + ":80", "the host is none"),
         ("::1:8080", "stands in brackets, [::1]:8080"),
         ("unix:", "names no socket path"),
         ("/" + "x" * MAX_UNIX_PATH_BYTES, "101 bytes; the bound is 100"),
