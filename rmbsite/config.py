@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from chain.urls import host_and_port
 from rmbsite.options import (
     ConfigError,
     Option,
@@ -244,6 +245,14 @@ def _from_file(key: str, found: RawValue) -> tuple[str, RawValue]:
     return key, found
 
 
+def _is_websocket(url: str) -> bool:
+    try:
+        host, _ = host_and_port(url)
+    except ValueError:
+        return False
+    return urlsplit(url).scheme in ("ws", "wss") and host != ""
+
+
 def _validate(config: Config) -> None:
     """What one field's bounds cannot say."""
     for key, networks in (
@@ -268,10 +277,7 @@ def _validate(config: Config) -> None:
         raise ConfigError("email.sender: an address is needed with email.host")
     if urlsplit(config.redis.url).scheme not in ("redis", "rediss", "unix"):
         raise ConfigError("redis.url: must begin with redis://, rediss:// or unix://")
-    if not config.substrate.urls or any(
-        urlsplit(url).scheme not in ("ws", "wss") or not urlsplit(url).hostname
-        for url in config.substrate.urls
-    ):
+    if not config.substrate.urls or not all(map(_is_websocket, config.substrate.urls)):
         raise ConfigError("substrate.urls: each must be ws://host or wss://host")
     if config.otel.endpoint:
         if urlsplit(config.otel.endpoint).scheme not in ("http", "https"):

@@ -140,6 +140,8 @@ def test_children_read_the_same_configuration(tmp_path: Path) -> None:
     [
         ([], "--domain is missing"),
         ([*PLAIN, "--twins", "file"], "--twins: must be one of registry, tfchain"),
+        ([*PLAIN, "--substrate", "ws://a..b"], "substrate.urls: each must be ws://host"),
+        ([*PLAIN, "--substrate", "ws://a:b"], "substrate.urls: each must be ws://host"),
         ([*PLAIN, "--substrate", "https://a"], "substrate.urls: each must be ws://host"),
         ([*PLAIN, "--domian", "b"], "unknown option --domian; did you mean --domain?"),
         ([*PLAIN, "--proc", "2"], "unknown option --proc"),
