@@ -1,5 +1,6 @@
 """A raw connection to Redis for those who make thousands of small requests a second.
 
-`address` reads the URL, `resp` encodes commands, `pipe` keeps one connection up and calls back with
-each reply. The relay's commits and the gateway's queues stand on it; everything else uses redis-py.
+`address` reads the URL, `resp` encodes commands and reads INFO's answer, `pipe` keeps one
+connection up and calls back with each reply. The relay's commits and the gateway's queues stand on
+it; everything else uses redis-py.
 """

@@ -52,3 +52,9 @@ def xdel(stream: bytes, ids: list[bytes]) -> bytes:
 def length(size_bytes: int) -> bytes:
     """The length line of a bulk string."""
     return _LENGTHS[size_bytes] if size_bytes < _SHORT_LENGTHS else b"$%d\r\n" % size_bytes
+
+
+def info(reply: bytes | str) -> dict[str, str]:
+    """The values of INFO's answer, by name."""
+    text = reply if isinstance(reply, str) else reply.decode()
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

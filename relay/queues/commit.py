@@ -375,7 +375,9 @@ class CommitLog:
     async def _resolve(self) -> None:
         """On a new connection: makes sure that no old one lives, then settles what is in doubt."""
         call = self.pipe.call
-        run_id = _field(await call("INFO", "server"), "run_id")
+        run_id = resp.info(await call("INFO", "server")).get("run_id")
+        if run_id is None:
+            raise hiredis.ProtocolError("INFO without run_id")
         client_id = int(await call("CLIENT", "ID"))
         for old in list(self._old):
             if old[0] == run_id:
@@ -417,12 +419,3 @@ class CommitLog:
             self.pipe.submit(payload, callback, skip)
         else:
             callback(LinkLost("redis is away"))
-
-
-def _field(info: bytes, name: str) -> str:
-    """One value of INFO's text."""
-    for line in info.decode().splitlines():
-        key, _, value = line.partition(":")
-        if key == name:
-            return value.strip()
-    raise hiredis.ProtocolError(f"INFO without {name}")

@@ -19,6 +19,8 @@ from typing import Final
 
 import hiredis
 
+from redispipe import resp
+
 OPTIONS: Final = ("--auto-aof-rewrite-percentage", "0")
 """The server itself never begins one."""
 
@@ -75,7 +77,7 @@ def _keep_looking(path: Path, stop: threading.Event) -> None:
 
 def _look(ask: Ask) -> float:
     """Begin a rewrite if it is time for one; returns the seconds until the next look."""
-    state = _fields(ask("INFO persistence")) | _fields(ask("INFO memory"))
+    state = resp.info(ask("INFO persistence")) | resp.info(ask("INFO memory"))
     under_way = state["aof_rewrite_in_progress"] == "1"
     if under_way or not is_due(int(state.get("aof_current_size", 0)), int(state["used_memory"])):
         return LOOK_S
@@ -85,10 +87,6 @@ def _look(ask: Ask) -> float:
         print(f"the append-only file is not rewritten: {error}", file=sys.stderr, flush=True)
         return FAILED_S
     return LOOK_S if state["aof_last_bgrewrite_status"] == "ok" else FAILED_S
-
-
-def _fields(info: str) -> dict[str, str]:
-    return dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
 
 
 @contextlib.contextmanager

@@ -215,10 +215,8 @@ class Upkeep:
 
     async def _look_at_redis(self) -> None:
         before = self.redis_policy
-        for line in (await self._ask("INFO", "memory")).decode().splitlines():
-            name, _, value = line.partition(":")
-            if name == "maxmemory_policy":
-                self.redis_policy = value.strip()
+        memory = resp.info(await self._ask("INFO", "memory"))
+        self.redis_policy = memory.get("maxmemory_policy", self.redis_policy)
         if self._redis_evicts and self.redis_policy != before:
             log.error(
                 "redis' maxmemory-policy is %s: queues would be evicted; set it to noeviction",
