@@ -116,6 +116,13 @@ class UploadFolder:
             if (suffix == "part" and f"{stem}.json" not in names) or suffix == "json.new":
                 os.unlink(name, dir_fd=self._incoming)
 
+    def written_at(self, key: str) -> float:
+        """When something of an upload was written last, in unix seconds; 0.0: never."""
+        try:
+            return os.stat(f"{key}.part", dir_fd=self._incoming, follow_symlinks=False).st_mtime
+        except FileNotFoundError:
+            return 0.0
+
     def open_part(self, key: str, size_bytes: int) -> int:
         """Open the content of an upload, made when it is not there; the caller closes."""
         flags = _FILE | os.O_RDWR | os.O_CREAT

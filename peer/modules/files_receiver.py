@@ -224,7 +224,7 @@ class Receiver:
             await self._give_up(self._uploads[victim.key])
         try:
             await self._in_thread(lambda: self._folder.save(key, record))
-            upload = await self._open(key, record)
+            upload = await self._open(key, record, now)
         except BaseException:
             # What is on disk and not among the uploads would count in no limit.
             await self._in_thread(lambda: self._folder.remove(key))
@@ -235,11 +235,17 @@ class Receiver:
     def _look(self, twin: int, name: str) -> tuple[admission.Usage, bool]:
         return self._usage(twin), self._folder.find(twin, name) is not None
 
-    def _look_again(self, key: str, record: Record) -> None:
-        """Refuses an upload from before the start that is beyond the limits as they are now."""
+    def _look_again(self, key: str, record: Record) -> float:
+        """Refuses an upload from before the start that is beyond the limits as they are now.
+
+        Returns:
+            When it was heard of last: its record tells of the offer only, its part of the chunks.
+        """
         twin = record.source.twin
-        upload = admission.Open(key, twin, record.offer.size_bytes, record.at)
+        last_heard = min(max(record.at, self._folder.written_at(key)), self._clock())
+        upload = admission.Open(key, twin, record.offer.size_bytes, last_heard)
         admission.readmit(upload, self._usage(twin), self._limits)
+        return last_heard
 
     def _usage(self, twin: int) -> admission.Usage:
         # Before the finished ones: one that ends meanwhile counts twice rather than never.
@@ -308,8 +314,10 @@ class Receiver:
 
     # Keeping order.
 
-    async def _open(self, key: str, record: Record) -> Upload:
-        upload = await self._in_thread(lambda: Upload(key, record, self._folder, self._executor))
+    async def _open(self, key: str, record: Record, last_heard: float) -> Upload:
+        upload = await self._in_thread(
+            lambda: Upload(key, record, self._folder, self._executor, last_heard)
+        )
         self._uploads[key] = upload
         return upload
 
@@ -318,8 +326,8 @@ class Receiver:
             if record.stage is Stage.MOVING:
                 self._ended.add(key, await self._in_thread(lambda: self._move(key, record)))
             else:
-                await self._in_thread(lambda: self._look_again(key, record))
-                await self._open(key, record)
+                last_heard = await self._in_thread(lambda: self._look_again(key, record))
+                await self._open(key, record, last_heard)
         except (OSError, FolderError, RefusedError) as error:
             self._log.warning("upload %s can't be taken up: %s", key, error)
             await self._in_thread(lambda: self._folder.remove(key))

@@ -37,6 +37,7 @@ class Upload:
         record: what was offered, and by whom.
         folder: where it is.
         executor: threads that write.
+        last_heard: when the last message about it came.
 
     Attributes:
         record: the newest one; saved by the owner.
@@ -44,10 +45,17 @@ class Upload:
         finishing: the task that ends it, once everything is there.
     """
 
-    def __init__(self, key: str, record: Record, folder: UploadFolder, executor: Executor) -> None:
+    def __init__(
+        self,
+        key: str,
+        record: Record,
+        folder: UploadFolder,
+        executor: Executor,
+        last_heard: float,
+    ) -> None:
         self.key = key
         self.record = record
-        self.last_heard = record.at
+        self.last_heard = last_heard
         self.finishing: asyncio.Task[None] | None = None
         self._executor = executor
         self._lock = asyncio.Lock()  # one thread at a time
