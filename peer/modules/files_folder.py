@@ -15,6 +15,7 @@ Everything here blocks: call it from a thread.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -79,16 +80,25 @@ class UploadFolder:
     # Unfinished uploads.
 
     def records(self) -> Iterator[tuple[str, Record | None]]:
-        """Every record with its key; None: it is damaged."""
+        """Every record with its key; None: it can't be read, and `load` says why."""
         for name in os.listdir(self._incoming):
             found = _RECORD_NAME.fullmatch(name)
             if found is None:
                 continue
             try:
-                with open(os.open(name, _FILE, dir_fd=self._incoming), "rb") as file:
-                    yield found[1], parse_record(file.read(MAX_RECORD_BYTES))
-            except (OSError, RecordError):
+                yield found[1], self.load(found[1])
+            except (OSError, FolderError, RecordError):
                 yield found[1], None
+
+    def load(self, key: str) -> Record:
+        """Read a record.
+
+        Raises:
+            RecordError: it is damaged.
+            FolderError: it is no regular file.
+        """
+        with open(self._open(f"{key}.json", _FILE | os.O_RDONLY), "rb") as file:
+            return parse_record(file.read(MAX_RECORD_BYTES))
 
     def save(self, key: str, record: Record) -> None:
         """Write a record in place of the one before."""
@@ -126,7 +136,7 @@ class UploadFolder:
     def open_part(self, key: str, size_bytes: int) -> int:
         """Open the content of an upload, made when it is not there; the caller closes."""
         flags = _FILE | os.O_RDWR | os.O_CREAT
-        fd = os.open(f"{key}.part", flags, _FILE_MODE, dir_fd=self._incoming)
+        fd = self._open(f"{key}.part", flags)
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
@@ -149,25 +159,31 @@ class UploadFolder:
 
         Raises:
             FileExistsError: there is one of that name, and it is not to be replaced.
+            FolderError: neither the part is there nor a file of that name.
         """
         part = f"{key}.part"
         folder = _folder(str(twin), self._root)
         try:
-            if self._is_there(part):
-                if replace:
-                    os.rename(part, name, src_dir_fd=self._incoming, dst_dir_fd=folder)
-                else:
-                    self._link(part, name, folder)
-                os.fsync(folder)
-                os.fsync(self._incoming)
-            return _mark(os.stat(name, dir_fd=folder, follow_symlinks=False))
+            mark = _mark(part, self._incoming)
+            if mark is None:
+                mark = _mark(name, folder)
+                if mark is None:
+                    raise FolderError(f"{name} was taken away")
+                return mark
+            if replace:
+                os.rename(part, name, src_dir_fd=self._incoming, dst_dir_fd=folder)
+            else:
+                self._link(part, name, folder)
+            os.fsync(folder)
+            os.fsync(self._incoming)
+            return mark
         finally:
             os.close(folder)
 
     def find(self, twin: int, name: str) -> tuple[int, int, int] | None:
         """What tells the file of this name from others; None: there is none."""
         with contextlib.suppress(FileNotFoundError), self._of(twin) as folder:
-            return _mark(os.stat(name, dir_fd=folder, follow_symlinks=False))
+            return _mark(name, folder)
         return None
 
     def finished(self, twin: int) -> Finished:
@@ -193,12 +209,14 @@ class UploadFolder:
         """The path of a finished file, for people and services."""
         return self.path / str(twin) / name
 
-    def _is_there(self, part: str) -> bool:
+    def _open(self, name: str, flags: int) -> int:
+        """Opens a file of an unfinished upload."""
         try:
-            os.stat(part, dir_fd=self._incoming, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
+            return os.open(name, flags, _FILE_MODE, dir_fd=self._incoming)
+        except OSError as error:
+            if error.errno == errno.ELOOP:  # a symbolic link is none of ours
+                raise FolderError(f"{name} is no regular file") from None
+            raise
 
     def _link(self, part: str, name: str, folder: int) -> None:
         # A rename would replace what is there; a link can't.
@@ -263,5 +281,10 @@ def _write(fd: int, data: bytes, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-def _mark(found: os.stat_result) -> tuple[int, int, int]:
+def _mark(name: str, folder: int) -> tuple[int, int, int] | None:
+    """What tells a file from others, whatever its name; None: it is not there."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
     return found.st_ino, found.st_size, found.st_mtime_ns

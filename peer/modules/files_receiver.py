@@ -3,7 +3,7 @@
 Everything that must survive a kill is on disk before it is answered for: the record of an upload
 before its offer is accepted, a chunk before it is acknowledged, and the stages of the end one by
 one. At start the records are read and each upload goes on from its stage, so the command on
-arrival is called at least once.
+arrival is called at least once. One that the disk does not let go on waits until it does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -36,7 +36,7 @@ from proto.files.messages import (
     parse_close,
     parse_offer,
 )
-from proto.files.records import Record, Stage
+from proto.files.records import Record, RecordError, Stage
 from proto.rmb.address import Address
 
 THREADS: Final = 4
@@ -77,8 +77,10 @@ class Receiver:
         self._executor = ThreadPoolExecutor(THREADS, "upload")
         self._uploads: dict[str, Upload] = {}
         self._ended = Ended(folder, deliver, log, clock)
-        self._offering = asyncio.Lock()  # limits hold only when offers are looked at one by one
-        self._offer: asyncio.Task[Status] | None = None  # the one that is looked at
+        # From before the start, and the disk does not let them go on; None: not even its record.
+        self._waiting: dict[str, Record | None] = {}
+        self._turns = asyncio.Lock()  # limits hold only when offers are looked at one by one
+        self._turn: asyncio.Task[Any] | None = None  # whose turn it is
         self._pending_offers = 0
         self._pending_writes = 0
         self._sweeper: asyncio.Task[None] | None = None
@@ -91,13 +93,7 @@ class Receiver:
         # The oldest first: it was taken when there was room for it.
         found.sort(key=lambda each: each[1].at if each[1] is not None else 0.0)
         for key, record in found:
-            if record is None:
-                self._log.warning("record %s of an upload is damaged and deleted", key)
-                await self._in_thread(partial(self._folder.remove, key))
-            elif record.stage in (Stage.MOVED, Stage.DONE):
-                self._ended.add(key, record)
-            else:
-                await self._take_up(key, record)
+            await self._take_up(key, record)
         self._sweeper = asyncio.create_task(self._sweep_for_ever())
 
     async def stop(self) -> None:
@@ -111,8 +107,8 @@ class Receiver:
         for task in tasks:
             task.cancel()
         try:
-            if self._offer is not None:
-                await asyncio.wait([self._offer])
+            if self._turn is not None:
+                await asyncio.wait([self._turn])
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._ended.stop()
             for upload in self._uploads.values():
@@ -144,7 +140,7 @@ class Receiver:
             if upload is None:
                 if key in self._ended:
                     return Response()  # a late repeat
-                raise RefusedError(FileCode.UNKNOWN, "no such upload")
+                raise self._unknown(key)
             index = upload.account.next if numbered is None else numbered[1]
             upload.last_heard = self._clock()
             if self._pending_writes >= MAX_PENDING_WRITES:
@@ -164,7 +160,7 @@ class Receiver:
             upload = self._uploads.get(key)
             if upload is None:
                 if key not in self._ended:
-                    raise RefusedError(FileCode.UNKNOWN, "no such upload")
+                    raise self._unknown(key)
                 status = self._ended.status(key)
             else:
                 upload.last_heard = self._clock()
@@ -175,35 +171,46 @@ class Receiver:
                     status = upload.status
         return Response(encode_status(status), JSON_SCHEMA)
 
+    def _unknown(self, key: str) -> RefusedError:
+        if key in self._waiting:
+            return RefusedError(FileCode.BUSY, "the disk does not let the upload go on yet")
+        return RefusedError(FileCode.UNKNOWN, "no such upload")
+
     # Offers.
 
     async def _one_offer(self, source: Address, id: str, offer: Offer) -> Status:
-        """Looks at an offer when those before it are done with.
-
-        In a task of its own, which has the lock: when the request expires meanwhile, what was begun
-        on disk is still there to be counted, and the next offer waits for it.
-        """
+        """Looks at an offer when those before it are done with."""
         if self._pending_offers >= MAX_PENDING_OFFERS:
             raise RefusedError(FileCode.BUSY, "too many offers at a time")
         self._pending_offers += 1
         try:
-            await self._offering.acquire()
-        except BaseException:
+            return await self._in_turn(lambda: self._offered(source, id, offer))
+        finally:
             self._pending_offers -= 1
-            raise
-        self._offer = asyncio.create_task(self._offered(source, id, offer))
-        self._offer.add_done_callback(self._offer_done)
-        return await asyncio.shield(self._offer)
 
-    def _offer_done(self, task: asyncio.Task[Status]) -> None:
-        self._pending_offers -= 1
-        self._offering.release()
+    async def _in_turn(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
+        """Does what adds to the uploads, one at a time.
+
+        In a task of its own, which has the lock: when nobody waits for it any more, as when a
+        request has expired, what was begun on disk is still there to be counted, and the next one
+        waits for it.
+        """
+        await self._turns.acquire()
+        turn = self._turn = asyncio.create_task(work())
+        turn.add_done_callback(self._turn_done)
+        return await asyncio.shield(turn)
+
+    def _turn_done(self, task: asyncio.Task[Any]) -> None:
+        self._turns.release()
         _retrieved(task)
 
     async def _offered(self, source: Address, id: str, offer: Offer) -> Status:
         if self._stopping:
             raise RefusedError(FileCode.BUSY, "the peer ends")
         key = _key(source.twin, id)
+        await self._try_again(key)
+        if key in self._waiting:
+            raise self._unknown(key)
         upload = self._uploads.get(key)
         if upload is not None:
             if upload.offer.file != offer.file:
@@ -244,10 +251,10 @@ class Receiver:
         twin = record.source.twin
         last_heard = min(max(record.at, self._folder.written_at(key)), self._clock())
         upload = admission.Open(key, twin, record.offer.size_bytes, last_heard)
-        admission.readmit(upload, self._usage(twin), self._limits)
+        admission.readmit(upload, self._usage(twin, but=key), self._limits)
         return last_heard
 
-    def _usage(self, twin: int) -> admission.Usage:
+    def _usage(self, twin: int, but: str = "") -> admission.Usage:
         # Before the finished ones: one that ends meanwhile counts twice rather than never.
         uploads = [
             admission.Open(
@@ -257,6 +264,11 @@ class Receiver:
                 each.last_heard if each.finishing is None else math.inf,
             )
             for each in list(self._uploads.values())
+        ]
+        uploads += [
+            admission.Open(key, each.source.twin, each.offer.size_bytes, math.inf)
+            for key, each in list(self._waiting.items())
+            if each is not None and key != but
         ]
         finished = self._folder.finished(twin)
         return admission.Usage(
@@ -283,13 +295,9 @@ class Receiver:
             sha256 = await upload.check()
             record = upload.record.at_stage(Stage.MOVING, self._clock(), sha256=sha256)
             record = await self._in_thread(lambda: self._move(key, record))
-        except (RefusedError, FileExistsError) as error:
+        except RefusedError as error:
             self._log.warning("upload %s of twin %d failed: %s", key, upload.twin, error)
             await self._give_up(upload)
-            if isinstance(error, FileExistsError):
-                raise RefusedError(
-                    FileCode.EXISTS, "a file of this name came while this one was uploaded"
-                ) from None
             raise
         except BaseException:
             upload.finishing = None  # the next close tries again
@@ -304,12 +312,24 @@ class Receiver:
         await upload.close()
 
     def _move(self, key: str, record: Record) -> Record:
+        self._folder.save(key, record)
+        return self._place(key, record)
+
+    def _place(self, key: str, record: Record) -> Record:
         """Gives the file its name, in a thread."""
-        self._folder.save(key, record)
         twin, offer = record.source.twin, record.offer
-        target = self._folder.place(key, twin, record.name, offer.replace)
+        try:
+            target = self._folder.place(key, twin, record.name, offer.replace)
+        except FileExistsError:
+            raise RefusedError(
+                FileCode.EXISTS, "a file of this name came while this one was uploaded"
+            ) from None
         record = record.at_stage(Stage.MOVED, self._clock(), target=target)
-        self._folder.save(key, record)
+        try:
+            self._folder.save(key, record)
+        except OSError as error:
+            # The file has arrived all the same; the record before it leads here after a kill.
+            self._log.warning("upload %s: can't save that it has its name: %s", key, error)
         return record
 
     # Keeping order.
@@ -321,16 +341,35 @@ class Receiver:
         self._uploads[key] = upload
         return upload
 
-    async def _take_up(self, key: str, record: Record) -> None:
+    async def _take_up(self, key: str, record: Record | None = None) -> None:
+        """Goes on with an upload from before the start, or leaves it until the disk works."""
         try:
-            if record.stage is Stage.MOVING:
-                self._ended.add(key, await self._in_thread(lambda: self._move(key, record)))
-            else:
-                last_heard = await self._in_thread(lambda: self._look_again(key, record))
-                await self._open(key, record, last_heard)
-        except (OSError, FolderError, RefusedError) as error:
-            self._log.warning("upload %s can't be taken up: %s", key, error)
-            await self._in_thread(lambda: self._folder.remove(key))
+            try:
+                if record is None:
+                    record = await self._in_thread(lambda: self._folder.load(key))
+                await self._go_on(key, record)
+            except (RecordError, FolderError, RefusedError) as error:
+                self._log.warning("upload %s can't be taken up and is deleted: %s", key, error)
+                await self._in_thread(lambda: self._folder.remove(key))
+        except OSError as error:
+            if key not in self._waiting:
+                self._log.warning("upload %s can't be taken up yet: %s", key, error)
+            self._waiting[key] = record
+        else:
+            self._waiting.pop(key, None)
+
+    async def _try_again(self, key: str) -> None:
+        if key in self._waiting:
+            await self._take_up(key)
+
+    async def _go_on(self, key: str, record: Record) -> None:
+        if record.stage in (Stage.MOVED, Stage.DONE):
+            self._ended.add(key, record)
+        elif record.stage is Stage.MOVING:
+            self._ended.add(key, await self._in_thread(lambda: self._place(key, record)))
+        else:
+            last_heard = await self._in_thread(lambda: self._look_again(key, record))
+            await self._open(key, record, last_heard)
 
     async def _give_up(self, upload: Upload) -> None:
         self._uploads.pop(upload.key, None)
@@ -351,6 +390,8 @@ class Receiver:
             if upload.finishing is None and now - upload.last_heard > self._limits.keep_s:
                 self._log.info("upload %s of twin %d was left", upload.key, upload.twin)
                 await self._give_up(upload)
+        for key in list(self._waiting):
+            await self._in_turn(partial(self._try_again, key))
         await self._ended.sweep()
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:

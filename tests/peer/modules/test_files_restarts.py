@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from peer.errors import RemoteError
+from peer.modules.files_folder import UploadFolder
 from peer.modules.files_receiver import Receiver
 from proto.files.bounds import CHUNK_BYTES, UploadLimits
-from proto.files.messages import NEGOTIATE, WRITE, chunk_tags
+from proto.files.errors import FileCode
+from proto.files.messages import CLOSE, NEGOTIATE, WRITE, chunk_tags
 from tests.peer.modules.test_files import RECEIVER, World, content, sha256
+from tests.support.relay_process import eventually
 
 DAY_S = UploadLimits().keep_s
 DATA = content(3 * CHUNK_BYTES)
@@ -90,3 +95,164 @@ async def test_an_upload_from_the_future_is_kept_for_a_day(
     monkeypatch.setattr(receiver, "_clock", lambda: time.time() + DAY_S + 60)
     await receiver._sweep()
     assert world.left() == []
+
+
+class Disk:
+    """Fails in one function of the folder, for as long as it is broken."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, function: str, code: int) -> None:
+        self.broken = False
+        self.tried = 0
+        """Times it was asked for while it was broken."""
+        works = getattr(UploadFolder, function)
+
+        def fails(folder: UploadFolder, *arguments: Any) -> Any:
+            if self.broken:
+                self.tried += 1
+                raise OSError(code, os.strerror(code))
+            return works(folder, *arguments)
+
+        monkeypatch.setattr(UploadFolder, function, fails)
+
+
+async def close(world: World, id: str) -> dict[str, Any]:
+    answer = await world.sender.call(RECEIVER, CLOSE, json.dumps({"id": id}).encode())
+    status: dict[str, Any] = json.loads(answer.payload)
+    return status
+
+
+async def refused(asked: Awaitable[Any]) -> int:
+    with pytest.raises(RemoteError) as caught:
+        await asked
+    return caught.value.code
+
+
+async def called(world: World, times: int) -> None:
+    """The command on arrival was called so often, and is not again."""
+    await eventually(lambda: len(world.receiver.delivered) >= times)
+    await receiver_of(world)._sweep()
+    assert len(world.receiver.delivered) == times
+
+
+async def stopped_while_it_moved(world: World, **fields: Any) -> str:
+    """A receiver that has all of an upload, and could not give the file its name."""
+    id: str = (await offer(world, cmd="photos.new", **fields))["id"]
+    await write(world, id, 0, 1, 2)
+    blocks = world.arrived().parent
+    blocks.write_text("no folder")
+    assert await refused(close(world, id)) == FileCode.FAILED
+    await world.receiver.stop()
+    assert json.loads(the(world, "json").read_text())["stage"] == "moving"
+    return id
+
+
+async def test_a_file_that_can_get_no_name_at_the_start_gets_it_later(world: World) -> None:
+    id = await stopped_while_it_moved(world)
+    await world.start()
+    assert len(world.left()) == 2
+    assert await refused(close(world, id)) == FileCode.BUSY
+    assert await refused(write(world, id, 0)) == FileCode.BUSY
+    assert await refused(offer(world, cmd="photos.new")) == FileCode.BUSY
+    world.arrived().parent.unlink()
+    await receiver_of(world)._sweep()
+    assert world.arrived().read_bytes() == DATA
+    assert (await close(world, id))["state"] == "done"
+    await called(world, 1)
+
+
+async def test_an_offer_has_what_waits_taken_up_at_once(world: World) -> None:
+    await stopped_while_it_moved(world)
+    await world.start()
+    world.arrived().parent.unlink()
+    assert (await offer(world, cmd="photos.new"))["state"] == "done"
+    await called(world, 1)
+
+
+async def test_a_disk_that_is_full_at_the_start_loses_no_arrival(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = await stopped_while_it_moved(world)
+    world.arrived().parent.unlink()
+    disk = Disk(monkeypatch, "save", errno.ENOSPC)
+    disk.broken = True
+    await world.start()
+    assert world.arrived().read_bytes() == DATA
+    await called(world, 1)
+    assert (await close(world, id))["state"] == "done"
+    disk.broken = False
+    await receiver_of(world)._sweep()
+    await called(world, 1)
+
+
+async def test_a_file_that_has_its_name_is_not_moved_again_for_a_full_disk(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = (await offer(world, cmd="photos.new"))["id"]
+    await write(world, id, 0, 1, 2)
+    disk = Disk(monkeypatch, "save", errno.ENOSPC)
+    place = UploadFolder.place
+
+    def full_from_now_on(folder: UploadFolder, *arguments: Any) -> tuple[int, int, int]:
+        disk.broken = True
+        return place(folder, *arguments)
+
+    monkeypatch.setattr(UploadFolder, "place", full_from_now_on)
+    assert (await close(world, id))["state"] == "done"
+    await called(world, 1)
+    assert disk.tried == 2  # the file has its name, and its command was called
+
+
+async def test_a_file_that_was_taken_away_is_not_waited_for(world: World) -> None:
+    id = await stopped_while_it_moved(world)
+    world.arrived().parent.unlink()
+    the(world, "part").unlink()
+    await world.start()
+    assert world.left() == []
+    assert await refused(close(world, id)) == FileCode.UNKNOWN
+
+
+async def test_a_name_that_was_taken_meanwhile_is_not_waited_for(world: World) -> None:
+    await stopped_while_it_moved(world)
+    world.arrived().parent.unlink()
+    world.arrived().parent.mkdir()
+    world.arrived().write_bytes(b"other")
+    await world.start()
+    assert world.left() == []
+    assert world.arrived().read_bytes() == b"other"
+
+
+@pytest.mark.parametrize("function", ["open_part", "load"])
+async def test_chunks_are_kept_while_the_disk_cannot_be_read(
+    world: World, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    id = (await offer(world))["id"]
+    await write(world, id, 0, 1)
+    await world.receiver.stop()
+    disk = Disk(monkeypatch, function, errno.EIO)
+    disk.broken = True
+    await world.start()
+    assert disk.tried
+    assert await refused(write(world, id, 2)) == FileCode.BUSY
+    assert await refused(offer(world)) == FileCode.BUSY
+    await receiver_of(world)._sweep()
+    assert len(world.left()) == 2
+    disk.broken = False
+    await receiver_of(world)._sweep()
+    await write(world, id, 2)
+    assert (await close(world, id))["state"] == "done"
+    assert world.arrived().read_bytes() == DATA
+
+
+async def test_what_waits_for_the_disk_counts_in_the_limits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = UploadLimits(min_free_bytes=0, max_open_per_twin=1)
+    id = (await offer(world))["id"]
+    await write(world, id, 0)
+    await world.receiver.stop()
+    disk = Disk(monkeypatch, "open_part", errno.EIO)
+    disk.broken = True
+    await world.start(limits)
+    disk.broken = False
+    assert await refused(offer(world, name="other")) == FileCode.BUSY
+    assert (await offer(world))["have"] == 1
