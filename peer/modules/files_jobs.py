@@ -14,7 +14,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +53,9 @@ class Order:
     cmd: str | None
     replace: bool
     nonce: str
+    size_bytes: int = 0
+    sha256: str | None = None
+    """What was accepted, for the next start: no other content is sent for it."""
 
 
 @dataclass(slots=True)
@@ -162,7 +165,8 @@ class Jobs:
     # How a job goes.
 
     def _begin(self, order: Order, id: str = "") -> Job:
-        job = self._jobs[order.nonce] = Job(order, kept=bool(id), id=id)
+        job = Job(order, kept=bool(id), id=id, size_bytes=order.size_bytes)
+        self._jobs[order.nonce] = job
         job.task = asyncio.create_task(self._run(job))
         return job
 
@@ -188,8 +192,10 @@ class Jobs:
                 job.done_bytes = progress.done_bytes
 
         with SourceFile(Path(order.path)) as source:
-            job.size_bytes = source.size_bytes
+            job.size_bytes = job.size_bytes or source.size_bytes
             sha256 = await source.sha256()
+            if order.sha256 not in (None, sha256):
+                raise UploadError(f"{order.path} was changed while it was sent")
             offer = Offer(
                 source.size_bytes, order.name, sha256, order.cmd, order.replace, order.nonce
             )
@@ -197,7 +203,8 @@ class Jobs:
             async def accepted(id: str) -> None:
                 job.id = id
                 # Kept before anybody is told: an id that was given must lead somewhere.
-                value = json.dumps(asdict(order) | {"id": id}).encode()
+                kept = replace(order, size_bytes=source.size_bytes, sha256=sha256)
+                value = json.dumps(asdict(kept) | {"id": id}).encode()
                 await self._context.store.put(order.nonce, value)
                 job.accepted.set()
 

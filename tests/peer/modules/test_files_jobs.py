@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -53,11 +54,14 @@ async def state(world: World, id: str, wanted: str) -> dict[str, Any]:
     return dict(await eventually(reached))
 
 
-async def restart(world: World) -> None:
-    """A kill and a new start: only the store is left."""
+async def restart(world: World, changed: bytes | None = None) -> None:
+    """A kill and a new start: only the store is left; the file may be changed in between."""
     store = world.sender.store
     values = dict(store.values)
     await world.sender.stop()
+    if changed is not None:
+        world.source.write_bytes(changed)
+    world.memory.on_request = None
     world.sender = MemoryPeer(world.memory, SENDER, store)
     store.values = values
     await world.sender.start(Uploads(None))
@@ -89,7 +93,6 @@ async def test_a_job_goes_on_after_a_kill(world: World) -> None:
     world.source.write_bytes(content(10 * CHUNK_BYTES))
     id = await ask(world, "upload", {"path": str(world.source), "name": "a.bin"})
     await blocked.wait()
-    world.memory.on_request = None
     await restart(world)
     # The id that the program was given leads to it at once, before anything is sent.
     assert (await ask(world, "status", {"id": id}))["state"] == "sending"
@@ -191,3 +194,45 @@ async def test_a_start_that_fails_leaves_the_folder_free(world: World) -> None:
     with pytest.raises(ConnectionError):
         await MemoryPeer(world.memory, RECEIVER, Away()).start(Uploads(world.folder))
     world.receiver = await MemoryPeer(world.memory, RECEIVER).start(Uploads(world.folder))
+
+
+async def half_sent(world: World) -> str:
+    """A job that was accepted; the next start has its store, and the file is the test's."""
+    blocked = asyncio.Event()
+
+    async def nothing_is_written(request: Request) -> bool:
+        if request.command == "file.write":
+            blocked.set()
+            return False
+        return True
+
+    world.memory.on_request = nothing_is_written
+    world.source.write_bytes(content(3 * CHUNK_BYTES))
+    id: str = await ask(world, "upload", {"path": str(world.source), "name": "a.bin"})
+    await blocked.wait()
+    return id
+
+
+@pytest.mark.parametrize("size", [3 * CHUNK_BYTES, CHUNK_BYTES])
+async def test_a_job_sends_no_other_file_than_was_accepted(world: World, size: int) -> None:
+    id = await half_sent(world)
+    before = set(os.listdir(world.folder / ".incoming"))
+    await restart(world, content(size, seed=1))
+    failed = await state(world, id, "failed")
+    assert failed["err"]["message"] == f"{world.source} was changed while it was sent"
+    assert (failed["id"], failed["size"]) == (id, 3 * CHUNK_BYTES)
+    assert world.sender.store.values == {}
+    # Nothing else was offered.
+    assert set(os.listdir(world.folder / ".incoming")) == before
+    assert not world.arrived().exists()
+
+
+async def test_a_job_that_was_kept_without_its_checksum_goes_on(world: World) -> None:
+    id = await half_sent(world)
+    ((nonce, value),) = world.sender.store.values.items()
+    before = {"twin", "path", "name", "cmd", "replace", "nonce", "id"}
+    fields = {name: each for name, each in json.loads(value).items() if name in before}
+    world.sender.store.values[nonce] = json.dumps(fields).encode()
+    await restart(world)
+    await state(world, id, "done")
+    assert world.arrived().read_bytes() == world.source.read_bytes()
