@@ -73,7 +73,9 @@ def upload_folder(text: str) -> Path:
     Raises:
         ValueError: it is none, or can't be written to.
     """
-    folder = Path(text).expanduser()
+    if not text:
+        raise ValueError("--uploads: names no folder")  # and not the current one
+    folder = Path(os.path.expanduser(text))  # a `~name` that is none stays as it is
     if not folder.is_dir():
         raise ValueError(f"--uploads {text}: there is no such folder")
     if not os.access(folder, os.W_OK | os.X_OK):

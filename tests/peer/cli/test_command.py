@@ -115,6 +115,8 @@ def test_a_twin_for_people(csv_file: str, capsys: Captured) -> None:
         (["upload", "8", "f", "--cmd", "a b"], 2, "--cmd: "),
         (["serve", "--sid", "\udce9", "echo=cat"], 2, "--sid: must be UTF-8"),
         (["serve", "--sid", "x" * 300, "echo=cat"], 2, "--sid: at most "),
+        (["serve", "--uploads", ""], 2, "--uploads: names no folder"),
+        (["serve", "--uploads", "~nobody-at-all"], 2, "there is no such folder"),
         (["serve", "--uploads", ".", "--upload-max", "0"], 2, "--upload-max: must be from 1 to "),
         (["serve", "--uploads", ".", "--upload-quota", "0"], 2, "--upload-quota: must be above 0"),
         (["upload", "000429496729599", "f"], 2, "must be the id of a twin, from 1 to 4294967295"),

@@ -185,6 +185,8 @@ def test_no_text_repeats_a_password(url: str) -> None:
         (("--upload-quota", "0"), "--upload-quota: must be above 0"),
         (("-k", "rsa"), "must be sr25519 or ed25519"),
         (("-u", "/nowhere/at/all"), "there is no such folder"),
+        (("--uploads", ""), "--uploads: names no folder"),
+        (("--uploads", "~nobody-at-all/x"), "--uploads ~nobody-at-all/x: there is no such folder"),
         (("--metrics-listen", "9100"), "must be HOST:PORT"),
         (("--metrics-listen", ":9100"), "must be HOST:PORT"),
         (("--metrics-listen", "localhost:70000"), "must be HOST:PORT"),
