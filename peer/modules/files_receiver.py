@@ -133,6 +133,7 @@ class Receiver:
     async def write(self, request: Request) -> Response:
         """Answers `file.write`."""
         with _refusals():
+            self._check_runs()
             numbered = parse_chunk_tags(request.tags)
             id = _bounded(request.uid) if numbered is None else numbered[0]
             key = _key(request.source.twin, id)
@@ -155,6 +156,7 @@ class Receiver:
     async def close(self, request: Request) -> Response:
         """Answers `file.close`."""
         with _refusals():
+            self._check_runs()
             close = parse_close(request.payload)
             key = _key(request.source.twin, _bounded(close.id or request.uid))
             upload = self._uploads.get(key)
@@ -170,6 +172,10 @@ class Receiver:
                 else:
                     status = upload.status
         return Response(encode_status(status), JSON_SCHEMA)
+
+    def _check_runs(self) -> None:
+        if self._stopping:  # nobody looks after what would be begun now
+            raise RefusedError(FileCode.BUSY, "the peer ends")
 
     def _unknown(self, key: str) -> RefusedError:
         if key in self._waiting:
@@ -205,8 +211,7 @@ class Receiver:
         _retrieved(task)
 
     async def _offered(self, source: Address, id: str, offer: Offer) -> Status:
-        if self._stopping:
-            raise RefusedError(FileCode.BUSY, "the peer ends")
+        self._check_runs()
         key = _key(source.twin, id)
         await self._try_again(key)
         if key in self._waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -256,3 +257,20 @@ async def test_what_waits_for_the_disk_counts_in_the_limits(
     disk.broken = False
     assert await refused(offer(world, name="other")) == FileCode.BUSY
     assert (await offer(world))["have"] == 1
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_receiver_that_stops_is_busy(world: World, ended: bool) -> None:
+    id = (await offer(world, cmd="photos.new"))["id"]
+    await write(world, id, 0, 1)
+    other = (await offer(world, size=0, sha256=sha256(b""), name="empty"))["id"]
+    before = {path: path.read_bytes() for path in (world.folder / ".incoming").iterdir()}
+    stopping = asyncio.create_task(world.receiver.stop())
+    await (stopping if ended else asyncio.sleep(0))
+    asked = (write(world, id, 2), write(world, id, 0), close(world, id), close(world, other))
+    assert await asyncio.gather(*map(refused, asked)) == [FileCode.BUSY] * 4
+    assert await refused(offer(world)) == FileCode.BUSY
+    await stopping
+    assert before == {path: path.read_bytes() for path in (world.folder / ".incoming").iterdir()}
+    await world.start()
+    assert (await offer(world, cmd="photos.new"))["have"] == 2
