@@ -70,7 +70,7 @@ def _keep_looking(path: Path, stop: threading.Event) -> None:
     wait_s = LOOK_S
     while not stop.wait(wait_s):
         wait_s = LOOK_S
-        with contextlib.suppress(OSError, hiredis.HiredisError), _connected(path) as ask:
+        with contextlib.suppress(OSError, hiredis.HiredisError), connected(path) as ask:
             while not stop.wait(wait_s):
                 wait_s = _look(ask)
 
@@ -90,7 +90,7 @@ def _look(ask: Ask) -> float:
 
 
 @contextlib.contextmanager
-def _connected(path: Path) -> Iterator[Ask]:
+def connected(path: Path) -> Iterator[Ask]:
     """Asks one question after the other on a connection of its own.
 
     Not by the library for clients, which would be two thirds of the memory of this process.

@@ -16,7 +16,6 @@ import ctypes
 import fcntl
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,8 +24,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import hiredis
+
 from relay.server.lifeline import await_eof, tell_ready
-from relay.server.rewriting import rewritten_when_due
+from relay.server.rewriting import connected, rewritten_when_due
 
 PREDECESSOR_ENDS_S: Final = 10.0
 STOP_S: Final = 10.0
@@ -94,12 +95,9 @@ def _stop_when_unused(server: subprocess.Popen[bytes], users_fd: int) -> None:
 def _wait_until_it_answers(server: subprocess.Popen[bytes], path: Path) -> bool:
     """Ask until the server has read its files; False when it ended instead."""
     while server.poll() is None:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(1.0)
-            client.connect(str(path))
-            client.sendall(b"PING\r\n")
-            if client.recv(64).startswith(b"+PONG"):
-                return True
+        with contextlib.suppress(OSError, hiredis.HiredisError), connected(path) as ask:
+            ask("PING")
+            return True
         time.sleep(_POLL_S)
     return False
 
