@@ -33,8 +33,11 @@ from peer.modules.files import Uploads
 from peer.modules.files_options import add_upload_options, limits_of, upload_folder
 from peer.modules.loading import ModuleError, load
 from peer.modules.version import version_module
+from peer.stdout import given_up
 from proto.rmb.bounds import MAX_CONNECTION_BYTES
 from proto.rmb.errors import CODE_OTHER
+
+log = logging.getLogger(__name__)
 
 DEFAULT_JOBS: Final = 8
 MAX_JOBS: Final = 256
@@ -130,6 +133,13 @@ class _Job:
             self._tell(request, outcome, (time.perf_counter() - began) * 1e3)
 
     def _tell(self, request: Request, outcome: str, took_ms: float) -> None:
+        try:
+            self._print(request, outcome, took_ms)
+        except OSError as error:  # the request was carried out all the same
+            if why := given_up(error):
+                log.warning("%s", why)
+
+    def _print(self, request: Request, outcome: str, took_ms: float) -> None:
         source, command = str(request.source), request.command
         if self._as_json:
             fields = {"source": source, "command": command, "ms": round(took_ms, 3)}

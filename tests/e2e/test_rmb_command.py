@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import psutil
 import pytest
 
 from tests.support.identities import Twin
-from tests.support.peer_process import CLI, Program, run_program, write_secret
+from tests.support.peer_process import CLI, Program, environment, run_program, write_secret
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.started import embedded
 from tests.support.world import fresh_twins
@@ -72,6 +73,29 @@ async def test_a_program_that_says_too_much_is_ended(rmb: Rmb, serve: StartServi
     done = rmb(asker, "call", str(server.id), "flood", "--timeout", "20")
     assert done.returncode == 1
     assert "the program said more than 16711680 bytes" in done.stderr.decode()
+
+
+def test_requests_are_answered_when_nobody_reads_of_them_any_more(
+    rmb: Rmb, relay: RelayProcess, tmp_path: Path
+) -> None:
+    """As in `rmb serve echo=cat | head -1`."""
+    asker, server = fresh_twins(2)
+    with subprocess.Popen(
+        [sys.executable, "-m", CLI, "serve", "echo=cat"],
+        cwd=tmp_path,
+        env=environment(_environment(relay, server, tmp_path)),
+        stdout=subprocess.PIPE,
+    ) as service:
+        assert service.stdout is not None
+        try:
+            assert service.stdout.readline().startswith(b"serving echo")
+            service.stdout.close()
+            for _ in range(2):
+                done = rmb(asker, "call", str(server.id), "echo", "[1]")
+                assert (done.returncode, done.stdout, done.stderr) == (0, b"[1]", b"")
+        finally:
+            service.terminate()
+    assert service.returncode == 0
 
 
 async def test_a_call_gets_what_a_program_answers(rmb: Rmb, serve: StartService) -> None:
