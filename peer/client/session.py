@@ -342,6 +342,9 @@ class Session:
             self.unconfirmed.settle(uid)
 
     def reject(self, answer: bytes, deadline: int) -> None:
+        if self.unconfirmed.full:  # anybody can cause many
+            self.inbox.counters["rejections dropped"] += 1
+            return
         self.unconfirmed.send(answer, deadline, next(self._tokens))
 
     # Room for more.

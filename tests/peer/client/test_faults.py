@@ -19,7 +19,9 @@ from peer.client import (
     Twin,
     UnverifiedError,
 )
+from peer.unconfirmed import WINDOW_MESSAGES
 from proto.rmb.sealing import Sealer, new_uid
+from proto.rmb.types_pb2 import Envelope
 from tests.peer.client.conftest import MakeClient, secret_of
 from tests.support import identities
 from tests.support.relay_process import RelayProcess, eventually
@@ -265,6 +267,28 @@ async def test_requests_that_cannot_be_used_are_answered_with_their_code(
             assert answer.error.code == code
             assert answer.signature and answer.source.twin == bob.id
         assert server.counters["requests"] == 0
+
+
+async def test_no_more_errors_wait_than_other_messages(
+    make_client: MakeClient, relay: RelayProcess
+) -> None:
+    """Anybody can cause them, and the relay takes none for the moment."""
+    bob, mallory = fresh_twins(2)
+    forged, count = sealer_of(mallory), WINDOW_MESSAGES + 10
+    async with tcp_proxy(("127.0.0.1", relay.port)) as proxy:
+        url = f"ws://127.0.0.1:{proxy.port}"
+        async with make_client(bob, sid=None, handlers={"echo": echo}, relays=[url]) as server:
+            receiver = await server.twin(bob.id)
+            assert receiver is not None
+            proxy.stall(Direction.TO_SERVER)
+            data = forged.request("a", (bob.id, None), "echo", b"", receiver, int(time.time()), 60)
+            envelope = Envelope.FromString(data)
+            for number in range(count):
+                envelope.uid = str(number)  # now the signature is wrong
+                server._open.inbox.on_message(envelope.SerializeToString())
+            await eventually(lambda: server.counters["refused 104"] == count, 30)
+            assert server.counters["rejections dropped"] == 10
+            proxy.resume(Direction.TO_SERVER)
 
 
 async def test_a_message_for_somebody_else_is_dropped(
