@@ -53,6 +53,9 @@ LinksFactory = Callable[[Callable[[bytes], None], Callable[[Link], None]], Links
 SWEEP_S: Final = 30.0
 """How often `msgbus.processing` is looked through for entries nobody works on."""
 
+HANDLERS_S: Final = 2.0
+"""How long handlers of modules may take at the end, those of requests that come meanwhile too."""
+
 CONFIRM_S: Final = 1.0
 """How long relays may take at the end to confirm what was sent; the next start sends the rest."""
 
@@ -82,7 +85,15 @@ COUNTERS: Final = {
 REASONS: Final = {
     "refused": ("malformed", "expired", "unsent", "unsendable"),
     "rejected": ("100", "101", "102", "103", "104", "105", "106", "500"),
-    "dropped": ("uid_too_long", "misdirected", "twins_away", "kind", "unmatched", "errors"),
+    "dropped": (
+        "uid_too_long",
+        "misdirected",
+        "twins_away",
+        "kind",
+        "unmatched",
+        "errors",
+        "ending",
+    ),
 }
 """What comes after the colon. All begin at 0: who looks for a rise sees the first one too."""
 
@@ -252,7 +263,7 @@ class Gateway:
         for module in reversed(self._modules):
             store = ModuleStore(self._commits, module.prefix)
             context = ModuleContext(
-                self._own.twin, store, self._calls, self._writes, self._handlers.serve
+                self._own.twin, store, self._calls, self._writes, self._handlers.deliver
             )
             await module.on_start(context)
             self._started.append(module)
@@ -265,9 +276,14 @@ class Gateway:
             tasks.create_task(self._keep_sweeping())
 
     async def _aclose(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HANDLERS_S):
+                await self._incoming.looked_at()
+                await self._handlers.idle()
+        # While there are links, so that whoever asked a module that ends is told.
+        await self._handlers.aclose()
         for module in reversed(self._started):
             await stop_module(module, log)
-        await self._handlers.aclose()
         await self._outgoing.aclose()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONFIRM_S):

@@ -45,6 +45,7 @@ LATE: Final = CommandError(ExpiredError.code, "request has expired before it was
 """For local programs; an asker elsewhere gives up by itself."""
 
 BUSY: Final = CommandError(CODE_OTHER, "too many requests are being worked on")
+ENDING: Final = CommandError(CODE_OTHER, "the gateway ends: ask again")
 
 
 class Handlers:
@@ -81,9 +82,16 @@ class Handlers:
         self._send_error = send_error
         self._counters = counters
         self._work = Work()
+        self._ended = False  # modules are being stopped: nothing more begins
+
+    async def idle(self) -> None:
+        """Returns when nothing is running."""
+        while self._work:
+            await asyncio.wait(self._work.tasks)
 
     async def aclose(self) -> None:
-        """Ends what is running."""
+        """Ends what is running; from now on who asks is told so."""
+        self._ended = True
         await self._work.aclose()
 
     def serve(self, request: Request) -> bool:
@@ -91,12 +99,25 @@ class Handlers:
         handler = self._modules.find(request.command)
         if handler is None:
             return False
-        if self._has_room(len(request.payload)):
+        if self._ended:
+            self._counters["dropped:ending"] += 1
+            self._refuse(request, ENDING)
+        elif self._has_room(len(request.payload)):
             work = self._run(request, _call(handler, request))
             self._work.start(work, len(request.payload))
         else:
-            self._refuse(request)
+            self._refuse(request, BUSY)
         return True
+
+    def deliver(self, request: Request) -> bool:
+        """The same for a request of a module.
+
+        Raises:
+            CommandError: the gateway ends; the request has to come again.
+        """
+        if self._ended and self._modules.find(request.command) is not None:
+            raise ENDING
+        return self.serve(request)
 
     def serve_local(
         self, request: OutgoingRequest, local: LocalRequest, done: Callable[[], None]
@@ -110,7 +131,11 @@ class Handlers:
         return True
 
     async def _run(self, request: Request, asked: Awaitable[Answer]) -> None:
-        found = await self._within(asked, request.command, request.deadline)
+        try:
+            found = await self._within(asked, request.command, request.deadline)
+        except asyncio.CancelledError:
+            self._refuse(request, ENDING)
+            raise
         if found is None:
             return
         try:
@@ -128,10 +153,10 @@ class Handlers:
         if self._answer(request.uid, request.source, found, twin, self._send):
             self._counters["handled"] += 1
 
-    def _refuse(self, request: Request) -> None:
+    def _refuse(self, request: Request, error: CommandError) -> None:
         twin = self._twins.peek(request.source.twin)
         if twin is not None:  # its request was verified just now
-            self._answer(request.uid, request.source, BUSY, twin, self._send_error)
+            self._answer(request.uid, request.source, error, twin, self._send_error)
 
     def _answer(
         self,

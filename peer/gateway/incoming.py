@@ -143,6 +143,10 @@ class Incoming:
         await self._senders.aclose()
         await self._work.aclose()
 
+    async def looked_at(self) -> None:
+        """Returns when what has come so far was looked at, or has to wait."""
+        await self._inbox.worked()
+
     async def _work_off(self) -> None:
         """Returns when nothing waits any more."""
         while True:
