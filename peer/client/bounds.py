@@ -13,6 +13,10 @@ CONNECT_TIMEOUT_S: Final = 10.0
 CLOSE_TIMEOUT_S: Final = 5.0
 """How long a client that is closed waits for a relay to take what was sent."""
 
+HANDLERS_TIMEOUT_S: Final = 2.0
+"""How long handlers may take when their client is closed, those of requests that come meanwhile
+too."""
+
 MAX_CALLS: Final = 10_000
 """Calls under way; one more waits until another one is through."""
 

@@ -383,6 +383,7 @@ async def _end(session: Session, modules: Iterable[Module], drain_s: float = 0.0
         ending.push_async_callback(session.aclose)
         for module in reversed(list(modules)):
             ending.push_async_callback(stop_module, module, logger)
+        ending.push_async_callback(session.stop_serving)
         if drain_s:
             await session.drain(drain_s)
 

@@ -77,23 +77,37 @@ class Service:
             raise ValueError(f"command {min(taken)!r} has a handler already")
         self._handlers.update(handlers)
 
-    def take(self, request: Request) -> None:
-        """Answer a request, now or when others are through."""
+    def take(self, request: Request) -> bool:
+        """Answer a request, now or when others are through; False: no more are."""
+        if self._closed:
+            return False
         self._bytes += len(request.payload)
         if len(self._running) < MAX_RUNNING:
             self._start(request)
         else:
             self._held.append(request)
+        return True
 
-    async def aclose(self) -> None:
-        """End all handlers that are at work."""
+    async def idle(self) -> None:
+        """Return when nothing is running."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def aclose(self) -> list[Request]:
+        """End all handlers that are at work.
+
+        Returns:
+            The requests that were not carried out.
+        """
         self._closed = True
+        cut_off = [*self._running.values(), *self._held]
         self._held.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        return cut_off
 
     def _start(self, request: Request) -> None:
         task = self._loop.create_task(self._serve(request))

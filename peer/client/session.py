@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from peer.client.answered import Answered
 from peer.client.bodies import Reply, encode
-from peer.client.bounds import MAX_CALLS
+from peer.client.bounds import HANDLERS_TIMEOUT_S, MAX_CALLS
 from peer.client.calls import Asked, Call, Calls, Outcome, Waiting
 from peer.client.receiving import Receiver
 from peer.client.serving import Service
@@ -49,6 +49,8 @@ from proto.rmb.errors import CODE_OTHER, CipherError, NoPublicKeyError
 from proto.rmb.sealing import Sealer, new_uid
 
 logger = logging.getLogger(__name__)
+
+ENDING = CommandError(CODE_OTHER, "the service ends: ask again")
 
 _STALE_KEY_CODES = frozenset({NoPublicKeyError.code, CipherError.code})
 """A twin answers with these when we sealed with a key that it has changed since."""
@@ -121,7 +123,7 @@ class Session:
     async def aclose(self) -> None:
         """End what is under way, and sign out."""
         self._closed = True
-        await self.service.aclose()
+        await self.stop_serving()
         self.calls.fail_all(CallError("the client was closed"))
         self._has_room()  # they find out that it is closed
         await self.inbox.aclose()
@@ -251,10 +253,18 @@ class Session:
             raise refused
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until a relay has what was sent, for so long at most."""
+        """Wait until handlers have ended and a relay has what was sent, for so long at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HANDLERS_TIMEOUT_S):
+                await self.service.idle()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self.unconfirmed.flush()
+
+    async def stop_serving(self) -> None:
+        """End all handlers; who waits for one is told so, as long as there is a relay."""
+        for request in await self.service.aclose():
+            self._tell_ending(request)
 
     def _sealed(
         self,
@@ -314,6 +324,13 @@ class Session:
         self._answered.keep(source, uid, data)
         self.unconfirmed.send(data, deadline, next(self._tokens))
 
+    def _tell_ending(self, request: Request) -> None:
+        receiver = self.twins.peek(request.source.twin)
+        if receiver is None or self.unconfirmed.full:
+            return
+        with contextlib.suppress(AgreementError):
+            self._respond_error(request.uid, request.source, receiver, request.deadline, ENDING)
+
     # For the inbox: see `receiving.Owner`.
 
     @property
@@ -324,7 +341,8 @@ class Session:
         return self.calls.get(uid)
 
     def requested(self, request: Request) -> None:
-        self.service.take(request)
+        if not self.service.take(request):
+            self._tell_ending(request)
 
     def repeated(self, source: Address, uid: str) -> None:
         answer = self._answered.get(source, uid)

@@ -16,7 +16,7 @@ before: `request.source` signed this.
 
 Commands of local programs (`msgbus.system.local`) pass by the modules too: `Module.local` takes one
 before it is sent. `Module.on_start` is called with the Context, by which a module sends requests
-itself; `Module.on_stop` when the peer ends.
+itself; `Module.on_stop` when the peer ends and no handler runs any more.
 
 The gateway finds modules by the entry-point group `rmb.peer.modules`, and by `--module`; see
 `loading.py`. The same Request, Response and CommandError are those of `peer.client`'s handlers.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from peer.client import RemoteError, Request
 from peer.modules.api import Context, Module
 from peer.modules.files import Uploads
 from tests.peer.client.conftest import MakeClient
@@ -56,6 +57,70 @@ async def test_modules_are_stopped_also_when_the_end_is_cancelled(
     assert notes == ["start a", "stop a"]
     async with make_client(alice, modules=[Uploads(tmp_path)]):
         """The folder is free again."""
+
+
+async def test_a_handler_at_work_ends_before_its_client(make_client: MakeClient) -> None:
+    """Its modules are there for so long, and who asks meanwhile is answered."""
+    alice, bob = fresh_twins(2)
+    notes: list[str] = []
+    began, ending, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def handler(request: Request) -> bytes:
+        notes.append(request.command)
+        began.set()
+        await go_on.wait()
+        return b"done"
+
+    async def serve() -> None:
+        handlers = {"first": handler, "second": handler}
+        modules = [Noted("a", notes)]
+        async with make_client(bob, sid=None, handlers=handlers, modules=modules):
+            await ending.wait()
+
+    serving = asyncio.create_task(serve())
+    async with make_client(alice) as client:
+        first = asyncio.create_task(client.call(bob.id, "first"))
+        await began.wait()
+        began.clear()
+        ending.set()
+        second = asyncio.create_task(client.call(bob.id, "second"))
+        await began.wait()
+        go_on.set()
+        assert [(await each).payload for each in (first, second)] == [b"done", b"done"]
+        await serving
+    assert notes == ["start a", "first", "second", "stop a"]
+
+
+async def test_who_waits_for_a_handler_that_takes_too_long_is_told(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peer.client.session.HANDLERS_TIMEOUT_S", 0.1)
+    alice, bob = fresh_twins(2)
+    began, stopping, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Slow(Module):
+        async def on_stop(self) -> None:
+            stopping.set()
+            await go_on.wait()
+
+    async def forever(request: Request) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    async def serve() -> None:
+        handlers = {"forever": forever}
+        async with make_client(bob, sid=None, handlers=handlers, modules=[Slow("slow")]):
+            await began.wait()
+
+    serving = asyncio.create_task(serve())
+    async with make_client(alice) as client:
+        with pytest.raises(RemoteError, match="the service ends"):
+            await client.call(bob.id, "forever")
+        await stopping.wait()
+        with pytest.raises(RemoteError, match="the service ends"):
+            await client.call(bob.id, "forever")
+        go_on.set()
+        await serving
 
 
 async def test_a_module_that_fails_does_not_keep_the_others_from_their_end(
