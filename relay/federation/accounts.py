@@ -28,9 +28,10 @@ Ask = Callable[[bytes, Callable[[Any], None]], None]
 class Account:
     """One list of relays, and who has used up their part of it."""
 
-    __slots__ = ("_bounds", "_look_at", "full", "full_sources", "key", "part")
+    __slots__ = ("_bounds", "_look_at", "full", "full_sources", "key", "part", "text")
 
     def __init__(self, text: str, bounds: OutboxBounds) -> None:
+        self.text = text
         self.part = account_part(text)
         self.key = keys.held(text)
         self.full = False

@@ -5,23 +5,35 @@ therefore mirrors who the guests of all workers are, by message and, in case one
 version each second. When a guest's last session is gone, what is left in its stream goes to its
 twin's relay after `LINGER_S`. Who sees it leave does that; where nobody was left to, because the
 worker was stopped, the others (or the next one to start) find a guest without a session.
+
+A script moves it, and only while the directory has no session of the guest. Who signs in claims the
+directory before reading the stream, so a message is in one of the two places for ever after.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import hiredis
 
+from proto.rmb.address import from_message
 from proto.rmb.reasons import MessageReason
+from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
 from redispipe.pipe import LinkLost
 from relay.queues import keys
 from relay.queues.entries import entry_payload, has_expired, readable
+from relay.queues.held import pack
+from relay.sessions import scripts
+from relay.twins.cache import TwinLookupError
 
 if TYPE_CHECKING:
+    from relay.federation.accounts import Account
     from relay.queues.destination import Destination
     from relay.sessions.worker import Worker
 
@@ -31,8 +43,9 @@ LINGER_S: Final = 5.0
 HEARD_S: Final = 1.0
 """Within this time every worker knows that a guest has left."""
 AGAIN_S: Final = 1.0
-"""Pause before mail is moved that Redis had no memory to move."""
-PAGE: Final = 256
+"""Pause before mail is moved that Redis refused to move, or the outbox has no room for."""
+PAGE: Final = 64
+"""Messages moved in one step: 64 MiB at most."""
 LEASE_S: Final = 60
 """How long nobody else moves a guest's mail on; one that died over it is followed after that."""
 ASKED: Final = 500
@@ -128,11 +141,10 @@ class Guests:
                 await self._worker.until_usable()
                 if await self._is_back(destination) or not await self._lease(destination):
                     return
-                await self._move_on(destination)
-                # Only now: should this worker die meanwhile, others still see what is to be done.
-                self._tell(destination.text, "SREM", "-")
-                await asyncio.sleep(HEARD_S)
-                if not await self._is_back(destination):
+                if await self._move_on(destination):
+                    # Only now: should this worker die, others still see what is to be done.
+                    self._tell(destination.text, "SREM", "-")
+                    await asyncio.sleep(HEARD_S)
                     await self._move_on(destination)
                 await self._worker.request(resp.command("DEL", keys.guest_lease(destination.text)))
                 return
@@ -148,44 +160,88 @@ class Guests:
         return bool(await self._worker.request(command))
 
     async def _lease(self, destination: Destination) -> bool:
-        """Whether this worker is the one that moves the mail: two would double it."""
+        """Whether this worker is the one that moves the mail; operators leave it alone meanwhile."""
         name, boot_id = keys.guest_lease(destination.text), self._worker.boot_id
         taken = resp.command("SET", name, boot_id, "NX", "EX", LEASE_S)
         if await self._worker.request(taken) is not None:
             return True
         return bool(await self._worker.request(resp.command("GET", name)) == boot_id.encode())
 
-    async def _move_on(self, destination: Destination) -> None:
-        """Hands what is left in the stream to the outbox, in the order of its ids.
-
-        Each page's XADDs and XDELs are in one MULTI: a message is in one of the two places.
-        """
-        worker = self._worker
+    async def _move_on(self, destination: Destination) -> bool:
+        """Moves what is left in the stream to the outbox; False: the guest has a session again."""
+        worker, shard = self._worker, destination.key[0] % keys.OUTBOX_SHARDS
         while True:
             entries = await worker.request(
                 resp.command("XRANGE", destination.stream, "-", "+", "COUNT", PAGE)
             )
             if not entries:
-                return
-            moved: asyncio.Future[None] = worker.loop.create_future()
+                return True
+            with contextlib.suppress(TwinLookupError):  # it counts for no account of its own then
+                await worker.twins.look_up(destination.key[0])
+            account = worker.router.account(destination.key[0])
+            mail = [_Mail.of(entry_id, fields, worker.wall_s()) for entry_id, fields in entries]
+            fitting = list(itertools.takewhile(partial(_fits, account), mail))
+            reply = await worker.request(
+                scripts.leave(
+                    destination.stream,
+                    destination.text,
+                    shard,
+                    account,
+                    [part for each in fitting for part in each.arguments()],
+                )
+            )
+            if reply is None:
+                return False
+            total, drained, answers = reply
+            if not drained:
+                worker.router.start_drainer(shard)
+            for each, answer in zip(fitting, answers, strict=True):
+                if answer is not None:  # else it was gone
+                    self._moved(each, account, total, answer)
+            if len(fitting) < len(mail):  # the outbox is full: what has been taken is kept
+                account.look(worker.loop.time(), worker.commit.submit)
+                await asyncio.sleep(AGAIN_S)
 
-            def removed(reply: Any, moved: asyncio.Future[None] = moved) -> None:
-                if moved.done():
-                    return
-                if isinstance(reply, Exception):
-                    moved.set_exception(reply)
-                else:
-                    moved.set_result(None)
+    def _moved(self, mail: _Mail, account: Account, total: int, answer: Any) -> None:
+        """Takes note of what became of an entry, as `leave.lua` says."""
+        worker = self._worker
+        if mail.reason is MessageReason.UNPARSABLE:
+            worker.drop(None, None, mail.reason)
+        elif mail.reason is not None:
+            worker.refuse_absent(mail.envelope, mail.reason)
+        else:
+            entry_id, held = answer
+            account.total_seen(total)
+            account.source_seen(mail.envelope.source.twin, held)
+            worker.metrics.federated += 1
+            worker.recorder.federated(None, mail.envelope, entry_id, mail.size_bytes)
 
-            for entry_id, fields in entries:
-                payload = entry_payload(fields)
-                envelope = None if payload is None else readable(payload)
-                if payload is None or envelope is None:
-                    worker.drop(None, None, MessageReason.UNPARSABLE)
-                elif has_expired(envelope, entry_id, worker.wall_s()):
-                    worker.expire(envelope)
-                else:
-                    worker.router.federate(destination, payload, None, envelope)
-            ids = [entry_id for entry_id, _ in entries]
-            worker.commit.add_outgoing(resp.command("XDEL", destination.stream, *ids), removed)
-            await moved
+
+class _Mail(NamedTuple):
+    """An entry of a guest's stream."""
+
+    id: bytes
+    envelope: Envelope
+    size_bytes: int
+    reason: MessageReason | None
+    """Why it only leaves the stream; None: it goes to the outbox."""
+
+    @classmethod
+    def of(cls, entry_id: bytes, fields: list[bytes], now_s: float) -> _Mail:
+        payload = entry_payload(fields)
+        envelope = None if payload is None else readable(payload)
+        if payload is None or envelope is None:
+            return cls(entry_id, Envelope(), 0, MessageReason.UNPARSABLE)
+        late = has_expired(envelope, entry_id, now_s)
+        return cls(entry_id, envelope, len(payload), MessageReason.EXPIRED if late else None)
+
+    def arguments(self) -> tuple[bytes, str, int, int]:
+        """What `leave.lua` takes of it."""
+        key = from_message(self.envelope.source)
+        packed = 0 if self.reason is not None else pack(1, self.size_bytes)
+        return self.id, keys.key_text(key) if key[0] else "", key[0], packed
+
+
+def _fits(account: Account, mail: _Mail) -> bool:
+    """Whether the outbox takes it, or does not have to."""
+    return mail.reason is not None or account.takes(mail.envelope.source.twin)

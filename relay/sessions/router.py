@@ -187,7 +187,7 @@ class Router:
         # Mail that a guest left has a sender as well, what the relay itself made has none.
         key = from_message(envelope.source) if sender is None else sender.key
         source, origin = key[0], keys.key_text(key) if key[0] else ""
-        account = self._account(twin)
+        account = self.account(twin)
         if not account.takes(source):
             account.look(worker.loop.time(), commit.submit)
             if sender is not None:
@@ -215,7 +215,7 @@ class Router:
         batch.charge.add(account, source, twin % keys.OUTBOX_SHARDS, size_bytes)
         return batch
 
-    def _account(self, twin: int) -> Account:
+    def account(self, twin: int) -> Account:
         """The account of a destination twin; one of no relays where the twin is not known now."""
         if self._accounts_generation != self.generation:
             self._accounts_generation = self.generation

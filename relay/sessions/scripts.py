@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from redispipe import resp, scripts
 from relay.queues import keys
+
+if TYPE_CHECKING:
+    from relay.federation.accounts import Account
 
 FOLDER = Path(__file__).with_name("lua")
 
@@ -45,6 +49,15 @@ def hold(text: str, epoch: int, boot_id: str, since: float, remote: str) -> byte
 def release(text: str, epoch: int) -> bytes:
     """Ends a hold; replies 1 where the entry was this holder's."""
     return resp.command("EVAL", scripts.source(FOLDER, "release"), 1, keys.SESSIONS, text, epoch)
+
+
+def leave(
+    stream: bytes, text: str, shard: int, account: Account, mail: Sequence[str | bytes | int]
+) -> bytes:
+    """Moves mail of a guest to the outbox; see there for what it is given and replies."""
+    source = scripts.source(FOLDER, "leave")
+    where = (keys.SESSIONS, keys.outbox(shard), account.key, keys.lease(shard))
+    return resp.command("EVAL", source, 5, stream, *where, text, account.text, *mail)
 
 
 def fullest(streams: Sequence[bytes], messages: int, size_bytes: int) -> bytes:

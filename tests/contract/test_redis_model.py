@@ -394,6 +394,33 @@ def test_queues_get_their_time_to_live(pair: Pair) -> None:
             assert 0 <= seconds - found <= 1
 
 
+@pytest.mark.parametrize("full", [False, True], ids=["memory", "out of memory"])
+def test_mail_of_a_guest_leaves(pair: Pair, full: bool) -> None:
+    for number in range(1, 5):
+        pair.ask("XADD", "stream:1", f"1-{number}", "x", "y", "_", f"mail {number}")
+    pair.ask("XADD", "out", "9999999999999-7", "_", "before")  # so that new ids are known
+    pair.ask("XDEL", "stream:1", "1-3")
+    mail = [
+        *("1-1", "7:sid", "7", "16777217"),
+        *("1-2", "", "0", "0"),
+        *("1-3", "7", "7", "16777217"),
+        *("1-4", "7", "7", "16777217"),
+    ]
+    places = ("stream:1", "relay:sessions", "out", "held", "lease")
+    if full:
+        pair.ask("CONFIG", "SET", "maxmemory", "1", on=1)
+    pair.ask("EVAL", _script("leave"), 5, *places, "1", "there.example", *mail)
+    pair.ask("EVAL", _script("leave"), 5, *places, "1", "there.example", *mail)
+    pair.ask("CONFIG", "SET", "maxmemory", "0", on=1)
+    for command in (("XRANGE", "out", "-", "+"), ("XLEN", "stream:1"), ("HGETALL", "held")):
+        pair.ask(*command)
+    pair.ask("HSET", "relay:sessions", "1", "an entry")
+    pair.ask("XADD", "stream:1", "2-1", "_", "for the session")
+    args = ("2-1", "7", "7", "16777217")
+    pair.ask("EVAL", _script("leave"), 5, *places, "1", "there.example", *args)
+    pair.ask("XLEN", "stream:1")
+
+
 KEYS = st.sampled_from(["a", "b", "stream:1"])
 VALUES = st.sampled_from(["", "x", "1", "-7", "00", "y" * 300])
 FIELDS = st.sampled_from(["f", "g"])

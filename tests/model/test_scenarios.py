@@ -14,6 +14,8 @@ import pytest
 from proto.rmb.types_pb2 import Envelope
 from relay.queues import batch, keys
 from relay.queues.batch import QueuePolicy
+from relay.queues.held import pack
+from relay.sessions.guests import LINGER_S
 from tests.model.marks import ABANDONED
 from tests.support.sim.world import GUEST_TWIN, Twin, World
 
@@ -410,6 +412,65 @@ def test_a_share_of_what_expired_is_given_back() -> None:
     world.run_for(100)  # the share itself lives for 120 s
     assert world.stream_length(B) == 0
     assert world.redis.run("EXISTS", share) == 0
+    gc.collect()
+
+
+@pytest.mark.parametrize("after_ms", range(2, 14))
+def test_a_guest_that_returns_while_its_mail_leaves(after_ms: int) -> None:
+    """Each message reaches it, or the outbox, and none both."""
+    world = World(3)
+    here, there = world.living
+    guest_key = (GUEST_TWIN, None)
+    sender = world.connect_live(there, A)
+    guest = world.connect_live(here, guest_key)
+    world.run_for(1.5)
+    guest.client.stop_reading()
+    sent = [sender.send(guest_key, 900).uid for _ in range(150)]
+    world.run_for(0.5)
+    guest.client.reset()
+    world.run_for(LINGER_S + after_ms / 1000)
+    again = world.connect(here, guest_key)
+    world.run_until(lambda: world.stream_length(guest_key) == 0, 10)
+    world.run_for(8)
+    entries = world.redis.run("XRANGE", keys.outbox(GUEST_TWIN), "-", "+")
+    moved = [Envelope.FromString(fields[1]).uid for _, fields in entries]
+    assert sorted({*guest.got, *moved, *again.got}) == sorted(sent)
+    assert not set(moved) & set(again.got)
+    assert len(moved) == len(set(moved))
+    world.settle()
+    gc.collect()
+
+
+@pytest.mark.parametrize("why", ["out of memory", "full outbox"])
+def test_the_mail_of_a_guest_that_has_to_wait_is_kept(why: str) -> None:
+    """Nothing of it is dropped, nor counted as that."""
+    world = World(1)
+    here, there = world.living
+    guest_key = (GUEST_TWIN, None)
+    sender = world.connect_live(there, A)
+    guest = world.connect_live(here, guest_key)
+    world.run_for(1.5)
+    guest.client.stop_reading()
+    for _ in range(100):
+        sender.send(guest_key, 900)
+    world.run_for(0.5)
+    guest.client.reset()
+    account, outbox = keys.held("elsewhere.test"), keys.outbox(GUEST_TWIN)
+    if why == "full outbox":
+        world.redis.run("HSET", account, "total", str(pack(100_000, 0)))
+    else:
+        world.redis.fill_memory()
+    world.run_for(9)
+    assert world.stream_length(guest_key) > 0
+    world.redis.run("DEL", account)
+    world.redis.free_memory()
+    world.run_for(4)
+    assert world.stream_length(guest_key) == 0
+    assert int(world.redis.run("XLEN", outbox)) >= 90
+    for process in (here, there):
+        assert process.worker is not None
+        assert not +process.worker.metrics.drops
+    world.settle()
     gc.collect()
 
 

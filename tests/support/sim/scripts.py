@@ -52,6 +52,30 @@ def release(call: Call, keys: list[bytes], argv: list[bytes]) -> int:
     return int(own)
 
 
+def leave(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
+    """Move entries of a guest without a session to the outbox, and count them there."""
+    stream, sessions, outbox, account, lease = keys
+    text, account_text, *rest = argv
+    if call(b"HEXISTS", sessions, text):
+        return None
+    total, answers = 0, []
+    for entry_id, origin, source, packed in zip(*(iter(rest),) * 4, strict=True):
+        found = call(b"XRANGE", stream, entry_id, entry_id)
+        answer: Any = None
+        if found:
+            ((_, fields),) = found
+            call(b"XDEL", stream, entry_id)
+            answer = 1
+            if packed != b"0":
+                envelope = fields[fields[::2].index(b"_") * 2 + 1]
+                entry = (b"_", envelope, b"from", origin, b"for", account_text)
+                new = call(b"XADD", outbox, b"*", *entry)
+                total = call(b"HINCRBY", account, b"total", packed)
+                answer = [new, call(b"HINCRBY", account, source, packed)]
+        answers.append(answer)
+    return [total, call(b"EXISTS", lease), answers]
+
+
 def fullest(call: Call, keys: list[bytes], argv: list[bytes]) -> list[Any]:
     """Count what waits, and name the queues with so many messages or bytes."""
     messages_bound, bytes_bound = map(int, argv)
@@ -90,6 +114,7 @@ SCRIPTS: dict[str, Script] = {
     "claim": claim,
     "fullest": fullest,
     "hold": hold,
+    "leave": leave,
     "outlive": outlive,
     "release": release,
 }
