@@ -71,7 +71,7 @@ class Guests:
         """A guest's session here is over; unless another follows, its mail moves on."""
         under_way = destination.text in self._leaving
         self._leaving[destination.text] = under_way
-        if not under_way:  # two would double it
+        if not under_way:  # one looks once more when it is through
             self._worker.spawn(self._leave(destination))
 
     def news(self, payload: bytes) -> None:
@@ -160,7 +160,7 @@ class Guests:
         return bool(await self._worker.request(command))
 
     async def _lease(self, destination: Destination) -> bool:
-        """Whether this worker is the one that moves the mail; operators leave it alone meanwhile."""
+        """Whether this worker moves the mail on; operators leave it alone meanwhile."""
         name, boot_id = keys.guest_lease(destination.text), self._worker.boot_id
         taken = resp.command("SET", name, boot_id, "NX", "EX", LEASE_S)
         if await self._worker.request(taken) is not None:
