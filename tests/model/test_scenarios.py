@@ -415,22 +415,27 @@ def test_a_share_of_what_expired_is_given_back() -> None:
     gc.collect()
 
 
+def _guest_with_mail(world: World, count: int) -> tuple[Twin, list[str]]:
+    """A guest that has stopped reading, and the uids of what another worker's twin sends to it."""
+    here, there = world.living
+    sender = world.connect_live(there, A)
+    guest = world.connect_live(here, (GUEST_TWIN, None))
+    world.run_for(1.5)
+    guest.client.stop_reading()
+    sent = [sender.send(guest.key, 900).uid for _ in range(count)]
+    world.run_for(0.5)
+    return guest, sent
+
+
 @pytest.mark.parametrize("after_ms", range(2, 14))
 def test_a_guest_that_returns_while_its_mail_leaves(after_ms: int) -> None:
     """Each message reaches it, or the outbox, and none both."""
     world = World(3)
-    here, there = world.living
-    guest_key = (GUEST_TWIN, None)
-    sender = world.connect_live(there, A)
-    guest = world.connect_live(here, guest_key)
-    world.run_for(1.5)
-    guest.client.stop_reading()
-    sent = [sender.send(guest_key, 900).uid for _ in range(150)]
-    world.run_for(0.5)
+    guest, sent = _guest_with_mail(world, 150)
     guest.client.reset()
     world.run_for(LINGER_S + after_ms / 1000)
-    again = world.connect(here, guest_key)
-    world.run_until(lambda: world.stream_length(guest_key) == 0, 10)
+    again = world.connect(guest.process, guest.key)
+    world.run_until(lambda: world.stream_length(guest.key) == 0, 10)
     world.run_for(8)
     entries = world.redis.run("XRANGE", keys.outbox(GUEST_TWIN), "-", "+")
     moved = [Envelope.FromString(fields[1]).uid for _, fields in entries]
@@ -445,15 +450,7 @@ def test_a_guest_that_returns_while_its_mail_leaves(after_ms: int) -> None:
 def test_the_mail_of_a_guest_that_has_to_wait_is_kept(why: str) -> None:
     """Nothing of it is dropped, nor counted as that."""
     world = World(1)
-    here, there = world.living
-    guest_key = (GUEST_TWIN, None)
-    sender = world.connect_live(there, A)
-    guest = world.connect_live(here, guest_key)
-    world.run_for(1.5)
-    guest.client.stop_reading()
-    for _ in range(100):
-        sender.send(guest_key, 900)
-    world.run_for(0.5)
+    guest, _ = _guest_with_mail(world, 100)
     guest.client.reset()
     account, outbox = keys.held("elsewhere.test"), keys.outbox(GUEST_TWIN)
     if why == "full outbox":
@@ -461,13 +458,13 @@ def test_the_mail_of_a_guest_that_has_to_wait_is_kept(why: str) -> None:
     else:
         world.redis.fill_memory()
     world.run_for(9)
-    assert world.stream_length(guest_key) > 0
+    assert world.stream_length(guest.key) > 0
     world.redis.run("DEL", account)
     world.redis.free_memory()
     world.run_for(4)
-    assert world.stream_length(guest_key) == 0
+    assert world.stream_length(guest.key) == 0
     assert int(world.redis.run("XLEN", outbox)) >= 90
-    for process in (here, there):
+    for process in world.living:
         assert process.worker is not None
         assert not +process.worker.metrics.drops
     world.settle()
@@ -477,16 +474,8 @@ def test_the_mail_of_a_guest_that_has_to_wait_is_kept(why: str) -> None:
 def test_a_guest_that_leaves_twice_at_once() -> None:
     """Its mail leaves once."""
     world = World(1)
-    here, there = world.living
-    guest_key = (GUEST_TWIN, None)
-    sender = world.connect_live(there, A)
-    guest = world.connect_live(here, guest_key)
-    world.run_for(1.5)
-    guest.client.stop_reading()
-    for _ in range(60):
-        sender.send(guest_key, 900)
-    world.run_for(0.5)
-    again = world.connect(here, guest_key)
+    guest, _ = _guest_with_mail(world, 60)
+    again = world.connect(guest.process, guest.key)
     again.client.stop_reading()
     world.run_for(0.1)
     again.client.reset()
