@@ -75,6 +75,7 @@ class Connection(WSListener):
         self._unsent_bytes = 0
         self._kernel_full = False
         self._abandoned = False
+        self._leaving = False
 
     # Called by picows.
 
@@ -102,7 +103,8 @@ class Connection(WSListener):
             self.close_code = int(number or 0)
             what = PUSHED_OUT if number == _REPLACED else text
             self.reason = shortened(f"closed by the relay: {number} {what}")
-            transport.send_close(WSCloseCode.OK)
+            if not self._leaving:
+                transport.send_close(WSCloseCode.OK)
             transport.disconnect()
         elif kind is WSMsgType.TEXT:
             logger.warning("the relay sent a text message of %d bytes", frame.payload_size)
@@ -144,7 +146,7 @@ class Connection(WSListener):
         return self._loop.time() - self._full_since_s if self.full else 0.0
 
     def pause_reading(self) -> None:
-        if self._transport is not None and self._reading:
+        if self._transport is not None and self._reading and not self._leaving:
             self._reading = False
             self._transport.pause_reading()
 
@@ -155,13 +157,15 @@ class Connection(WSListener):
             self._transport.resume_reading()
 
     def leave(self) -> None:
-        """Write what is left and end in good order."""
+        """Write what is left and end in good order: when the relay answers, which it does last.
+
+        What it has written before is read: its kernel was told so, and it keeps it no longer.
+        """
         self._flush()
-        self.full = True
+        self.full = self._leaving = True
         self.resume_reading()
         if self._websocket is not None:
             self._websocket.send_close(WSCloseCode.OK)
-            self._websocket.disconnect()
 
     def drop(self) -> None:
         """End at once; the second time nothing happens."""

@@ -271,6 +271,52 @@ async def test_reading_can_be_paused() -> None:
         await eventually(lambda: received == [b"1"])
 
 
+async def test_what_a_relay_has_sent_is_read_before_the_end() -> None:
+    """The kernel has acknowledged it, so the relay has removed it."""
+    count, paused, written = 500, asyncio.Event(), asyncio.Event()
+
+    async def handler(connection: ServerConnection) -> None:
+        await paused.wait()
+        for number in range(count):
+            await connection.send(b"%d" % number)
+        written.set()
+        await connection.wait_closed()
+
+    async with fake_relay(handler) as relay, linked(relay.url) as (link, received):
+        assert await link.writable(10)
+        link.pause()
+        paused.set()
+        await written.wait()
+        assert not received
+        closing = asyncio.create_task(link.aclose())
+        await asyncio.sleep(0)
+        link.pause()  # as an inbox that is full asks for
+        await closing
+        assert received == [b"%d" % number for number in range(count)]
+
+
+async def test_a_relay_that_answers_no_close_frame_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("peer.link.CLOSE_S", 0.1)
+    ended = asyncio.Event()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(accepted(await reader.readuntil(b"\r\n\r\n")))
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(1 << 20):
+                pass
+        ended.set()
+        writer.close()
+
+    server = await asyncio.start_server(handler, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        async with linked(f"ws://127.0.0.1:{port}") as (link, _):
+            assert await link.writable(10)
+            async with asyncio.timeout(5):
+                await link.aclose()
+                await ended.wait()
+
+
 async def test_a_busy_relay_is_left_after_half_a_second() -> None:
     arrived: list[bytes] = []
     release = asyncio.Event()
