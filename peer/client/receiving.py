@@ -9,6 +9,7 @@ on_message --> `peer.inbox`
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
@@ -111,6 +112,13 @@ class Receiver:
     def go_on(self) -> None:
         """Called when the owner is no longer busy, or fewer senders are looked up."""
         self._inbox.resume()
+
+    async def worked(self) -> None:
+        """Return when all that has come was looked at, or has to wait."""
+        await self._inbox.worked()
+        while look_ups := self._senders.look_ups:
+            await asyncio.wait(look_ups)
+            await self._inbox.worked()
 
     async def aclose(self) -> None:
         """Look at nothing more."""

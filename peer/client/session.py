@@ -40,6 +40,7 @@ from peer.modules.api import CommandError, Modules, Request, Response
 from peer.randomness import random_bytes
 from peer.twins import Twin, TwinCache
 from peer.unconfirmed import Unconfirmed
+from proto.files.errors import FileCode
 from proto.identity import tokens
 from proto.identity.errors import AgreementError
 from proto.rmb import stamp
@@ -50,7 +51,8 @@ from proto.rmb.sealing import Sealer, new_uid
 
 logger = logging.getLogger(__name__)
 
-ENDING = CommandError(CODE_OTHER, "the service ends: ask again")
+# By this code who sends a file, too, knows that it may ask again.
+ENDING = CommandError(FileCode.BUSY, "the service ends: ask again")
 
 _STALE_KEY_CODES = frozenset({NoPublicKeyError.code, CipherError.code})
 """A twin answers with these when we sealed with a key that it has changed since."""
@@ -126,8 +128,8 @@ class Session:
         await self.stop_serving()
         self.calls.fail_all(CallError("the client was closed"))
         self._has_room()  # they find out that it is closed
-        await self.inbox.aclose()
         await self.links.aclose()
+        await self.inbox.aclose()
         self.unconfirmed.close()
         await self.twins.aclose()
 
@@ -256,6 +258,7 @@ class Session:
         """Wait until handlers have ended and a relay has what was sent, for so long at most."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HANDLERS_TIMEOUT_S):
+                await self.inbox.worked()
                 await self.service.idle()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):

@@ -278,7 +278,7 @@ class Gateway:
     async def _aclose(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HANDLERS_S):
-                await self._incoming.looked_at()
+                await self._incoming.worked()
                 await self._handlers.idle()
         # While there are links, so that whoever asked a module that ends is told.
         await self._handlers.aclose()

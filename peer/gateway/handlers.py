@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import logging
 import time
 from collections import Counter
@@ -28,6 +29,7 @@ from peer.modules.api import (
     answer,
 )
 from peer.twins import Twin, TwinCache, TwinsAwayError
+from proto.files.errors import FileCode
 from proto.identity.errors import AgreementError
 from proto.rmb import stamp
 from proto.rmb.address import Address
@@ -44,8 +46,9 @@ _Send = Callable[[bytes, int, Refused | None], None]
 LATE: Final = CommandError(ExpiredError.code, "request has expired before it was carried out")
 """For local programs; an asker elsewhere gives up by itself."""
 
-BUSY: Final = CommandError(CODE_OTHER, "too many requests are being worked on")
-ENDING: Final = CommandError(CODE_OTHER, "the gateway ends: ask again")
+# By this code who sends a file, too, knows that it may ask again.
+BUSY: Final = CommandError(FileCode.BUSY, "too many requests are being worked on")
+ENDING: Final = CommandError(FileCode.BUSY, "the gateway ends: ask again")
 
 
 class Handlers:
@@ -82,6 +85,8 @@ class Handlers:
         self._send_error = send_error
         self._counters = counters
         self._work = Work()
+        self._numbers = itertools.count()
+        self._unanswered: dict[int, Request] = {}
         self._ended = False  # modules are being stopped: nothing more begins
 
     async def idle(self) -> None:
@@ -90,9 +95,12 @@ class Handlers:
             await asyncio.wait(self._work.tasks)
 
     async def aclose(self) -> None:
-        """Ends what is running; from now on who asks is told so."""
+        """Ends what is running; who waits for it is told so, and who asks from now on."""
         self._ended = True
+        unanswered = list(self._unanswered.values())
         await self._work.aclose()
+        for request in unanswered:
+            self._refuse(request, ENDING)
 
     def serve(self, request: Request) -> bool:
         """Starts the handler of a request; False: no module has the command."""
@@ -103,8 +111,9 @@ class Handlers:
             self._counters["dropped:ending"] += 1
             self._refuse(request, ENDING)
         elif self._has_room(len(request.payload)):
-            work = self._run(request, _call(handler, request))
-            self._work.start(work, len(request.payload))
+            number = next(self._numbers)
+            self._unanswered[number] = request
+            self._work.start(self._run(number, request, handler), len(request.payload))
         else:
             self._refuse(request, BUSY)
         return True
@@ -116,7 +125,7 @@ class Handlers:
             CommandError: the gateway ends; the request has to come again.
         """
         if self._ended and self._modules.find(request.command) is not None:
-            raise ENDING
+            raise CommandError(ENDING.code, ENDING.message)
         return self.serve(request)
 
     def serve_local(
@@ -126,16 +135,26 @@ class Handlers:
         handler = self._modules.find_local(request.command)
         if handler is None or not self._has_room(len(local.payload)):
             return False
-        work = self._run_local(request, _call(handler, local), local.deadline, done)
+        work = self._run_local(request, local, handler, done)
         self._work.start(work, len(local.payload))
         return True
 
-    async def _run(self, request: Request, asked: Awaitable[Answer]) -> None:
+    async def _run(
+        self,
+        number: int,
+        request: Request,
+        handler: Callable[[Request], Answer | Awaitable[Answer]],
+    ) -> None:
         try:
-            found = await self._within(asked, request.command, request.deadline)
-        except asyncio.CancelledError:
-            self._refuse(request, ENDING)
-            raise
+            await self._carry_out(request, handler)
+        finally:
+            del self._unanswered[number]
+
+    async def _carry_out(
+        self, request: Request, handler: Callable[[Request], Answer | Awaitable[Answer]]
+    ) -> None:
+        asked = _call(handler, request)
+        found = await self._within(asked, request.command, request.deadline)
         if found is None:
             return
         try:
@@ -191,11 +210,12 @@ class Handlers:
     async def _run_local(
         self,
         request: OutgoingRequest,
-        asked: Awaitable[Answer],
-        deadline: int,
+        local: LocalRequest,
+        handler: Callable[[LocalRequest], Answer | Awaitable[Answer]],
         done: Callable[[], None],
     ) -> None:
-        found = await self._within(asked, request.command, deadline, LATE)
+        asked = _call(handler, local)
+        found = await self._within(asked, request.command, local.deadline, LATE)
         if found is not None:
             payload, schema, failure = b"", None, None
             if isinstance(found, CommandError):

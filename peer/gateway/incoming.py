@@ -131,7 +131,7 @@ class Incoming:
         """Works on what has come, as no relay has it still; what takes too long is given up."""
         try:
             async with asyncio.timeout(STOP_S):
-                await self._work_off()
+                await self.worked()
         except TimeoutError:
             log.warning(
                 "ended with messages that nobody got: %d of senders that could not be looked up, "
@@ -143,12 +143,8 @@ class Incoming:
         await self._senders.aclose()
         await self._work.aclose()
 
-    async def looked_at(self) -> None:
-        """Returns when what has come so far was looked at, or has to wait."""
-        await self._inbox.worked()
-
-    async def _work_off(self) -> None:
-        """Returns when nothing waits any more."""
+    async def worked(self) -> None:
+        """Returns when nothing waits any more: what has come is with its module, or in Redis."""
         while True:
             await self._inbox.worked()
             under_way = self._senders.look_ups | self._work.tasks

@@ -35,6 +35,7 @@ from peer.gateway.bodies import (
 from peer.gateway.bounds import MAX_IN_HAND, MAX_LOOK_UP_BYTES, ROOM_POLL_S
 from peer.gateway.commits import Commits
 from peer.gateway.dead_letters import DeadLetter
+from peer.gateway.handlers import BUSY
 from peer.gateway.look_ups import look_up
 from peer.gateway.queue_writes import QueueWrites
 from peer.gateway.seals import Seals, portion_of
@@ -449,7 +450,7 @@ class Outgoing:
             deadline,
         )
         if not self._local(request, local, lambda: self._settle(field)):
-            busy = Failure(CODE_OTHER, "too many requests are being worked on")
+            busy = Failure(BUSY.code, BUSY.message)
             self._fail(request.ret, request.reference, str(self._own), busy)
             self._settle(field)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from peer.client import RemoteError, Request
 from peer.modules.api import Context, Module
 from peer.modules.files import Uploads
+from proto.rmb.sealing import Sealer
 from tests.peer.client.conftest import MakeClient
 from tests.support.world import fresh_twins
 
@@ -89,6 +92,25 @@ async def test_a_handler_at_work_ends_before_its_client(make_client: MakeClient)
         assert [(await each).payload for each in (first, second)] == [b"done", b"done"]
         await serving
     assert notes == ["start a", "first", "second", "stop a"]
+
+
+async def test_what_has_come_is_carried_out_before_the_end(make_client: MakeClient) -> None:
+    """Nobody has looked at it yet, and the relay has it no more."""
+    alice, bob = fresh_twins(2)
+    handled: list[str] = []
+    sealer = Sealer((alice.id, None), alice.signing_key, None, os.urandom)
+
+    async def note(request: Request) -> None:
+        handled.append(request.uid)
+
+    async with make_client(bob, sid=None, handlers={"note": note}) as server:
+        own = await server.twin(bob.id)
+        assert own is not None
+        now, own = int(time.time()), own._replace(pk=None)
+        for uid in "abcde":  # their sender has to be looked up
+            data = sealer.request(uid, (bob.id, None), "note", b"", own, now, 60)
+            server._open.inbox.on_message(data)
+    assert handled == [*"abcde"]
 
 
 async def test_who_waits_for_a_handler_that_takes_too_long_is_told(

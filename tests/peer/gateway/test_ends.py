@@ -16,7 +16,10 @@ from peer.identity import Identity
 from peer.links import Links
 from peer.modules.api import CommandError, Context, Module, Request
 from peer.twins import TwinCache
+from peer.unconfirmed import WINDOW_MESSAGES
+from proto.files.errors import FileCode
 from proto.rmb import types_pb2 as pb
+from proto.rmb.address import Address
 from proto.rmb.sealing import Sealer
 from tests.support import identities
 from tests.support.redis_servers import RedisServer
@@ -59,9 +62,9 @@ class World:
     def __init__(self, redis: RedisServer) -> None:
         self.redis = redis
         self.module = Counting()
-        twins = SlowTwins()
-        twins.answering.set()
-        self.cache = TwinCache(twins)
+        self.twins = SlowTwins()
+        self.twins.answering.set()
+        self.cache = TwinCache(self.twins)
         self.cache.put(known(OTHER))
         self.gateway = Gateway(
             Identity(OWN.signing_key, OWN.encryption_key),
@@ -126,6 +129,52 @@ async def test_who_asked_for_more_than_there_is_time_for_is_told(
     assert world.answers() == {"long": "the gateway ends: ask again"}
 
 
+async def test_who_asks_when_the_time_of_the_handlers_is_over_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its handler has not had its first step."""
+    handlers = world.gateway._handlers
+    aclose = handlers.aclose
+
+    async def late() -> None:
+        deadline = int(time.time()) + 60
+        assert handlers.serve(
+            Request("late", Address(OTHER.id), "count.it", b"", None, None, deadline)
+        )
+        await aclose()
+
+    monkeypatch.setattr(handlers, "aclose", late)
+    await world.ends()
+    assert world.module.notes == ["stops"]
+    assert world.answers() == {"late": "the gateway ends: ask again"}
+
+
+async def test_who_is_cut_off_while_the_answer_waits_for_room_is_counted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "HANDLERS_S", 0.1)
+    for _ in range(WINDOW_MESSAGES):
+        world.gateway._send(b"", int(time.time()) + 60)
+    world.module.go_on.set()
+    world.ask("1")
+    await eventually(lambda: "ends 1" in world.module.notes)
+    await world.ends()
+    assert world.gateway.counters["dropped:errors"] == 1
+
+
+async def test_a_request_whose_sender_is_looked_up_is_carried_out(world: World) -> None:
+    world.cache.forget(OTHER.id)
+    world.twins.answering.clear()
+    world.module.go_on.set()
+    world.ask("1")
+    await eventually(lambda: world.gateway._incoming.waiting)
+    world.stop.set()
+    await asyncio.sleep(0)  # it has begun to end
+    world.twins.answering.set()
+    await world.ends()
+    assert world.module.notes == ["begins 1", "ends 1", "stops"]
+
+
 async def test_nothing_begins_at_a_module_that_stops(world: World) -> None:
     """A service gets its requests all the same: they are in Redis for it."""
     module, counters = world.module, world.gateway.counters
@@ -135,10 +184,12 @@ async def test_nothing_begins_at_a_module_that_stops(world: World) -> None:
     world.ask("late")
     world.ask("served", "out.age")
     await eventually(lambda: counters["dropped:ending"] == 1)
-    request = Request("own", (OTHER.id, None), "count.it", b"", None, None, int(time.time()) + 60)
+    deadline = int(time.time()) + 60
+    request = Request("own", Address(OTHER.id), "count.it", b"", None, None, deadline)
     assert module.context is not None
-    with pytest.raises(CommandError, match="the gateway ends"):
+    with pytest.raises(CommandError, match="the gateway ends") as caught:
         await module.context.deliver(request)
+    assert caught.value.code == FileCode.BUSY, "or who offers a file gives up"
     await world.ends()
     assert module.notes == ["stops"]
     assert world.answers() == {"late": "the gateway ends: ask again"}
