@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-from pathlib import Path
 from typing import Any
 
+from tests.support.children import children
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import eventually
 from tests.support.started import (
@@ -22,11 +22,8 @@ from tests.support.started import (
 
 def celery_pids(relay: Started) -> set[int]:
     """The Celery children."""
-    return {
-        pid
-        for pid in relay.descendants()
-        if b"relay.server.celery_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    }
+    found = children("relay.server.celery_main", relay.process.pid, recursive=True)
+    return {each.pid for each in found}
 
 
 async def at_work(relay: Started, admin_url: str) -> None:
@@ -48,9 +45,9 @@ async def test_an_embedded_relay_works_in_the_background(start: Any) -> None:
     relay.process.send_signal(signal.SIGHUP)
     await eventually(lambda: "rolling restart done" in relay.output(), START_TIMEOUT_S)
     await eventually(lambda: len(celery_pids(relay) - before) == 2, START_TIMEOUT_S)
-    children = relay.descendants()
+    below = relay.descendants()
     assert relay.stop() == 0
-    assert not any(map(exists, children))
+    assert not any(map(exists, below))
     for word in ("ERROR", "Traceback", "Security"):
         assert word not in relay.output()
 
@@ -58,10 +55,10 @@ async def test_an_embedded_relay_works_in_the_background(start: Any) -> None:
 async def test_background_work_ends_with_a_killed_supervisor(start: Any) -> None:
     relay = await start(*embedded(), celery=True).ready()
     await at_work(relay, relay.runtime()["admin_url"])
-    children = relay.descendants()
+    below = relay.descendants()
     relay.process.kill()
     relay.process.wait()
-    await eventually(lambda: not any(map(exists, children)), STOP_TIMEOUT_S)
+    await eventually(lambda: not any(map(exists, below)), STOP_TIMEOUT_S)
 
 
 async def test_a_relay_may_leave_background_work_to_others(start: Any, valkey: RedisServer) -> None:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.children import descendants
 from tests.support.redis_servers import free_port
 from tests.support.relay_process import (
     ROOT,
@@ -101,15 +102,6 @@ def make_tables(data_dir: Path) -> None:
     database = data_dir / DATABASE
     if not database.exists():
         shutil.copy(migrated_folder() / DATABASE, database)
-
-
-def descendants(pid: int) -> list[int]:
-    """Process ids below `pid`."""
-    found = []
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, children.read_text().split()):
-            found += [child, *descendants(child)]
-    return found
 
 
 def exists(pid: int) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from tests.support.children import children
+from tests.support.children import children, descendants
 
 WAITS = (sys.executable, "-c", "input()", "a word of this test")
 
@@ -35,3 +35,13 @@ def test_one_that_just_ended_is_passed_over(
     child.wait()
     monkeypatch.setattr(psutil.Process, "children", lambda *_, **__: [ended])
     assert children(WAITS[-1]) == []
+
+
+def test_all_below_are_found_and_none_of_one_that_has_ended(child: subprocess.Popen) -> None:
+    own = psutil.Process().pid
+    assert child.pid in descendants(own)
+    (found,) = children(WAITS[-1], own, recursive=True)
+    assert found.pid == child.pid
+    child.kill()
+    child.wait()
+    assert descendants(child.pid) == []
