@@ -27,6 +27,7 @@ from tests.support.relay_process import ROOT, eventually, run_command
 from tests.support.started import (
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
+    Started,
     embedded,
     exists,
     get,
@@ -36,13 +37,18 @@ from tests.support.started import (
 from tests.support.world import fresh_twins
 
 
+async def answers_ready(relay: Started) -> bool:
+    """A worker listens a moment before it has read the operators' decisions."""
+    status, _ = await get(relay.runtime()["relay_url"] + "/ready")
+    return status == 200
+
+
 async def test_an_embedded_start_needs_nothing_and_leaves_nothing(start: Any) -> None:
     relay = await start(*embedded("--processes", "2"), fresh=True).ready()
     runtime = relay.runtime()
     assert runtime["pid"] == relay.process.pid
     assert runtime["relay_url"].startswith("ws://127.0.0.1:")
-    status, _ = await get(runtime["relay_url"] + "/ready")
-    assert status == 200
+    await eventually(lambda: answers_ready(relay))
     status, _ = await get(runtime["admin_url"] + "/admin/login/")
     assert status == 200
     output = relay.output()
@@ -134,8 +140,7 @@ async def test_a_second_start_in_one_folder_is_refused(start: Any) -> None:
     second = start(*embedded())
     assert second.process.wait(START_TIMEOUT_S) == 2
     assert f"is in use by a running relay (pid {relay.process.pid})" in second.output()
-    status, _ = await get(relay.runtime()["relay_url"] + "/ready")
-    assert status == 200
+    await eventually(lambda: answers_ready(relay))
 
 
 async def test_everything_ends_with_a_killed_supervisor(start: Any) -> None:
