@@ -127,18 +127,25 @@ class Link:
 
     async def aclose(self) -> None:
         """Write what is left, sign out, and end."""
-        task, self._task = self._task, None
-        if task is None:
+        if self._task is None:
             return
         self._closing = True
         connection = self._connection
-        if connection is not None:
-            connection.leave()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_S):
-                    await connection.ended.wait()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        try:
+            if connection is not None:
+                connection.leave()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSE_S):
+                        await connection.ended.wait()
+        finally:  # also when nobody waits for the relay's answer any more
+            self.stop()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def stop(self) -> None:
+        """End at once."""
+        self._closing = True
+        if self._task is not None:
+            self._task.cancel()
 
     @property
     def connected(self) -> bool:

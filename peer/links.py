@@ -66,7 +66,11 @@ class Links:
 
     async def aclose(self) -> None:
         """Sign out everywhere."""
-        await asyncio.gather(*(link.aclose() for link in self.links))
+        try:
+            await asyncio.gather(*(link.aclose() for link in self.links))
+        finally:  # those, too, whose end was cancelled before it began
+            for link in self.links:
+                link.stop()
 
     @property
     def connected(self) -> bool:

@@ -123,15 +123,16 @@ class Session:
         self.links.start()
 
     async def aclose(self) -> None:
-        """End what is under way, and sign out."""
+        """End what is under way, and sign out; all of it also when it is cancelled on the way."""
         self._closed = True
-        await self.stop_serving()
-        self.calls.fail_all(CallError("the client was closed"))
-        self._has_room()  # they find out that it is closed
-        await self.links.aclose()
-        await self.inbox.aclose()
-        self.unconfirmed.close()
-        await self.twins.aclose()
+        async with contextlib.AsyncExitStack() as ending:
+            ending.push_async_callback(self.twins.aclose)
+            ending.callback(self.unconfirmed.close)
+            ending.push_async_callback(self.inbox.aclose)
+            ending.push_async_callback(self.links.aclose)
+            ending.callback(self._has_room)  # they find out that it is closed
+            ending.callback(self.calls.fail_all, CallError("the client was closed"))
+            await self.stop_serving()
 
     # Asking.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from peer.modules.api import Context, Module
 from peer.modules.files import Uploads
 from proto.rmb.sealing import Sealer
 from tests.peer.client.conftest import MakeClient
+from tests.peer.test_link import accepted
 from tests.support.world import fresh_twins
 
 
@@ -60,6 +62,42 @@ async def test_modules_are_stopped_also_when_the_end_is_cancelled(
     assert notes == ["start a", "stop a"]
     async with make_client(alice, modules=[Uploads(tmp_path)]):
         """The folder is free again."""
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8])
+async def test_nothing_goes_on_after_an_end_that_is_cancelled(
+    make_client: MakeClient, turns: int
+) -> None:
+    """The relay answers no close frame; who waits for it is cancelled after some turns."""
+    (alice,) = fresh_twins(1)
+    ending, ended = asyncio.Event(), asyncio.Event()
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(accepted(await reader.readuntil(b"\r\n\r\n")))
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(1 << 16):
+                pass
+        ended.set()
+        writer.close()
+
+    async def use(url: str) -> None:
+        async with make_client(alice, relays=[url]) as client:
+            await client.twin(alice.id)
+            ending.set()
+            raise LookupError("nothing is drained")
+
+    async with await asyncio.start_server(deaf, "127.0.0.1", 0) as server:
+        before = asyncio.all_tasks()
+        task = asyncio.create_task(use(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+        await ending.wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(10):
+            await ended.wait()
+        assert not [each for each in asyncio.all_tasks() - before if "link" in each.get_name()]
 
 
 async def test_a_handler_at_work_ends_before_its_client(make_client: MakeClient) -> None:
