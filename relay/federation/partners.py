@@ -210,11 +210,7 @@ class Partners:
         version = await self._pipe.call("HGET", keys.CONTROL, "version")
         everyone = version != self._version
         self._version = version
-        looked_at = [
-            partner
-            for partner in self._partners.values()
-            if everyone or partner.setbacks.failures or partner.paused or partner.blocked
-        ]
+        looked_at = [partner for partner in self._partners.values() if everyone or not partner.open]
         before = {partner: partner.retry_at() for partner in looked_at}
         await self.load(looked_at)
         return [partner for partner, at in before.items() if partner.retry_at() < at]
@@ -251,9 +247,12 @@ class Partners:
             partner.latency_ms = number(state.get(b"latency_ms"))
             partner.success_at = number(state.get(b"last_success"))
         partner.loaded = True
+        now = self._clock()
+        # The clock may have been set back.
+        partner.put_off_until = min(partner.put_off_until, now + PUT_OFF_S)
         if before != (setbacks.failures, setbacks.retry_at):
             return  # something happened meanwhile: what was read is older
-        failures, now = int(number(state.get(b"failures"))), self._clock()
+        failures = int(number(state.get(b"failures")))
         setbacks.stored(failures, number(state.get(b"retry_at")), now)
         if failures and number(state.get(b"heard")) > number(state.get(b"last_failure")):
             self.works(partner)

@@ -52,3 +52,13 @@ async def test_what_was_heard_before_the_failure_does_not_end_it(out: Outgoing) 
         await out.start(0)
         await eventually(lambda: len(other.taken) == 1)
         assert time.time() >= retry_at
+
+
+async def test_a_clock_that_is_set_back_puts_nobody_off(out: Outgoing) -> None:
+    async with partner() as other:
+        twin = out.twin(8, other.domain)
+        await out.start(0)
+        put_off = out.sender.partners.get(other.domain)
+        put_off.put_off_until = time.time() + 7200  # set before the clock was
+        out.put(twin)
+        await eventually(lambda: len(other.taken) == 1)
