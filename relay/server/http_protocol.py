@@ -17,12 +17,12 @@ from typing import Any
 from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from relay.server.client_address import plain_client
 from relay.server.frame_protocol import FrameProtocol
 from relay.server.handshake import HandshakeError, Headers, http_answer, read_handshake
-from relay.server.limits import ServerLimits
+from relay.server.limits import MAX_PIPELINED, ServerLimits
 from relay.server.small_post import FORWARDED, AnswerHeads, SmallPost, TakePost
 from relay.server.socket import EXTENSION
 
@@ -47,7 +47,9 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self._raw_bytes = 0  # read of a head that is not complete
         self._header_bytes = 0  # of the headers the parser told of
         self._head_complete = False
+        self._request_ended = False  # within the bytes being parsed
         self._websocket = False
+        self._at_work: RequestResponseCycle | None = None
         self._refusal: tuple[int, str, str] | None = None
         self._post: list[bytes] | None = None  # parts of a body that may be here as a whole
         self._forwarded = False  # by a proxy
@@ -60,26 +62,42 @@ class RelayHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.limits.handshakes.remove(self)
         self.limits.idle.remove(self)
+        self.limits.unread.remove(self)
+        self._disconnected()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.limits.unread.add(self, self._unread, self.loop)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.limits.unread.remove(self)
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():  # closing would wait for its being read
+            self._unread()
+        else:
+            super().timeout_keep_alive_handler()
 
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None or self.parser is None:
             return  # answered; what still comes is of no interest
-        self.limits.idle.remove(self)
-        if self.timeout_keep_alive_task is not None:
-            self._unset_keepalive_if_required()
+        self._request_ended = False
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             if self._websocket:
                 self._upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self._answer(*(self._refusal or (400, "bad request", "bad_http")))
+            if not self.transport.is_closing():
+                self._answer(*(self._refusal or (400, "bad request", "bad_http")))
         else:
             if self._post is not None:
                 self._no_small_post(self._post)
-            if not self._head_complete:
-                # The parser tells of a header when it is complete; this bounds what it holds back.
+            # The parser tells of a header when it is complete; this bounds what it holds back. What
+            # came with the end of an earlier request may be the most of its body.
+            if not self._head_complete and not self._request_ended:
                 self._raw_bytes += len(data)
                 if self._raw_bytes > self.limits.max_head_bytes:
                     self._answer(431, "request header too large", "head_too_large")
@@ -90,6 +108,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self.expect_100_continue = self._forwarded = False
+        self._no_longer_idle()
         if self._head_complete:  # a further request of this connection
             self._head_complete = False
             self.limits.handshakes.add(self, self._handshake_timed_out, self.loop)
@@ -115,6 +134,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_complete = True
         self.limits.handshakes.remove(self)
+        self._no_longer_idle()  # an earlier request may have ended within this one's head
         upgrade = self.parser.should_upgrade()
         self._websocket = upgrade and self._get_upgrade() == b"websocket"
         if self._websocket:
@@ -133,6 +153,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._request_ended = True
         if self._unwanted:
             self._unwanted = False
             self.limits.handshakes.remove(self)
@@ -149,10 +170,24 @@ class RelayHttpProtocol(HttpToolsProtocol):
             self._unwanted = True
             self.limits.handshakes.add(self, self.transport.abort, self.loop)
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._at_work = cycle
+        super()._start_asgi_task(cycle, app)
+
     def _begin_request(self) -> None:
         """Hands a request whose head is complete to uvicorn."""
+        if len(self.pipeline) >= MAX_PIPELINED:
+            # An answer would be taken for that to the first of those that wait.
+            self._abort("too_many_pipelined")
+            raise _RefusedError("too many requests wait")
         self._begin_scope()
         super().on_headers_complete()
+
+    def _no_longer_idle(self) -> None:
+        # Not with any byte: an empty line is none of a request, and would keep the connection.
+        self.limits.idle.remove(self)
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
 
     def _begin_scope(self) -> None:
         """Makes what ASGI wants to know of a request; small ones need none of it."""
@@ -221,9 +256,21 @@ class RelayHttpProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
+    def _unread(self) -> None:
+        self._abort("unread")
+
     def _handshake_timed_out(self) -> None:
-        self.limits.refused["handshake_timeout"] += 1
+        self._abort("handshake_timeout")
+
+    def _abort(self, reason: str) -> None:
+        self.limits.refused[reason] += 1
+        self._disconnected()
         self.transport.abort()
+
+    def _disconnected(self) -> None:
+        # uvicorn tells the last request only: those before it would write to a closed transport.
+        if self._at_work is not None:
+            self._at_work.disconnected = True
 
     def _upgrade(self, early: bytes) -> None:
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
@@ -253,9 +300,10 @@ class RelayHttpProtocol(HttpToolsProtocol):
         }
         self.transport.set_protocol(protocol)
         self.connections.discard(self)
+        self.limits.unread.remove(self)
         # Nothing of HTTP outlives the upgrade; parser and protocol would hold each other.
         self.parser = self.transport = self.flow = None  # type: ignore[assignment]
-        self.scope = self.headers = self.cycle = None  # type: ignore[assignment]
+        self.scope = self.headers = self.cycle = self._at_work = None  # type: ignore[assignment]
         protocol.run(self.app, scope, handshake.key, early)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from relay.server.limits import ServerLimits
+from relay.server.limits import MAX_PIPELINED, ServerLimits
 from relay.server.socket import EXTENSION
 from tests.relay.server.running import HANDSHAKE, EchoApp, Running, running
 
@@ -118,6 +119,89 @@ def test_a_large_body_is_not_a_large_head(run: Run) -> None:
                 + b"b" * 5000,
             )
             assert answer.startswith(b"HTTP/1.1 200 ")
+
+    run(main())
+
+
+def test_a_head_behind_a_large_body_is_not_large(run: Run) -> None:
+    """The end of the body and the beginning of the next head come in one read."""
+
+    async def main() -> None:
+        async with running(limits=ServerLimits(max_head_bytes=500)) as server:
+            reader, writer = await server.open()
+            post = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n"
+            writer.write(post + bytes(5000) + b"GET / HTTP/1.1\r\nHo")
+            await reader.readuntil(b"hello\r\n0\r\n\r\n")
+            writer.write(b"st: x\r\n\r\n")
+            assert (await reader.readuntil(b"hello\r\n0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            writer.write(b"GET / HTTP/1.1\r\nX: ")
+            for _ in range(200):
+                writer.write(b"h" * 10)
+                await asyncio.sleep(0.001)
+            assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
+
+    run(main())
+
+
+def test_empty_lines_keep_no_connection(run: Run) -> None:
+    async def main() -> None:
+        async with running(timeout_keep_alive=1) as server:
+            reader, writer = await server.open()
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"hello\r\n0\r\n\r\n")
+            ended = asyncio.create_task(reader.read())
+            async with asyncio.timeout(20):
+                while not (await asyncio.wait({ended}, timeout=0.1))[0]:
+                    writer.write(b"\r\n")
+
+    run(main())
+
+
+def test_some_requests_of_a_connection_wait_and_no_more(run: Run) -> None:
+    get = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    async def main() -> None:
+        limits = ServerLimits()
+        async with running(limits=limits) as server:
+            reader, writer = await server.open()
+            writer.write(get * (MAX_PIPELINED + 1))
+            for _ in range(MAX_PIPELINED + 1):
+                await reader.readuntil(b"hello\r\n0\r\n\r\n")
+            assert not limits.refused
+            writer.write(get * 2000)
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            assert limits.refused == {"too_many_pipelined": 1}
+
+    run(main())
+
+
+def test_who_reads_no_answer_is_left(run: Run) -> None:
+    answer = bytes(1 << 20)
+
+    class Large(EchoApp):
+        async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": answer})
+
+    async def main() -> None:
+        limits = ServerLimits(handshake_timeout_s=0.3)
+        async with running(Large(), limits) as server:
+            reader, writer = await server.open()
+            writer.transport.pause_reading()
+            async with asyncio.timeout(20):
+                with contextlib.suppress(ConnectionError):
+                    while not limits.refused:
+                        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                        await asyncio.sleep(0.01)
+            assert limits.refused == {"unread": 1}
+            reader, writer = await server.open()  # who does read has the time it needs
+            for _ in range(20):
+                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(len(b"100000\r\n") + len(answer))
+                await reader.readexactly(len(b"\r\n0\r\n\r\n"))
+            assert not len(limits.unread)
 
     run(main())
 
