@@ -29,7 +29,8 @@ class WorkerOut(Schema):
     slot: str
     pid: int
     state: str = Field(
-        description="ok, starting, draining, redis_away, storage_full, redis_policy or silent."
+        description="ok, starting, draining, redis_away, storage_full, redis_refuses, "
+        "redis_policy or silent."
     )
     started: datetime | None
     uptime_s: float

@@ -20,6 +20,7 @@ from relay.twins import chain_state
 NOEVICTION: Final = "noeviction"
 STATE_REASONS: Final = {
     "storage_full": "Redis is out of memory",
+    "redis_refuses": "Redis takes no writes: it loads its file, or is a replica",
     "redis_policy": "Redis may evict queues: its maxmemory-policy must be noeviction",
 }
 

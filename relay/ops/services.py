@@ -24,8 +24,8 @@ class WorkerRow:
     """One worker process.
 
     Attributes:
-        state: `ok`, `starting`, `draining`, `redis_away`, `storage_full`, `redis_policy`, or
-            `silent`.
+        state: `ok`, `starting`, `draining`, `redis_away`, `storage_full`,
+            `redis_refuses`, `redis_policy`, or `silent`.
         started, heartbeat: unix times.
         loop_lag_ms: the worst of the last second.
         commit_p50_ms, commit_p99_ms: upper bounds over the last minute; None without a commit.

@@ -61,6 +61,9 @@ RETRY_S: Final = 0.1
 TEMPORARY: Final = ("LOADING", "READONLY", "MASTERDOWN", "BUSY", "TRYAGAIN")
 """Refusals that pass: the batch is offered again for as long as it takes. A disk that is full
 (`MISCONF`) may stay so, as memory may: senders are told."""
+READONLY_S: Final = 2.0
+"""After that the connection is opened anew: a change of roles takes no longer, and the name of the
+former master leads to the new one by then, or to a proxy that knows it."""
 
 
 class CommitOwner(Protocol):
@@ -118,7 +121,8 @@ class CommitLog:
         self.displaced: Displaced | None = None  # set by who wants to know
         self.waiting_bytes = 0  # of messages added and not yet decided, see `ITEM_BYTES`
         self.storage_full_since: float | None = None  # loop time of the first refusal
-        self._refusal = ""  # why Redis does not take batches for now, as it was logged
+        self.refusal = ""  # why Redis does not take writes for now, as it was logged
+        self._refused_since = 0.0  # loop time of the first such refusal by this connection
         self.run_id = ""  # of the Redis that the connection leads to
         self.client_id = 0  # of the connection, as Redis numbers it
         self._ready: deque[Batch] = deque()  # filled up, older than `filling`
@@ -300,7 +304,7 @@ class CommitLog:
             self._refused(batch, str(reply))
             return
         self.last_commit_s = self._loop.time() - self.sent_at
-        self.storage_full_since, self._refusal = None, ""
+        self.writes_work()
         self._finish(batch, reply)
 
     def _finish(self, batch: Batch, reply: list[Any] | None) -> None:
@@ -326,15 +330,27 @@ class CommitLog:
         """Redis refused the MULTI: nothing of it was applied. It is offered again, or given up."""
         now = self._loop.time()
         if why.startswith(TEMPORARY):
-            if why != self._refusal:
-                log.warning("redis refuses for now: %s", why)
-            self._refusal = why
+            self.refused_for_now(why)
         elif self.storage_full_since is None:
             self.storage_full_since = now
             log.error("redis refuses to store: %s", why)
         elif now - self.storage_full_since >= STORAGE_WAIT_S:
             self._give_up(batch)
         self._retry = self._loop.call_later(RETRY_S, self._offer_again)
+
+    def refused_for_now(self, why: str) -> None:
+        """Redis takes no writes; one that only reads is left after a while."""
+        now = self._loop.time()
+        if why != self.refusal:
+            log.warning("redis refuses for now: %s", why)
+            self.refusal, self._refused_since = why, now
+        elif why.startswith("READONLY") and now - self._refused_since >= READONLY_S:
+            self._refused_since = now
+            self.pipe.drop()
+
+    def writes_work(self) -> None:
+        """Redis has taken something."""
+        self.storage_full_since, self.refusal = None, ""
 
     def _give_up(self, batch: Batch) -> None:
         """Tells the senders of a batch that their messages cannot be stored.

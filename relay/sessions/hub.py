@@ -45,6 +45,7 @@ class Hub:
         self._news: dict[bytes, bool] = {}  # channel -> subscribe (or unsubscribe), to be written
         self._scheduled = False
         self._again: set[bytes] | None = None  # unconfirmed after a reconnect
+        self._run_id = ""  # of the Redis that the connection leads to
         self.pipe = RedisPipe(
             connect,
             opening,
@@ -78,6 +79,13 @@ class Hub:
             self._confirmed.discard(channel)
             self._write(channel, False)
 
+    def follow(self, run_id: str) -> None:
+        """Has the same Redis tell the news that messages are committed to: where they have become
+        two, as after a change of roles, the connection is opened anew."""
+        if self.pipe.usable and self._run_id != run_id:
+            log.warning("news came from another redis than the one messages go to")
+            self.pipe.drop()
+
     def _write(self, channel: bytes, subscribe: bool) -> None:
         """Collects what one turn of the loop wants into one command."""
         self._news.pop(channel, None)
@@ -102,6 +110,7 @@ class Hub:
         While Redis loads it refuses everything: better this than every subscription.
         """
         await self.pipe.call("PING")
+        self._run_id = resp.info(await self.pipe.call("INFO", "server")).get("run_id", "")
 
     def _usable(self) -> None:
         self._news.clear()

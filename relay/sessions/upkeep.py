@@ -23,6 +23,7 @@ from proto.rmb.reasons import MessageReason, SessionReason
 from redispipe import resp
 from redispipe.pipe import LinkLost
 from relay.queues import batch, keys
+from relay.queues.commit import TEMPORARY
 from relay.sessions import scripts
 from relay.sessions.burial import LINKS, bury
 from relay.sessions.control import Control
@@ -118,7 +119,10 @@ class Upkeep:
         except LinkLost:
             pass  # the next round comes after the reconnect
         except hiredis.ReplyError as error:
-            log.warning("redis refused the upkeep: %s", error)
+            if str(error).startswith(TEMPORARY):
+                self._worker.commit.refused_for_now(str(error))
+            else:
+                log.warning("redis refused the upkeep: %s", error)
         except Exception:
             # Without a heartbeat the others bury this worker: it goes on, whatever is in Redis.
             log.exception("upkeep")
@@ -128,6 +132,7 @@ class Upkeep:
 
     async def _beat(self) -> None:
         worker = self._worker
+        worker.hub.follow(worker.commit.run_id)
         name = keys.worker(worker.boot_id)
         there = await self._ask("EXPIRE", name, BEAT_TTL_S)
         try:
@@ -135,7 +140,7 @@ class Upkeep:
             worker.meters.report_all(worker.wall_s())
             worker.commit.schedule()
             if worker.commit.idle:
-                worker.commit.storage_full_since = None
+                worker.commit.writes_work()
             link = f"{worker.commit.run_id} {worker.commit.client_id}"
             if not there:
                 await self._ask("EXPIRE", name, BEAT_TTL_S)
@@ -203,6 +208,8 @@ class Upkeep:
             return "redis_away"
         if self._worker.commit.storage_full_since is not None:
             return "storage_full"
+        if self._worker.commit.refusal:
+            return "redis_refuses"
         if self._redis_evicts:
             return "redis_policy"
         if not self.control.known:

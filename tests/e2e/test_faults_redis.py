@@ -14,6 +14,7 @@ from tests.support.load import load
 from tests.support.redis_servers import RedisServer, start_redis62, start_valkey
 from tests.support.relay_process import eventually
 from tests.support.rmb_client import connect, session
+from tests.support.tcp_proxy import tcp_proxy
 from tests.support.waiting import wait_until
 from tests.support.world import fresh_twins
 
@@ -155,6 +156,38 @@ async def test_a_redis_that_cannot_save(start_server, start_relay) -> None:
     assert relay.log().count("refuses for now") == 1
     assert "MISCONF" in relay.log() and "Traceback" not in relay.log()
     assert relay.log().count("refuses to store") == 1
+
+
+async def test_a_master_that_has_become_a_replica_is_left(start_server, start_relay) -> None:
+    """Its name leads to the new master by now; what stays connected to the old one reads only."""
+    old = start_server(append_fsync="everysec")
+    new = start_server("--replicaof", "127.0.0.1", str(old.port))
+    await eventually(lambda: new.run("INFO", "replication")["master_link_status"] == "up")
+    one, two, three = fresh_twins(3)
+    async with tcp_proxy(("127.0.0.1", old.port)) as proxy:
+        relay = await asyncio.to_thread(
+            start_relay, old, redis_url=f"redis://127.0.0.1:{proxy.port}/0"
+        )
+        elsewhere = await asyncio.to_thread(start_relay, new, wait=False)
+        async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
+            await sender.request(receiver.key, b"before")
+            assert (await receiver.receive()).plain == b"before"
+            await eventually(lambda: new.run("XLEN", f"stream:{two.id}") == 0)
+            proxy.target = ("127.0.0.1", new.port)
+            new.run("REPLICAOF", "NO", "ONE")
+            old.run("REPLICAOF", "127.0.0.1", new.port)
+            await sender.request(receiver.key, b"after")
+            assert (await receiver.receive(20)).plain == b"after"
+            await eventually(lambda: relay.get("/ready")[0] == 200, timeout_s=20)
+            # News of another worker come from there, too.
+            old.run("REPLICAOF", "127.0.0.1", 1)
+            await eventually(lambda: elsewhere.get("/ready")[0] == 200, timeout_s=30)
+            await eventually(lambda: len(new.run("PUBSUB", "CHANNELS", f"*{two.id}")) > 0)
+            async with session(elsewhere.url, three) as another:
+                await another.request(receiver.key, b"from elsewhere")
+                assert (await receiver.receive(20)).plain == b"from elsewhere"
+        await asyncio.to_thread(relay.stop)
+    assert "Traceback" not in relay.log()
 
 
 def cannot_save(server: RedisServer) -> None:

@@ -43,6 +43,7 @@ STATES: Final = {
     "starting": State("starting", Tone.INFO, "it does not take sessions yet"),
     "draining": State("draining", Tone.INFO, "it closes its sessions and ends"),
     "silent": State("silent", Tone.BAD, "its heartbeats are missing"),
+    "redis_refuses": State("Redis refuses", Tone.BAD, "its Redis takes no writes now"),
     "redis_away": State("Redis away", Tone.BAD, "its Redis does not answer"),
     "storage_full": State("storage full", Tone.BAD, "Redis takes nothing more"),
     "redis_policy": State("Redis policy", Tone.BAD, "Redis may drop keys: see rmb_doctor"),
