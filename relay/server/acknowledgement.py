@@ -12,11 +12,12 @@ duplicate of the descriptor keeps it open while a discarded connection drains.
 Other kinds of sockets than plain TCP give less, never more:
 
 - Unix sockets: the kernel reports the memory of what the peer has not read, which is not less than
-  its bytes. A dead one reports 0, so it is not looked at.
+  its bytes. A dead one reports 0, so its word does not count.
 - TLS: bytes of the stream are not bytes of the socket. All is acknowledged when buffer and queue
   are empty at two looks with a turn of the loop in between (uvloop hands what was written to the
   kernel at the end of a turn, and does not tell what waits below the TLS layer; one turn is enough
-  for that: it is less than a kernel queue holds).
+  for that: it is less than a kernel queue holds). Once the peer has ended its side, the TLS layer
+  throws away what it is given and tells nobody, so nothing counts any more.
 - Where the system has no SIOCOUTQ: what left the transport buffer; a dead socket is not looked at.
 """
 
@@ -26,6 +27,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import select
 import socket
 import struct
 import sys
@@ -36,6 +38,7 @@ from typing import Final
 
 SIOCOUTQ: Final[int] = termios.TIOCOUTQ
 TCP_CLOSE: Final = 7  # linux/tcp_states.h; the first byte of TCP_INFO
+BY_PEER: Final[int] = getattr(select, "POLLRDHUP", 0)  # its side of the connection; Linux only
 _BYTES_ACKED: Final = struct.Struct("=120xQ")  # linux/tcp.h, struct tcp_info, since Linux 4.1
 _queue_size: Final = array("i", [0])  # reused by each look: no allocation on the hot path
 
@@ -146,8 +149,10 @@ class Outgoing:
             return in_kernel
         fcntl.ioctl(self._fd, SIOCOUTQ, _queue_size)
         if self._kind is Kind.UNIX:
-            return in_kernel - _queue_size[0]
-        if _queue_size[0] or in_kernel < sent:
+            arrived = in_kernel - _queue_size[0]
+            # The kernel hangs up before it throws away what a dying peer has not read.
+            return 0 if arrived > self._acknowledged and _ended(self._fd) else arrived
+        if _queue_size[0] or in_kernel < sent or _ended(self._fd, BY_PEER):
             self._clean = None
             return 0
         now = self._loop.time()
@@ -180,6 +185,13 @@ def _acknowledged_in_all(fd: int) -> int | None:
         return None
     (count,) = _BYTES_ACKED.unpack(info)
     return int(count)
+
+
+def _ended(fd: int, by: int = 0) -> bool:
+    """Whether a connection is dead, or has ended as `by` says."""
+    poll = select.poll()
+    poll.register(fd, by)
+    return bool(poll.poll(0))
 
 
 def _queue_bytes(fd: int) -> int:

@@ -6,6 +6,7 @@ import array
 import asyncio
 import datetime
 import fcntl
+import os
 import socket
 import ssl
 import struct
@@ -272,6 +273,23 @@ def test_unix_socket_counts_what_the_peer_took(run: Run, tmp_path: Path) -> None
     run(main())
 
 
+def test_unix_client_that_died_in_this_turn_read_nothing(run: Run, tmp_path: Path) -> None:
+    """The kernel has thrown away what it did not read, and the loop does not know yet."""
+
+    async def main() -> None:
+        async with running(EchoApp(echo=False), path=str(tmp_path / "s")) as server:
+            client, recorded = await plain_client(server)
+            position = recorded.socket.send_messages([b"m" * 1000])
+            while unread(client) != position:
+                await asyncio.sleep(0)
+            client.close()
+            assert recorded.socket.acknowledged() < position
+            await recorded.ended.wait()
+            assert recorded.socket.acknowledged() < position
+
+    run(main())
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """A self-signed certificate and its key: for tests only."""
@@ -301,20 +319,25 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str,
     yield str(certificate_path), str(key_path)
 
 
+async def tls_websocket(
+    server: Running,
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Recorded]:
+    """A websocket over TLS without a client library."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    reader, writer = await asyncio.open_connection(*server.address, ssl=context, limit=1 << 16)
+    server.clients.append(writer)
+    writer.write(HANDSHAKE)
+    await reader.readuntil(b"\r\n\r\n")
+    return reader, writer, await server.app.connections.get()
+
+
 def test_tls_counts_when_nothing_waits_anywhere(run: Run, certificate: tuple[str, str]) -> None:
     async def main() -> None:
         options = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
         async with running(EchoApp(echo=False), **options) as server:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-            reader, writer = await asyncio.open_connection(
-                *server.address, ssl=context, limit=1 << 16
-            )
-            server.clients.append(writer)
-            writer.write(HANDSHAKE)
-            await reader.readuntil(b"\r\n\r\n")
-            recorded = await server.app.connections.get()
+            reader, writer, recorded = await tls_websocket(server)
             first = recorded.socket.written
             while recorded.socket.acknowledged() < first:
                 await asyncio.sleep(0.001)
@@ -335,5 +358,30 @@ def test_tls_counts_when_nothing_waits_anywhere(run: Run, certificate: tuple[str
             writer.transport.abort()
             await recorded.ended.wait()
             assert recorded.socket.acknowledged() == acknowledged
+
+    run(main())
+
+
+def test_tls_client_that_ended_while_it_was_not_read(
+    run: Run, certificate: tuple[str, str]
+) -> None:
+    """The TLS layer then throws away what it is given, and does not tell."""
+
+    async def main() -> None:
+        options = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
+        async with running(EchoApp(echo=False), **options) as server:
+            _, writer, recorded = await tls_websocket(server)
+            while not recorded.socket.drained():
+                await asyncio.sleep(0.001)
+            recorded.socket.pause_reading()
+            with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as client:
+                client.shutdown(socket.SHUT_WR)
+            await asyncio.sleep(0.05)
+            position = recorded.socket.send_messages([b"into the void"])
+            for _ in range(20):
+                assert recorded.socket.acknowledged() < position
+                await asyncio.sleep(0.001)
+            recorded.socket.abort()
+            await recorded.ended.wait()
 
     run(main())
