@@ -19,11 +19,15 @@ Other kinds of sockets than plain TCP give less, never more:
   for that: it is less than a kernel queue holds). Once the peer has ended its side, the TLS layer
   throws away what it is given and tells nobody, so nothing counts any more.
 - Where the system has no SIOCOUTQ: what left the transport buffer; a dead socket is not looked at.
+
+What is not known of a dead connection has to be found out while it lives: `when_arrived` puts its
+end off until then. And who answers our close frame has read all before it: `read_by_peer`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import os
@@ -33,12 +37,15 @@ import struct
 import sys
 import termios
 from array import array
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
 SIOCOUTQ: Final[int] = termios.TIOCOUTQ
 TCP_CLOSE: Final = 7  # linux/tcp_states.h; the first byte of TCP_INFO
 BY_PEER: Final[int] = getattr(select, "POLLRDHUP", 0)  # its side of the connection; Linux only
+ARRIVAL_LOOK_S: Final = 0.005  # between two looks at a connection that is about to end
+LINGER_LOOK_S: Final = 0.02  # between two looks at the kernel queue of a discarded connection
 _BYTES_ACKED: Final = struct.Struct("=120xQ")  # linux/tcp.h, struct tcp_info, since Linux 4.1
 _queue_size: Final = array("i", [0])  # reused by each look: no allocation on the hot path
 
@@ -62,6 +69,7 @@ class Outgoing:
         "_acknowledged",
         "_before",
         "_clean",
+        "_duplicate",
         "_fd",
         "_in_kernel",
         "_kind",
@@ -77,6 +85,7 @@ class Outgoing:
         self._clean: tuple[int, float] | None = None  # TLS: (sent, time) of the last empty look
         self._fd = -1
         self._kind = Kind.UNKNOWN
+        self._duplicate: socket.socket | None = None  # is open beyond the transport's end
         self._before: int | None = None  # TCP: bytes of the connection that are not counted here
         handle = transport.get_extra_info("socket")
         if handle is None:
@@ -123,24 +132,61 @@ class Outgoing:
         self.acknowledged(sent)
         self._fd = -1
 
-    def linger(self) -> socket.socket | None:
-        """Keep the socket open beyond the transport's end and go on looking at it.
+    def read_by_peer(self, sent: int) -> None:
+        """The peer has answered the last of it."""
+        self._acknowledged = sent
 
-        Returns:
-            The duplicate: to be closed by the caller, after `lost`.
-        """
+    def when_arrived(self, sent: int, then: Callable[[], None]) -> None:
+        """Call `then` when everything is acknowledged, unless the connection ends before: at once
+        where that can still be seen of a dead one."""
+        if self._transport.is_closing():
+            return
+        if self._before is not None or self._fd < 0 or self.acknowledged(sent) == sent:
+            then()
+        else:
+            self._loop.call_later(ARRIVAL_LOOK_S, self.when_arrived, sent, then)
+
+    @property
+    def lingering(self) -> bool:
+        """Whether the socket is kept open beyond the transport's end."""
+        return self._duplicate is not None
+
+    def linger(self) -> None:
+        """Keep the socket open beyond the transport's end, until `drain`, and look at it."""
         if self._fd < 0:
-            return None
-        try:
-            duplicate = socket.socket(fileno=os.dup(self._fd))
-        except OSError:  # out of descriptors: the connection ends without lingering
-            return None
-        self._fd = duplicate.fileno()
-        return duplicate
+            return
+        # Out of descriptors: the connection ends without lingering.
+        with contextlib.suppress(OSError):
+            self._duplicate = socket.socket(fileno=os.dup(self._fd))
+            self._fd = self._duplicate.fileno()
 
     def settled(self) -> bool:
         """Whether waiting longer would not change what is acknowledged."""
         return self._fd < 0 or _queue_bytes(self._fd) == 0
+
+    def drain(self, sent: int, until: float, ended: Callable[[], None]) -> None:
+        """Let the kernel deliver what it has, then close the socket that lingers.
+
+        Args:
+            sent: see above.
+            until: loop time at which it has had enough.
+            ended: is called then, behind the last look.
+        """
+        assert self._duplicate is not None
+        with contextlib.suppress(OSError):  # the peer may have reset it meanwhile
+            self._duplicate.shutdown(socket.SHUT_WR)
+        self._drain_on(sent, until, ended)
+
+    def _drain_on(self, sent: int, until: float, ended: Callable[[], None]) -> None:
+        duplicate = self._duplicate
+        assert duplicate is not None
+        if self.settled() or _is_reset(duplicate) or self._loop.time() >= until:
+            self.lost(sent)
+            duplicate.close()
+            self._duplicate = None
+            ended()
+        else:
+            self._loop.call_later(LINGER_LOOK_S, self._drain_on, sent, until, ended)
 
     def _arrived_elsewhere(self, sent: int, in_kernel: int) -> int:
         if self._transport.is_closing():
@@ -203,7 +249,7 @@ def _queue_bytes(fd: int) -> int:
     return _queue_size[0]
 
 
-def is_reset(connection: socket.socket) -> bool:
+def _is_reset(connection: socket.socket) -> bool:
     """Whether a TCP connection has ended: nothing in its queue will arrive any more."""
     if connection.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
         return False

@@ -11,11 +11,10 @@ discarded; bounded) -> CLOSED. A refused handshake goes from CONNECTING to CLOSE
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
-import socket
 from collections.abc import Hashable
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 from proto.websocket.errors import CloseCode
@@ -29,7 +28,7 @@ from proto.websocket.frames import (
     framed_bytes,
     pong_frame,
 )
-from relay.server.acknowledgement import Outgoing, is_reset
+from relay.server.acknowledgement import Outgoing
 from relay.server.conversation import Conversation
 from relay.server.handshake import http_answer
 from relay.server.limits import ServerLimits
@@ -40,7 +39,6 @@ FULL_READ_BYTES: Final = 256_000
 the loop, which may take seconds; others are let in after each."""
 GATHERED_BYTES: Final = 4096
 """From this size on the kernel gathers header and payload: a copy costs more than two pieces."""
-LINGER_LOOK_S: Final = 0.02  # between two looks at the kernel queue of a discarded connection
 
 
 class State(Enum):
@@ -65,7 +63,6 @@ class FrameProtocol(asyncio.Protocol):
         "_discarded_bytes",
         "_early",
         "_limits",
-        "_lingering",
         "_listener",
         "_loop",
         "_outgoing",
@@ -126,7 +123,6 @@ class FrameProtocol(asyncio.Protocol):
         self._peer_closed = False  # its close frame was read
         self._detail: str | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._lingering: socket.socket | None = None
         self._pending_pong: bytes | None = None
         self._reading_paused = False
         self._turn_given = False  # others have theirs, and `_read_on` comes after it
@@ -231,7 +227,7 @@ class FrameProtocol(asyncio.Protocol):
         return self._outgoing.acknowledged(self.written - self._discarded_bytes)
 
     def drained(self) -> bool:
-        if self._lingering is not None:
+        if self._outgoing.lingering:
             return self._outgoing.settled()
         return self.acknowledged() == self.written - self._discarded_bytes
 
@@ -303,13 +299,13 @@ class FrameProtocol(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._lingering is not None:
-            with contextlib.suppress(OSError):  # the peer may have reset it meanwhile
-                self._lingering.shutdown(socket.SHUT_WR)
-            self._linger(self._loop.time() + self._limits.close_timeout_s)
-            return
-        self._outgoing.lost(self.written - self._discarded_bytes)
-        self._end()
+        sent = self.written - self._discarded_bytes
+        if self._outgoing.lingering:
+            until = self._loop.time() + self._limits.close_timeout_s
+            self._outgoing.drain(sent, until, self._end)
+        else:
+            self._outgoing.lost(sent)
+            self._end()
 
     # --- called by uvicorn -----------------------------------------------------------------------
 
@@ -381,6 +377,9 @@ class FrameProtocol(asyncio.Protocol):
             self._close_code = event.code
             self._begin_close(close_frame(event.payload))
         elif self._close_frame is None:
+            if event.code == self._close_code != CloseCode.NORMAL:
+                # No client begins with such a code: this answers ours, behind all messages.
+                self._outgoing.read_by_peer(self.written - self._discarded_bytes)
             self._end_output()
 
     def _begin_close(self, frame: bytes) -> None:
@@ -411,15 +410,23 @@ class FrameProtocol(asyncio.Protocol):
             self._discard_buffer()
 
     def _write_close(self, frame: bytes) -> None:
+        if not self._peer_closed:
+            self._write(frame)
+            return
+        # The client may leave as soon as it has the answer.
+        sent = self.written - self._discarded_bytes
+        self._outgoing.when_arrived(sent, partial(self._answer_close, frame))
+
+    def _answer_close(self, frame: bytes) -> None:
         self._write(frame)
-        if self._peer_closed:
-            self._end_output()
+        self._end_output()
 
     def _end_output(self) -> None:
         """Say goodbye on the TCP level; the client, which waits for it, then ends its side."""
         self._look()
-        if self._transport.is_closing():
-            return
+        self._outgoing.when_arrived(self.written - self._discarded_bytes, self._end_transport)
+
+    def _end_transport(self) -> None:
         if self._transport.can_write_eof():
             self._transport.write_eof()
         else:
@@ -428,19 +435,8 @@ class FrameProtocol(asyncio.Protocol):
     def _discard_buffer(self) -> None:
         """Give up what the kernel did not take, and let it deliver what it did."""
         self._discarded_bytes = self.written - self._look()
-        self._lingering = self._outgoing.linger()
+        self._outgoing.linger()
         self._transport.abort()
-
-    def _linger(self, until: float) -> None:
-        if self._lingering is None:
-            return
-        if self._outgoing.settled() or is_reset(self._lingering) or self._loop.time() >= until:
-            self._outgoing.lost(self.written - self._discarded_bytes)
-            self._lingering.close()
-            self._lingering = None
-            self._end()
-        else:
-            self._timer = self._loop.call_later(LINGER_LOOK_S, self._linger, until)
 
     def _stop_receiving(self) -> None:
         self._receiver = None

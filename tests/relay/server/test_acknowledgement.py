@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import asyncio
+import contextlib
 import datetime
 import fcntl
 import os
@@ -11,7 +12,7 @@ import socket
 import ssl
 import struct
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -383,5 +384,85 @@ def test_tls_client_that_ended_while_it_was_not_read(
                 await asyncio.sleep(0.001)
             recorded.socket.abort()
             await recorded.ended.wait()
+
+    run(main())
+
+
+@contextlib.asynccontextmanager
+async def serving_on(
+    kind: str, certificate: tuple[str, str], folder: Path, limits: ServerLimits | None = None
+) -> AsyncIterator[Running]:
+    """A server on sockets that do not tell what a dead client had."""
+    options: dict[str, Any] = {"path": str(folder / "s")}
+    if kind == "tls":
+        options = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
+    async with running(EchoApp(echo=False), limits, **options) as server:
+        yield server
+
+
+async def websocket_on(
+    kind: str, server: Running
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Recorded]:
+    return await (tls_websocket(server) if kind == "tls" else raw_websocket(server))
+
+
+@pytest.mark.parametrize("kind", ["tls", "unix"])
+def test_a_client_that_says_goodbye_is_answered_when_it_has_everything(
+    run: Run, certificate: tuple[str, str], tmp_path: Path, kind: str
+) -> None:
+    async def main() -> None:
+        async with serving_on(kind, certificate, tmp_path) as server:
+            for _ in range(20):
+                reader, writer, recorded = await websocket_on(kind, server)
+                # No look happens between this write and the end.
+                position = recorded.socket.send_messages([b"m" * 1000])
+                await reader.readexactly(1004)
+                writer.write(FrameSpec(8, b"\x03\xe8").serialize())
+                assert await reader.readexactly(4) == b"\x88\x02\x03\xe8"
+                writer.transport.abort()  # at once: it has its answer
+                await recorded.ended.wait()
+                assert recorded.ends == [(1000, None)]
+                assert recorded.socket.acknowledged() >= position
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["tls", "unix"])
+def test_a_client_that_answers_a_close_has_read_everything(
+    run: Run, certificate: tuple[str, str], tmp_path: Path, kind: str
+) -> None:
+    async def main() -> None:
+        async with serving_on(kind, certificate, tmp_path) as server:
+            for _ in range(20):
+                reader, writer, recorded = await websocket_on(kind, server)
+                position = recorded.socket.send_messages([b"m" * 1000])
+                recorded.socket.close(1012, "drained")
+                never = recorded.socket.send_messages([b"never sent"])
+                await reader.readexactly(1004)
+                close = await reader.readexactly(11)
+                writer.write(FrameSpec(8, close[2:4]).serialize())  # some leave the reason out
+                await writer.drain()
+                writer.transport.abort()
+                await recorded.ended.wait()
+                assert recorded.ends == [(1012, None)]
+                assert recorded.socket.acknowledged() == position + len(close) < never
+                assert recorded.socket.drained()
+
+    run(main())
+
+
+def test_a_goodbye_that_crosses_ours_proves_nothing(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        limits = ServerLimits(close_timeout_s=0.2)
+        async with running(EchoApp(echo=False), limits, path=str(tmp_path / "s")) as server:
+            client, recorded = await plain_client(server)
+            position = recorded.socket.send_messages([b"m" * 10_000])
+            recorded.socket.close(1012, "drained")
+            await asyncio.get_running_loop().sock_sendall(
+                client, FrameSpec(8, b"\x03\xe8").serialize()
+            )
+            await recorded.ended.wait()
+            assert recorded.socket.acknowledged() < position
+            client.close()
 
     run(main())
