@@ -93,6 +93,7 @@ REASONS: Final = {
         "unmatched",
         "errors",
         "ending",
+        "list",
     ),
 }
 """What comes after the colon. All begin at 0: who looks for a rise sees the first one too."""
@@ -159,7 +160,7 @@ class Gateway:
         for link in self.links.links:
             link.on_text = self._text_received
         self._commits = Commits(redis_url, self._redis_has_room)
-        self._writes = writes = QueueWrites(self._commits)
+        self._writes = writes = QueueWrites(self._commits, self.counters)
         backlogs = Backlogs(self._commits)
         self._unconfirmed = Unconfirmed(
             self.links,

@@ -6,7 +6,9 @@ connection ends with a batch unanswered, that number tells on the next one wheth
 so that an answer is not pushed to a program twice, and nothing is left out. A batch that Redis
 refuses (it is out of memory, or loads its data) is tried again, without the messages in it that
 have expired meanwhile; half of those that are not sent yet go into the next one, so that a large
-one, for which there is no room, does not hold up what there is room for.
+one, for which there is no room, does not hold up what there is room for. One list alone that Redis
+refuses for good (its user may not write there) is left out of the batch, and so is a request when
+Redis has had no room for `ROOM_S`: what is behind them goes on.
 
 A Redis that accepts and never answers is left after `ANSWER_S`. What was written to it may still be
 carried out, so every batch is bound to its connection: that watches `msgbus.committed`, a new one
@@ -27,13 +29,15 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib import resources
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import hiredis
 
 from peer.gateway import keys
+from peer.gateway.batch import TEMPORARY, Batch, Limited, Push, Then, Why
 from peer.gateway.bounds import PIPE_BYTES
 from redispipe.pipe import LinkLost, RedisPipe
 from redispipe.resp import Argument, command
@@ -46,6 +50,9 @@ ANSWER_S: Final = 10.0
 """How long Redis may take to answer; then the connection is given up. A disk that is slow to sync
 takes seconds, and half an hour is what the messages have at most."""
 
+ROOM_S: Final = 10.0
+"""How long a push that is not patient waits for a Redis that has no memory."""
+
 MAX_EARLY_BYTES: Final = 1024 * 1024
 """Of a batch that counts as written before Redis has answered."""
 
@@ -55,74 +62,6 @@ _WATCH: Final = command("WATCH", keys.COMMITTED)
 _RECORD: Final = (
     resources.files("peer.gateway").joinpath("lua/record.lua").read_text(encoding="utf-8")
 )
-
-Then = Callable[[], None]
-
-
-class _Limited(NamedTuple):
-    """A record that makes no sense later."""
-
-    until: float  # unix seconds
-    payload: bytes  # HSET
-    written: Then
-    give_up: Then
-
-
-class _Batch:
-    """Commands of one MULTI, and what is to be done when they are written, and applied."""
-
-    __slots__ = ("commands", "limited", "put_first", "recorded", "size_bytes", "then", "written")
-
-    def __init__(self) -> None:
-        self.commands: list[bytes] = []
-        self.limited: list[_Limited] = []
-        self.put_first = 0  # limited commands of batches before, at the front
-        self.written: list[Then] = []
-        self.then: list[Then] = []
-        self.size_bytes = 0
-        self.recorded = False  # what was written early is in Redis, although it refused the batch
-
-    def written_early(self) -> list[bytes]:
-        """The limited commands whose `written` was called."""
-        unwritten = self._unwritten()
-        return [each.payload for each in self.limited if id(each.written) not in unwritten]
-
-    def without_late(self, now: float) -> list[Then]:
-        """Takes out the commands whose time is over; returns what gives them up."""
-        late = [each for each in self.limited if each.until <= now]
-        unwritten = self._unwritten()
-        self._take_out(late)
-        return [each.give_up for each in late if id(each.written) in unwritten]
-
-    def halve(self) -> list[_Limited]:
-        """Takes out the later half of the limited commands that the kernel never had.
-
-        What depends on one of the others may be under way: it must not be written before that.
-        """
-        unwritten = self._unwritten()
-        waiting = [each for each in self.limited if id(each.written) in unwritten]
-        found = waiting[len(waiting) // 2 :]
-        self._take_out(found)
-        return found
-
-    def put(self, found: list[_Limited]) -> None:
-        """Takes in what was taken out of the batch before: in front of all but such."""
-        at = self.put_first
-        self.limited[at:at] = found
-        self.commands[at:at] = [each.payload for each in found]
-        self.written += [each.written for each in found]
-        self.size_bytes += sum(len(each.payload) for each in found)
-        self.put_first += len(found)
-
-    def _unwritten(self) -> set[int]:
-        return set(map(id, self.written))  # the others were called: the kernel had the command
-
-    def _take_out(self, found: list[_Limited]) -> None:
-        out = {id(part) for each in found for part in (each, each.payload, each.written)}
-        self.limited = [each for each in self.limited if id(each) not in out]
-        self.commands = [each for each in self.commands if id(each) not in out]
-        self.written = [each for each in self.written if id(each) not in out]
-        self.size_bytes -= sum(len(each.payload) for each in found)
 
 
 class Commits:
@@ -139,10 +78,10 @@ class Commits:
         self._on_room = on_room
         self._boot = uuid.uuid4().hex
         self._number = 0
-        self._filling = _Batch()
+        self._filling = Batch()
         self._late: list[Then] = []  # add what they gathered just before a batch is closed
         self._gathered_bytes = 0  # of what they gathered
-        self._unanswered: _Batch | None = None
+        self._unanswered: Batch | None = None
         self._was_full = False
         self._scheduled = False
         self._retry: asyncio.TimerHandle | None = None  # of a batch that was refused
@@ -204,8 +143,29 @@ class Commits:
             give_up: called instead when it is left out.
         """
         payload = command("HSET", keys.PROCESSING, *fields)
-        self._filling.limited.append(_Limited(until, payload, written, give_up))
+        self._filling.limited.append(Limited(until, payload, written, give_up))
         self.add(payload, written=written)
+
+    def push(
+        self,
+        queue: bytes,
+        commands: Iterable[bytes],
+        give_up: Callable[[Why], None],
+        *,
+        patient: bool,
+    ) -> None:
+        """As `add`, for a list that others have named: it is left out when it alone is refused.
+
+        Args:
+            queue: the list.
+            commands: each encoded.
+            give_up: called when they are left out.
+            patient: whether they wait for as long as Redis has no room; others do for `ROOM_S`.
+        """
+        push = Push(queue, tuple(commands), patient, give_up)
+        self._filling.pushes.append(push)
+        for each in push.commands:
+            self.add(each)
 
     def gather(self, late: Then) -> None:
         """Has `late` called just before the next batch is closed, to `add` what it gathered.
@@ -277,27 +237,38 @@ class Commits:
             _run(self._filling.then)
             self._idle.set()
             return
-        self._unanswered, self._filling = self._filling, _Batch()
+        self._unanswered, self._filling = self._filling, Batch()
         self._number += 1
         if self.pipe.usable:
             self._write()
 
-    def _write(self) -> None:
+    def _write(self, errors: dict[int, Exception] | None = None) -> None:
+        """Writes the batch.
+
+        Args:
+            errors: for those of its commands, by their ids: asked for when one was refused.
+        """
         batch = self._unanswered
         assert batch is not None
         for give_up in batch.without_late(time.time()):
             asyncio.get_running_loop().call_soon(give_up)
         mark = command("SET", keys.COMMITTED, f"{self._boot} {self._number}")
-        payload = b"".join((_MULTI, *batch.commands, mark, _EXEC))
-        # MULTI, each command and the mark are answered before EXEC is.
+        parts = (_MULTI, *batch.commands, mark)
+        # Each of them is answered before EXEC is.
         self._limit = asyncio.get_running_loop().call_later(ANSWER_S, self._give_up)
-        self.pipe.submit(payload, self._answered, len(batch.commands) + 2)
+        if errors is None:
+            payload = b"".join((*parts, _EXEC))
+            self.pipe.submit(payload, self._answered, len(parts))
+            if self._early and batch.written and len(payload) <= MAX_EARLY_BYTES:
+                # Uvloop writes at the end of a turn.
+                asyncio.get_running_loop().call_soon(self._look_written, batch)
+        else:
+            for each in parts:
+                self.pipe.submit(each, partial(_note, errors, id(each)))
+            self.pipe.submit(_EXEC, partial(self._answered, errors=errors))
         self.pipe.submit(_WATCH, self._watched, at_once=True)
-        if self._early and batch.written and len(payload) <= MAX_EARLY_BYTES:
-            # Uvloop writes at the end of a turn.
-            asyncio.get_running_loop().call_soon(self._look_written, batch)
 
-    def _look_written(self, batch: _Batch) -> None:
+    def _look_written(self, batch: Batch) -> None:
         if self.pipe.flushed:
             _run(batch.written)
 
@@ -309,7 +280,7 @@ class Commits:
         if isinstance(reply, hiredis.ReplyError):
             self.pipe.drop()  # the next batch would not be bound to the connection
 
-    def _answered(self, reply: Any) -> None:
+    def _answered(self, reply: Any, errors: dict[int, Exception] | None = None) -> None:
         if self._limit is not None:
             self._limit.cancel()
         if isinstance(reply, LinkLost):
@@ -319,17 +290,57 @@ class Commits:
             self.pipe.drop()
             return
         if isinstance(reply, hiredis.ReplyError):
-            self.refused += 1
-            if self.refused == 1 or not self.refused % 100:
-                log.error("redis refused a write, it is tried again: %s", reply)
-            self._early = False
-            self._record()
-            self._retry = asyncio.get_running_loop().call_later(REFUSED_RETRY_S, self._again)
+            self._refused(reply, errors)
             return
-        for each in reply:
-            if isinstance(each, hiredis.ReplyError):
-                log.error("redis could not do a write: %s", each)
+        batch = self._unanswered
+        assert batch is not None
+        failed = {
+            id(sent): each
+            for sent, each in zip(batch.commands, reply, strict=False)  # the mark is the last
+            if isinstance(each, hiredis.ReplyError)
+        }
+        if failed:
+            forbidden = batch.pushes_of(failed)
+            self._forbid(forbidden, failed)
+            for push in forbidden:
+                for each in push.commands:
+                    failed.pop(id(each), None)
+            for error in failed.values():
+                log.error("redis could not do a write: %s", error)
         self._settle()
+
+    def _refused(self, error: Exception, errors: dict[int, Exception] | None) -> None:
+        """Redis took nothing of the batch; asked again for which commands, if it is for good."""
+        batch = self._unanswered
+        assert batch is not None
+        self._early = False
+        loop = asyncio.get_running_loop()
+        if errors:
+            forbidden = batch.without_forbidden(errors)
+            error = next(iter(errors.values()))
+            if forbidden:
+                self._forbid(forbidden, errors)
+                self._rewrite()
+                return
+        elif batch.pushes and errors is None and not str(error).startswith(TEMPORARY):
+            self._write({})
+            return
+        self.refused += 1
+        if self.refused == 1 or not self.refused % 100:
+            log.error("redis refused a write, it is tried again: %s", error)
+        if not str(error).startswith("OOM"):
+            batch.no_room_since = None
+        elif batch.no_room_since is None:
+            batch.no_room_since = loop.time()
+        self._record()
+        self._retry = loop.call_later(REFUSED_RETRY_S, self._again)
+
+    def _forbid(self, pushes: list[Push], errors: Mapping[int, Exception]) -> None:
+        for push in pushes:
+            error = next(errors[id(each)] for each in push.commands if id(each) in errors)
+            name = push.queue.decode(errors="replace")
+            log.error("redis lets nothing into list %.80r: %s", name, error)
+        _leave_out(pushes, Why.FORBIDDEN)
 
     def _record(self) -> None:
         """Puts on record what was sent before the batch with the record of it was refused."""
@@ -351,10 +362,20 @@ class Commits:
         batch = self._unanswered
         assert batch is not None
         self._filling.put(batch.halve())
+        now = asyncio.get_running_loop().time()
+        if batch.no_room_since is not None and now - batch.no_room_since >= ROOM_S:
+            _leave_out(batch.without_impatient(), Why.NO_ROOM)
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        batch = self._unanswered
+        if batch is None:
+            return
         if not batch.commands:  # what came meanwhile is tried together with it
             self._filling.then[:0] = batch.then
             self._unanswered = None
             self._flush()
+            self._tell_room()
         elif self.pipe.usable:
             self._write()
 
@@ -365,6 +386,9 @@ class Commits:
         _run(batch.written)
         _run(batch.then)
         self._flush()
+        self._tell_room()
+
+    def _tell_room(self) -> None:
         if self._was_full and not self.full:
             self._was_full = False
             if self._on_room is not None:
@@ -392,3 +416,15 @@ def _run(callbacks: list[Then]) -> None:
     for each in callbacks:
         each()
     callbacks.clear()
+
+
+def _note(errors: dict[int, Exception], part: int, reply: Any) -> None:
+    """Takes the reply of one command of a batch."""
+    if isinstance(reply, hiredis.ReplyError):
+        errors[part] = reply
+
+
+def _leave_out(pushes: list[Push], why: Why) -> None:
+    """Tells those who are waiting for pushes, at the end of this turn."""
+    for each in pushes:
+        asyncio.get_running_loop().call_soon(each.give_up, why)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from peer.gateway import bodies, keys
+from peer.gateway.batch import Why
 from peer.gateway.bounds import MAX_QUEUE_ENTRIES, QUEUE_TTL_S, SEEN_ENTRIES
 from peer.gateway.commits import Commits
 from peer.modules.api import Request
@@ -16,10 +19,12 @@ class QueueWrites:
 
     Args:
         commits: the writing half of Redis.
+        counters: what happened, by name.
     """
 
-    def __init__(self, commits: Commits) -> None:
+    def __init__(self, commits: Commits, counters: Counter[str]) -> None:
         self._commits = commits
+        self._counters = counters
         self._requests: dict[bytes, list[bytes]] = {}
         self._answers: dict[bytes, list[bytes]] = {}
         self._seen: list[bytes] = []
@@ -67,15 +72,24 @@ class QueueWrites:
         answers, self._answers = self._answers, {}
         seen, self._seen = self._seen, []
         for queue, entries in requests.items():
-            self._push(queue, entries, MAX_QUEUE_ENTRIES)
-            self._commits.add(command("EXPIRE", queue, QUEUE_TTL_S))
+            self._push(queue, entries, expires=True)
         for queue, entries in answers.items():
-            self._push(queue, entries, MAX_QUEUE_ENTRIES)
-            if not keys.is_own(queue):
-                self._commits.add(command("EXPIRE", queue, QUEUE_TTL_S))
+            self._push(queue, entries, expires=not keys.is_own(queue))
         if seen:
-            self._push(keys.SEEN, seen, SEEN_ENTRIES)
+            for each in _pushed(keys.SEEN, seen, SEEN_ENTRIES):
+                self._commits.add(each)
 
-    def _push(self, queue: bytes, entries: list[bytes], bound: int) -> None:
-        self._commits.add(command("LPUSH", queue, *entries))
-        self._commits.add(command("LTRIM", queue, 0, bound - 1))
+    def _push(self, queue: bytes, entries: list[bytes], expires: bool) -> None:
+        commands = _pushed(queue, entries, MAX_QUEUE_ENTRIES)
+        if expires:
+            commands.append(command("EXPIRE", queue, QUEUE_TTL_S))
+
+        def give_up(why: Why) -> None:
+            self._counters["dropped:list"] += len(entries)
+
+        self._commits.push(queue, commands, give_up, patient=True)
+
+
+def _pushed(queue: bytes, entries: list[bytes], bound: int) -> list[bytes]:
+    """The commands that put entries into a list, and keep its newest."""
+    return [command("LPUSH", queue, *entries), command("LTRIM", queue, 0, bound - 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -44,7 +45,7 @@ async def test_entries_that_wait_for_redis_are_counted(valkey: RedisServer) -> N
     """Above the bound nothing more is taken from relays: it would be in memory only."""
     room = asyncio.Event()
     writing = Commits(valkey.url, room.set)  # not connected yet
-    writes = QueueWrites(writing)
+    writes = QueueWrites(writing, Counter())
     count = PIPE_BYTES // len(ENTRY) + 1
     for number in range(count):
         assert number > count - 3 or not writing.full
@@ -81,12 +82,59 @@ async def test_a_refused_batch_is_not_written_twice_when_the_connection_is_lost(
 async def test_answers_that_nobody_takes_do_not_stay_for_ever(
     valkey: RedisServer, writing: Commits
 ) -> None:
-    writes = QueueWrites(writing)
+    writes = QueueWrites(writing, Counter())
     for ret in ("ret", "msgbus.system.reply"):
         writes.answer(ret, b"answer")
     await asyncio.wait_for(writes.applied(), 10)
     assert 3500 < valkey.run("TTL", "ret") <= 3600
     assert valkey.run("TTL", "msgbus.system.reply") == -1, "what others write there must stay"
+
+
+@pytest.mark.parametrize("start", [start_valkey, start_redis62])
+async def test_a_list_that_redis_refuses_for_good_costs_its_own_entries_only(
+    tmp_path: Path, start: Callable[[Path], RedisServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """By its user's rights, or since it is no list."""
+    redis = start(tmp_path)
+    writing, counters = Commits(redis.url), Counter[str]()
+    writes = QueueWrites(writing, counters)
+    writing.start()
+    await writing.pipe.wait_usable()
+    redis.run("SET", "text", "no list")
+    redis.run("ACL", "SETUSER", "default", "resetkeys", "~msgbus.*", "~text", "~mine", "~next")
+    for ret in ("mine", "text", "forbidden", "forbidden", "mine"):
+        writes.answer(ret, b"answer")
+    await asyncio.wait_for(writes.applied(), 10)
+    writes.answer("next", b"answer")
+    await asyncio.wait_for(writes.applied(), 10)
+    redis.run("ACL", "SETUSER", "default", "allkeys")
+    assert redis.run("LRANGE", "mine", 0, -1) == [b"answer"] * 2
+    assert redis.run("LLEN", "next") == 1
+    assert not redis.run("EXISTS", "forbidden")
+    assert counters == {"dropped:list": 3}
+    assert caplog.text.count("into list 'forbidden': NOPERM") == 1
+    assert caplog.text.count("into list 'text': WRONGTYPE") == 1
+    await writing.aclose(5.0)
+    redis.remove()
+
+
+async def test_no_list_pays_for_what_redis_refuses_of_the_gateway_itself(
+    valkey: RedisServer, writing: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rights of its user are being changed."""
+    monkeypatch.setattr(commits, "REFUSED_RETRY_S", 0.05)
+    counters = Counter[str]()
+    writes = QueueWrites(writing, counters)
+    valkey.run("ACL", "SETUSER", "default", "resetkeys", "~msgbus.committed")
+    try:
+        writes.answer("ret", b"answer")
+        writing.add(command("HDEL", keys.PROCESSING, "field"))
+        await eventually(lambda: writing.refused > 2)
+    finally:
+        valkey.run("ACL", "SETUSER", "default", "allkeys")
+    await asyncio.wait_for(writes.applied(), 10)
+    assert valkey.run("LLEN", "ret") == 1
+    assert not counters
 
 
 async def test_what_redis_refused_until_it_expired_is_left_out(
@@ -264,7 +312,7 @@ def module_context(writing: Commits) -> ModuleContext:
     """Of a module that calls nobody."""
     store = ModuleStore(writing, "test")
     calls = Calls(None, None, None)  # type: ignore[arg-type]
-    return ModuleContext(1, store, calls, QueueWrites(writing), lambda request: False)
+    return ModuleContext(1, store, calls, QueueWrites(writing, Counter()), lambda request: False)
 
 
 def a_request(name: str) -> Request:

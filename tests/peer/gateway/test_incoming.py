@@ -43,7 +43,7 @@ class World:
         self.counters: Counter[str] = Counter()
         self.flooded = False
         self.commits = Commits(valkey.url, lambda: self.incoming.resume())
-        self.writes = QueueWrites(self.commits)
+        self.writes = QueueWrites(self.commits, self.counters)
         sealer = Sealer(own, OWN.signing_key, OWN.encryption_key, os.urandom)
         self.incoming = Incoming(
             own,

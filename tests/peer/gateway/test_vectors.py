@@ -78,7 +78,7 @@ class Receiver:
             sealer,
             twins,
             commits,
-            QueueWrites(commits),
+            QueueWrites(commits, self.counters),
             self.backlogs,
             Calls(sealer, twins, send),
             lambda request: False,

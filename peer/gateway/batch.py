@@ -1,0 +1,136 @@
+"""What one MULTI of the gateway is made of, and what is taken out of one that Redis refuses."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple
+
+Then = Callable[[], None]
+
+TEMPORARY: Final = (
+    *("OOM", "LOADING", "READONLY", "MISCONF", "BUSY", "TRYAGAIN"),
+    *("NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN"),
+)
+"""How refusals begin that have nothing to do with what is written, and pass."""
+
+
+class Why(enum.Enum):
+    """Why entries of a list are not written."""
+
+    FORBIDDEN = enum.auto()
+    """Redis refuses this list, for good: its user may not write there, or it is no list."""
+    NO_ROOM = enum.auto()
+    """Redis had no memory for too long."""
+
+
+class Push(NamedTuple):
+    """What puts entries into a list that others have named."""
+
+    queue: bytes
+    commands: tuple[bytes, ...]
+    patient: bool
+    """Whether it waits for room for as long as it takes."""
+    give_up: Callable[[Why], None]
+    """Called when it is left out."""
+
+
+class Limited(NamedTuple):
+    """A record that makes no sense later."""
+
+    until: float  # unix seconds
+    payload: bytes  # HSET
+    written: Then
+    give_up: Then
+
+
+class Batch:
+    """Commands of one MULTI, and what is to be done when they are written, and applied."""
+
+    __slots__ = (
+        *("commands", "limited", "no_room_since", "pushes", "put_first"),
+        *("recorded", "size_bytes", "then", "written"),
+    )
+
+    def __init__(self) -> None:
+        self.commands: list[bytes] = []
+        self.limited: list[Limited] = []
+        self.pushes: list[Push] = []
+        self.put_first = 0  # limited commands of batches before, at the front
+        self.written: list[Then] = []
+        self.then: list[Then] = []
+        self.size_bytes = 0
+        self.recorded = False  # what was written early is in Redis, although it refused the batch
+        self.no_room_since: float | None = None  # loop time
+
+    def written_early(self) -> list[bytes]:
+        """The limited commands whose `written` was called."""
+        unwritten = self._unwritten()
+        return [each.payload for each in self.limited if id(each.written) not in unwritten]
+
+    def without_late(self, now: float) -> list[Then]:
+        """Takes out the commands whose time is over; returns what gives them up."""
+        late = [each for each in self.limited if each.until <= now]
+        unwritten = self._unwritten()
+        self._take_out(late)
+        return [each.give_up for each in late if id(each.written) in unwritten]
+
+    def halve(self) -> list[Limited]:
+        """Takes out the later half of the limited commands that the kernel never had.
+
+        What depends on one of the others may be under way: it must not be written before that.
+        """
+        unwritten = self._unwritten()
+        waiting = [each for each in self.limited if id(each.written) in unwritten]
+        found = waiting[len(waiting) // 2 :]
+        self._take_out(found)
+        return found
+
+    def put(self, found: list[Limited]) -> None:
+        """Takes in what was taken out of the batch before: in front of all but such."""
+        at = self.put_first
+        self.limited[at:at] = found
+        self.commands[at:at] = [each.payload for each in found]
+        self.written += [each.written for each in found]
+        self.size_bytes += sum(len(each.payload) for each in found)
+        self.put_first += len(found)
+
+    def without_impatient(self) -> list[Push]:
+        """Takes out the pushes that do not wait for room."""
+        found = [push for push in self.pushes if not push.patient]
+        self._take_out_pushes(found)
+        return found
+
+    def without_forbidden(self, errors: Mapping[int, Exception]) -> list[Push]:
+        """Takes out the pushes that are refused for good, if it is they alone who are.
+
+        Args:
+            errors: what Redis refused of the batch, by the ids of the commands.
+        """
+        forbidden = {each for each, error in errors.items() if not str(error).startswith(TEMPORARY)}
+        found = self.pushes_of(forbidden)
+        if forbidden - {id(each) for push in found for each in push.commands}:
+            return []  # the gateway's own keys are refused too: that is not the lists' fault
+        self._take_out_pushes(found)
+        return found
+
+    def pushes_of(self, commands: Collection[int]) -> list[Push]:
+        """Those with one of these commands, given by their ids."""
+        return [push for push in self.pushes if any(id(each) in commands for each in push.commands)]
+
+    def _unwritten(self) -> set[int]:
+        return set(map(id, self.written))  # the others were called: the kernel had the command
+
+    def _take_out(self, found: list[Limited]) -> None:
+        out = {id(part) for each in found for part in (each, each.payload, each.written)}
+        self.limited = [each for each in self.limited if id(each) not in out]
+        self.commands = [each for each in self.commands if id(each) not in out]
+        self.written = [each for each in self.written if id(each) not in out]
+        self.size_bytes -= sum(len(each.payload) for each in found)
+
+    def _take_out_pushes(self, found: list[Push]) -> None:
+        out = {id(each): len(each) for push in found for each in push.commands}
+        gone = set(map(id, found))
+        self.pushes = [each for each in self.pushes if id(each) not in gone]
+        self.commands = [each for each in self.commands if id(each) not in out]
+        self.size_bytes -= sum(out.values())
