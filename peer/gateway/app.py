@@ -84,7 +84,7 @@ COUNTERS: Final = {
 
 REASONS: Final = {
     "refused": ("malformed", "expired", "unsent", "unsendable"),
-    "rejected": ("100", "101", "102", "103", "104", "105", "106", "500"),
+    "rejected": ("100", "101", "102", "103", "104", "105", "106", "429", "500"),
     "dropped": (
         "uid_too_long",
         "misdirected",
@@ -204,6 +204,7 @@ class Gateway:
             backlogs,
             self._calls,
             self._handlers.serve,
+            self._handlers.refuse,
             self._send_error,
             self._outgoing.answered,
             self._unconfirmed.pong,

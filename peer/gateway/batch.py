@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 Then = Callable[[], None]
@@ -108,15 +108,13 @@ class Batch:
             errors: what Redis refused of the batch, by the ids of the commands.
         """
         forbidden = {each for each, error in errors.items() if not str(error).startswith(TEMPORARY)}
-        found = self.pushes_of(forbidden)
+        found = [
+            push for push in self.pushes if any(id(each) in forbidden for each in push.commands)
+        ]
         if forbidden - {id(each) for push in found for each in push.commands}:
             return []  # the gateway's own keys are refused too: that is not the lists' fault
         self._take_out_pushes(found)
         return found
-
-    def pushes_of(self, commands: Collection[int]) -> list[Push]:
-        """Those with one of these commands, given by their ids."""
-        return [push for push in self.pushes if any(id(each) in commands for each in push.commands)]
 
     def _unwritten(self) -> set[int]:
         return set(map(id, self.written))  # the others were called: the kernel had the command

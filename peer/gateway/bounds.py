@@ -8,9 +8,9 @@ MAX_QUEUE_ENTRIES: Final = 10_000
 """Of a command's list or a `ret` list; the oldest are dropped, as in the reference."""
 
 QUEUE_TTL_S: Final = 3600
-"""A command's list or a `ret` list that got nothing for so long is removed: all in it expired half
-of that ago. Another twin chooses the command, and a program may be gone when its answer comes, so
-lists nobody takes from must not stay for ever."""
+"""A `ret` list that got nothing for so long is removed: all in it expired half of that ago, and a
+program may be gone when its answer comes. A command's list, which another twin chooses, is removed
+when all in it has expired, and after so long at the latest."""
 
 MAX_COMMAND_BYTES: Final = 256
 """It becomes part of a Redis key; those in use have 10 to 40."""

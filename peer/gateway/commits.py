@@ -300,7 +300,8 @@ class Commits:
             if isinstance(each, hiredis.ReplyError)
         }
         if failed:
-            forbidden = batch.pushes_of(failed)
+            # The first puts the entries in: what the others would do can be missed.
+            forbidden = [push for push in batch.pushes if id(push.commands[0]) in failed]
             self._forbid(forbidden, failed)
             for push in forbidden:
                 for each in push.commands:

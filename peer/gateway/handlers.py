@@ -100,7 +100,7 @@ class Handlers:
         unanswered = list(self._unanswered.values())
         await self._work.aclose()
         for request in unanswered:
-            self._refuse(request, ENDING)
+            self.refuse(request.uid, request.source, ENDING)
 
     def serve(self, request: Request) -> bool:
         """Starts the handler of a request; False: no module has the command."""
@@ -109,13 +109,13 @@ class Handlers:
             return False
         if self._ended:
             self._counters["dropped:ending"] += 1
-            self._refuse(request, ENDING)
+            self.refuse(request.uid, request.source, ENDING)
         elif self._has_room(len(request.payload)):
             number = next(self._numbers)
             self._unanswered[number] = request
             self._work.start(self._run(number, request, handler), len(request.payload))
         else:
-            self._refuse(request, BUSY)
+            self.refuse(request.uid, request.source, BUSY)
         return True
 
     def deliver(self, request: Request) -> bool:
@@ -172,10 +172,11 @@ class Handlers:
         if self._answer(request.uid, request.source, found, twin, self._send):
             self._counters["handled"] += 1
 
-    def _refuse(self, request: Request, error: CommandError) -> None:
-        twin = self._twins.peek(request.source.twin)
-        if twin is not None:  # its request was verified just now
-            self._answer(request.uid, request.source, error, twin, self._send_error)
+    def refuse(self, uid: str, source: Address, error: CommandError) -> None:
+        """Tells the one who asked that its request, which was verified, is not carried out."""
+        twin = self._twins.peek(source.twin)
+        if twin is not None:  # it was there a moment ago
+            self._answer(uid, source, error, twin, self._send_error)
 
     def _answer(
         self,

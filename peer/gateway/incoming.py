@@ -18,10 +18,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from peer.gateway import bodies, keys
 from peer.gateway.backlog import Backlogs, Waiting
+from peer.gateway.batch import Why
 from peer.gateway.bodies import Failure
 from peer.gateway.bounds import MAX_WAITING, MAX_WAITING_BYTES, REFRESH_S
 from peer.gateway.calls import Calls
@@ -29,14 +31,16 @@ from peer.gateway.commits import Commits
 from peer.gateway.queue_writes import QueueWrites
 from peer.gateway.work import Work
 from peer.inbox import Inbox
-from peer.modules.api import Request
+from peer.modules.api import CommandError, Request
 from peer.senders import Senders
 from peer.twins import Twin, TwinCache, TwinsAwayError
+from proto.files.errors import FileCode
 from proto.rmb import opening, stamp
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import Address, from_message
 from proto.rmb.bounds import MAX_UID_BYTES
 from proto.rmb.errors import (
+    CODE_OTHER,
     CipherError,
     EnvelopeError,
     NoPublicKeyError,
@@ -52,6 +56,13 @@ STOP_S: Final = 5.0
 
 _KEY_ERRORS = (SignatureError, CipherError, NoPublicKeyError)
 _KEY_CODES = frozenset(each.code for each in _KEY_ERRORS)
+
+
+UNWRITTEN: Final = {
+    Why.NO_ROOM: CommandError(FileCode.BUSY, "there is no room for the request: ask again later"),
+    Why.FORBIDDEN: CommandError(CODE_OTHER, "the command can't be served"),
+}
+"""What is told for a request that Redis does not take."""
 
 
 class UnusableError(EnvelopeError):
@@ -81,6 +92,7 @@ class Incoming:
         backlogs: who waits for answers.
         calls: requests of modules that wait for answers.
         serve: takes a request for a module; False: no module has the command.
+        refuse: sends the error for a request that no list takes, by its uid, to its source.
         send: sends an answer that is kept nowhere; with its deadline.
         answered: told of each answer to a request: uid and twin.
         pong: told the uid of each pong.
@@ -98,6 +110,7 @@ class Incoming:
         backlogs: Backlogs,
         calls: Calls,
         serve: Callable[[Request], bool],
+        refuse: Callable[[str, Address, CommandError], None],
         send: Callable[[bytes, int], None],
         answered: Callable[[str, int], None],
         pong: Callable[[str], bool],
@@ -112,6 +125,7 @@ class Incoming:
         self._backlogs = backlogs
         self._calls = calls
         self._serve = serve
+        self._refuse = refuse
         self._send = send
         self._answered = answered
         self._pong = pong
@@ -304,7 +318,13 @@ class Incoming:
         self._counters["requests_received"] += 1
         request = Request(envelope.uid, source, name, payload, schema, tags, deadline)
         if not self._serve(request):
-            self._writes.request(request, envelope.timestamp, envelope.expiration)
+            give_up = partial(self._unwritten, envelope.uid, source)
+            self._writes.request(request, envelope.timestamp, envelope.expiration, give_up)
+
+    def _unwritten(self, uid: str, source: Address, why: Why) -> None:
+        error = UNWRITTEN[why]
+        self._counters[f"rejected:{error.code}"] += 1
+        self._refuse(uid, source, error)
 
     def _take_from_relay(self, envelope: pb.Envelope, now: int) -> None:
         if envelope.HasField("pong"):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable
+from importlib import resources
+from typing import Final
 
 from peer.gateway import bodies, keys
 from peer.gateway.batch import Why
@@ -10,6 +14,10 @@ from peer.gateway.bounds import MAX_QUEUE_ENTRIES, QUEUE_TTL_S, SEEN_ENTRIES
 from peer.gateway.commits import Commits
 from peer.modules.api import Request
 from redispipe.resp import command
+
+GiveUp = Callable[[Why], None]
+
+_KEEP: Final = resources.files("peer.gateway").joinpath("lua/keep.lua").read_text(encoding="utf-8")
 
 
 class QueueWrites:
@@ -25,13 +33,22 @@ class QueueWrites:
     def __init__(self, commits: Commits, counters: Counter[str]) -> None:
         self._commits = commits
         self._counters = counters
-        self._requests: dict[bytes, list[bytes]] = {}
+        self._requests: dict[bytes, _Requests] = {}
         self._answers: dict[bytes, list[bytes]] = {}
         self._seen: list[bytes] = []
         self._gathered = False
 
-    def request(self, request: Request, timestamp: int, expiration_s: int) -> None:
-        """Gives a request to whoever serves its command."""
+    def request(
+        self, request: Request, timestamp: int, expiration_s: int, give_up: GiveUp | None = None
+    ) -> None:
+        """Gives a request to whoever serves its command.
+
+        Args:
+            request: verified.
+            timestamp: of its envelope.
+            expiration_s: likewise.
+            give_up: called when it is not written after all; without one it waits for room.
+        """
         body = bodies.incoming_request(
             request.uid,
             request.source,
@@ -42,7 +59,16 @@ class QueueWrites:
             timestamp,
             expiration_s,
         )
-        self._requests.setdefault(keys.command(request.command), []).append(body)
+        queue = keys.command(request.command)
+        found = self._requests.get(queue)
+        if found is None:
+            found = self._requests[queue] = _Requests()
+        found.entries.append(body)
+        found.deadline = max(found.deadline, request.deadline)
+        if give_up is None:
+            found.patient = True
+        else:
+            found.give_ups.append(give_up)
         self._gather(len(body))
 
     def answer(self, ret: str, body: bytes) -> None:
@@ -71,23 +97,41 @@ class QueueWrites:
         requests, self._requests = self._requests, {}
         answers, self._answers = self._answers, {}
         seen, self._seen = self._seen, []
-        for queue, entries in requests.items():
-            self._push(queue, entries, expires=True)
+        for queue, found in requests.items():
+            life_s = min(max(found.deadline - int(time.time()), 1), QUEUE_TTL_S)
+            commands = _pushed(queue, found.entries, MAX_QUEUE_ENTRIES)
+            commands.append(command("EVAL", _KEEP, 1, queue, life_s))
+            self._commits.push(queue, commands, found.give_up, patient=found.patient)
         for queue, entries in answers.items():
-            self._push(queue, entries, expires=not keys.is_own(queue))
+            commands = _pushed(queue, entries, MAX_QUEUE_ENTRIES)
+            if not keys.is_own(queue):
+                commands.append(command("EXPIRE", queue, QUEUE_TTL_S))
+            self._commits.push(queue, commands, self._dropped(len(entries)), patient=True)
         if seen:
             for each in _pushed(keys.SEEN, seen, SEEN_ENTRIES):
                 self._commits.add(each)
 
-    def _push(self, queue: bytes, entries: list[bytes], expires: bool) -> None:
-        commands = _pushed(queue, entries, MAX_QUEUE_ENTRIES)
-        if expires:
-            commands.append(command("EXPIRE", queue, QUEUE_TTL_S))
-
+    def _dropped(self, count: int) -> GiveUp:
         def give_up(why: Why) -> None:
-            self._counters["dropped:list"] += len(entries)
+            self._counters["dropped:list"] += count
 
-        self._commits.push(queue, commands, give_up, patient=True)
+        return give_up
+
+
+class _Requests:
+    """For one list."""
+
+    __slots__ = ("deadline", "entries", "give_ups", "patient")
+
+    def __init__(self) -> None:
+        self.entries: list[bytes] = []
+        self.deadline = 0  # of the one that lives longest, unix seconds
+        self.give_ups: list[GiveUp] = []
+        self.patient = False
+
+    def give_up(self, why: Why) -> None:
+        for each in self.give_ups:
+            each(why)
 
 
 def _pushed(queue: bytes, entries: list[bytes], bound: int) -> list[bytes]:

@@ -13,6 +13,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from peer.gateway import commits, dead_letters, keys
+from peer.gateway.batch import Why
 from peer.gateway.bounds import PIPE_BYTES
 from peer.gateway.calls import Calls
 from peer.gateway.commits import Commits
@@ -135,6 +136,49 @@ async def test_no_list_pays_for_what_redis_refuses_of_the_gateway_itself(
     await asyncio.wait_for(writes.applied(), 10)
     assert valkey.run("LLEN", "ret") == 1
     assert not counters
+
+
+@pytest.mark.parametrize("start", [start_valkey, start_redis62])
+async def test_requests_that_nobody_takes_go_when_they_have_expired(
+    tmp_path: Path, start: Callable[[Path], RedisServer]
+) -> None:
+    """But no request goes before its own time, whichever process brought it."""
+    redis = start(tmp_path)
+    redis.run("HSET", "msgbus.hash", "field", "of somebody else")
+    for life_s, least_s, most_s in ((600, 590, 600), (20, 590, 600), (10**9, 3500, 3600)):
+        writing = Commits(redis.url)
+        writing.start()
+        writes = QueueWrites(writing, Counter())
+        for name in ("out.age", "hash"):
+            deadline = int(time.time()) + life_s
+            writes.request(a_request(name)._replace(deadline=deadline), 0, 0)
+        await asyncio.wait_for(writes.applied(), 10)
+        assert least_s < redis.run("TTL", "msgbus.out.age") <= most_s
+        await writing.aclose(5.0)
+    assert redis.run("TTL", "msgbus.hash") == -1
+    assert redis.run("LLEN", "msgbus.out.age") == 3
+    redis.remove()
+
+
+async def test_requests_give_way_when_redis_has_no_room(
+    valkey: RedisServer, writing: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody can send them, and what is behind them would wait for as long as they do."""
+    monkeypatch.setattr(commits, "REFUSED_RETRY_S", 0.05)
+    monkeypatch.setattr(commits, "ROOM_S", 0.2)
+    writes, given_up = QueueWrites(writing, Counter()), list[Why]()
+    used = int(valkey.client().info("memory")["used_memory"])
+    valkey.run("CONFIG", "SET", "maxmemory", used + 8 * len(ENTRY))
+    try:
+        request = a_request("nobody.serves")._replace(payload=bytes(12 * len(ENTRY)))
+        writes.request(request, 0, 0, given_up.append)
+        writes.answer("ret", b"answer")
+        await asyncio.wait_for(writes.applied(), 10)
+    finally:
+        valkey.run("CONFIG", "SET", "maxmemory", "0")
+    assert given_up == [Why.NO_ROOM]
+    assert valkey.run("LLEN", "ret") == 1
+    assert not valkey.run("EXISTS", "msgbus.nobody.serves")
 
 
 async def test_what_redis_refused_until_it_expired_is_left_out(

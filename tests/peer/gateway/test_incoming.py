@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from peer.gateway import incoming, keys
+from peer.gateway import commits, incoming, keys
 from peer.gateway.backlog import Backlogs, Waiting, encode
 from peer.gateway.bounds import PIPE_BYTES
 from peer.gateway.calls import Calls
@@ -21,6 +21,7 @@ from peer.gateway.queue_writes import QueueWrites
 from peer.inbox import MAX_BYTES
 from peer.senders import MAX_MESSAGES
 from peer.twins import TwinCache
+from proto.rmb import types_pb2 as pb
 from proto.rmb.address import Address
 from proto.rmb.sealing import Sealer, new_uid
 from tests.support import identities
@@ -42,6 +43,7 @@ class World:
         self.twins = TwinCache(self.source)
         self.counters: Counter[str] = Counter()
         self.flooded = False
+        self.refused: list[tuple[str, int]] = []
         self.commits = Commits(valkey.url, lambda: self.incoming.resume())
         self.writes = QueueWrites(self.commits, self.counters)
         sealer = Sealer(own, OWN.signing_key, OWN.encryption_key, os.urandom)
@@ -54,6 +56,7 @@ class World:
             Backlogs(self.commits),
             Calls(sealer, self.twins, self.sent),
             lambda request: False,
+            lambda uid, source, error: self.refused.append((uid, error.code)),
             self.sent,
             lambda uid, twin: None,
             lambda uid: False,
@@ -204,3 +207,28 @@ async def test_what_has_come_is_written_at_the_end(world: World) -> None:
     await world.incoming.aclose()
     await world.commits.aclose(5.0)
     assert world.redis.run("LLEN", "msgbus.out.age") == 500
+
+
+async def test_who_asks_is_told_when_redis_does_not_take_the_request(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no room, or its list is none."""
+    monkeypatch.setattr(commits, "REFUSED_RETRY_S", 0.05)
+    monkeypatch.setattr(commits, "ROOM_S", 0.2)
+    world.commits.start()
+    await world.commits.pipe.wait_usable()
+    world.twins.put(known(OTHER))
+    world.redis.run("SET", "msgbus.out.age", "no list")
+    (first,) = requests(OTHER, OWN, 1)
+    world.incoming.receive(first)
+    await eventually(lambda: [code for _, code in world.refused] == [500])
+    world.redis.run("CONFIG", "SET", "maxmemory", "1")
+    try:
+        (second,) = requests(OTHER, OWN, 1)
+        world.incoming.receive(second)
+        await eventually(lambda: len(world.refused) == 2)
+    finally:
+        world.redis.run("CONFIG", "SET", "maxmemory", "0")
+    uids = [pb.Envelope.FromString(each).uid for each in (first, second)]
+    assert world.refused == [(uids[0], 500), (uids[1], 429)]
+    assert world.counters["rejected:429"] == world.counters["rejected:500"] == 1

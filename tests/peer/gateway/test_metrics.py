@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from peer.arguments import UsageError
-from peer.gateway import app, metrics
+from peer.gateway import app, incoming, metrics
 from peer.gateway.metrics import Figures, RelayFigures
 from proto.rmb.errors import EnvelopeError
 
@@ -60,6 +60,7 @@ def test_every_counter_begins_at_0() -> None:
     names |= set(app.COUNTERS) - set(app.REASONS)
     assert counted <= names
     codes = {str(each.code) for each in (EnvelopeError, *EnvelopeError.__subclasses__())}
+    codes |= {str(error.code) for error in incoming.UNWRITTEN.values()}
     assert codes == set(app.REASONS["rejected"])
 
 

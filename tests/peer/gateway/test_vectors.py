@@ -82,6 +82,7 @@ class Receiver:
             self.backlogs,
             Calls(sealer, twins, send),
             lambda request: False,
+            lambda uid, source, error: None,
             send,
             lambda uid, twin: None,
             lambda uid: False,
