@@ -26,10 +26,11 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Collection, Hashable
+from typing import Final
 
 from peer.errors import TooLargeError
+from peer.lanes import Lane, Lanes
 from proto.rmb.bounds import MAX_MESSAGE_BYTES
 
 BARRIER_S: Final = 1.0
@@ -66,35 +67,12 @@ WINDOW_MESSAGES: Final = 4096
 WINDOW_BYTES: Final = 64 * 1024 * 1024
 """The same in bytes."""
 
+ANSWER_MESSAGES: Final = 32_768
+"""Beyond the window, for answers; see `overfull`. A burst of as many small requests is behind one
+another on the same connection, and the pongs that make room behind them."""
 
-class Lane(Protocol):
-    """A link, as far as it matters here."""
-
-    @property
-    def connected(self) -> bool:
-        """Whether it can be sent on."""
-
-    @property
-    def sessions(self) -> int:
-        """How often it has been connected."""
-
-    @property
-    def close_code(self) -> int:
-        """With which its relay has closed the last session that ended; 0: with none."""
-
-    def try_send(self, data: bytes) -> bool:
-        """Sends, or says that it can't now."""
-
-
-class Lanes(Protocol):
-    """Some links, one of which takes a message."""
-
-    @property
-    def links(self) -> Sequence[Lane]:
-        """All of them."""
-
-    def try_send(self, data: bytes, without: Collection[Any] = ()) -> Lane | None:
-        """Sends over one that is not excluded, or none can now."""
+ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""The same in bytes."""
 
 
 class _Message:
@@ -192,6 +170,17 @@ class Unconfirmed:
         full = len(self._messages) >= WINDOW_MESSAGES or self._bytes >= WINDOW_BYTES
         self._was_full = self._was_full or full
         return full
+
+    @property
+    def overfull(self) -> bool:
+        """Whether not even an answer should be brought; `on_room` tells when `full` has ended.
+
+        What fills the window may be requests of our own, that whoever asks us is to answer.
+        """
+        return self.full and (
+            len(self._messages) >= WINDOW_MESSAGES + ANSWER_MESSAGES
+            or self._bytes >= WINDOW_BYTES + ANSWER_BYTES
+        )
 
     @property
     def limit_bytes(self) -> int:

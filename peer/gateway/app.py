@@ -59,6 +59,9 @@ HANDLERS_S: Final = 2.0
 CONFIRM_S: Final = 1.0
 """How long relays may take at the end to confirm what was sent; the next start sends the rest."""
 
+DROPPED_LOGGED: Final = 1000
+"""Of so many errors that are dropped one is logged: anybody can cause them."""
+
 STOP_S: Final = 5.0
 """How long writes may take at the end."""
 
@@ -94,6 +97,7 @@ REASONS: Final = {
         "errors",
         "ending",
         "list",
+        "late",
     ),
 }
 """What comes after the colon. All begin at 0: who looks for a rise sees the first one too."""
@@ -179,7 +183,7 @@ class Gateway:
             writes,
             self._wait_for_room,
             self._send,
-            self._send_error,
+            self._send_refusal,
             self.counters,
         )
         self._outgoing = Outgoing(
@@ -313,12 +317,21 @@ class Gateway:
         """Sends what is kept nowhere: what a module asks or answers, or an error."""
         self._unconfirmed.send(data, deadline, _Unkept(next(self._numbers), refused))
 
-    def _send_error(self, data: bytes, deadline: int, refused: Refused | None = None) -> None:
-        """Sends the error for a request that is not carried out; anybody can cause many."""
-        if self._unconfirmed.full:
-            self.counters["dropped:errors"] += 1
-        else:
+    def _send_error(self, data: bytes, deadline: int) -> None:
+        """Sends the error for what can't be used; anybody can cause many."""
+        self._send_unless(self._unconfirmed.full, data, deadline)
+
+    def _send_refusal(self, data: bytes, deadline: int, refused: Refused | None = None) -> None:
+        """Sends the error for a verified request that is not carried out."""
+        self._send_unless(self._unconfirmed.overfull, data, deadline)
+
+    def _send_unless(self, full: bool, data: bytes, deadline: int) -> None:
+        if not full:
             self._send(data, deadline)
+            return
+        self.counters["dropped:errors"] += 1
+        if self.counters["dropped:errors"] % DROPPED_LOGGED == 1:
+            log.warning("relays do not take enough: errors for others are dropped")
 
     def _settled(self, token: Hashable) -> None:
         if isinstance(token, str):
@@ -347,7 +360,7 @@ class Gateway:
                 queue.resume()
 
     async def _wait_for_room(self) -> None:
-        while self._unconfirmed.full:
+        while self._unconfirmed.overfull:
             self._room.clear()
             await self._room.wait()
 

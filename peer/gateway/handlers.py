@@ -167,6 +167,7 @@ class Handlers:
             async with asyncio.timeout(max(request.deadline - time.time(), 0)):
                 await self._room()
         except TimeoutError:
+            self._counters["dropped:late"] += 1
             log.warning("answer of %.80s could not be sent in time", request.command)
             return
         if self._answer(request.uid, request.source, found, twin, self._send):
@@ -242,6 +243,8 @@ class Handlers:
                 return await answer(asked, name, log)
         except TimeoutError:
             log.warning("handler of %.80s was not done in time", name)
+            if late is None:
+                self._counters["dropped:late"] += 1
             return late
 
     def _has_room(self, size_bytes: int) -> bool:

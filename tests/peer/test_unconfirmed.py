@@ -175,6 +175,23 @@ async def test_the_window_tells_when_it_is_full_and_when_no_longer(
     world.window.close()
 
 
+@pytest.mark.parametrize("unit", ["MESSAGES", "BYTES"])
+async def test_answers_find_room_beyond_the_window(
+    world: World, monkeypatch: pytest.MonkeyPatch, unit: str
+) -> None:
+    monkeypatch.setattr(unconfirmed, f"WINDOW_{unit}", 2)
+    monkeypatch.setattr(unconfirmed, f"ANSWER_{unit}", 2)
+    for number in range(4):
+        assert world.window.full == (number >= 2)
+        assert not world.window.overfull
+        world.window.send(b"m", FAR, number)
+    assert world.window.overfull
+    for number in range(4):
+        world.window.settle(number)
+    assert world.room == 1
+    world.window.close()
+
+
 async def test_a_token_is_in_use_once(world: World) -> None:
     world.window.send(b"m", FAR, "token")
     with pytest.raises(ValueError, match="in use"):

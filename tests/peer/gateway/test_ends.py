@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from peer import unconfirmed
 from peer.gateway import app
 from peer.gateway.app import Gateway
 from peer.identity import Identity
@@ -153,6 +154,7 @@ async def test_who_is_cut_off_while_the_answer_waits_for_room_is_counted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "HANDLERS_S", 0.1)
+    monkeypatch.setattr(unconfirmed, "ANSWER_MESSAGES", 0)
     for _ in range(WINDOW_MESSAGES):
         world.gateway._send(b"", int(time.time()) + 60)
     world.module.go_on.set()

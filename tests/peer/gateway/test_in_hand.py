@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from peer import unconfirmed
 from peer.gateway import handlers, keys, outgoing, queues
 from peer.gateway.app import Gateway
 from peer.gateway.bounds import MAX_IN_HAND, TAKE_ENTRIES
@@ -230,10 +231,24 @@ async def test_errors_for_others_are_bounded(running: Running) -> None:
     assert running.gateway.counters["dropped:errors"] == 100
 
 
+async def test_every_request_of_a_burst_to_a_module_is_answered(running: Running) -> None:
+    """The pongs that would make room for its answers come behind it."""
+    running.cache.put(known(OTHER))
+    await running.start()
+    gateway, sealer = running.gateway, Sealer((OTHER.id, None), OTHER.signing_key, None, os.urandom)
+    now, own, count = int(time.time()), known(OWN)._replace(pk=None), WINDOW_MESSAGES + 2000
+    for number in range(count):
+        uid, name = str(number), "calc.double" if number % 2 else "plain.fail"
+        gateway._received(sealer.request(uid, (OWN.id, None), name, b"1", own, now, 60))
+    await eventually(lambda: gateway.gauges()["unconfirmed"] == count, 60)
+    assert gateway.counters["dropped:errors"] == 0
+
+
 async def test_answers_of_modules_wait_for_room(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handlers, "MAX_HANDLERS", 2)
+    monkeypatch.setattr(unconfirmed, "ANSWER_MESSAGES", 0)
     running.cache.put(known(OTHER))
     await running.start()
     gateway, sealer = running.gateway, Sealer((OTHER.id, None), OTHER.signing_key, None, os.urandom)
