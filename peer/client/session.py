@@ -305,7 +305,7 @@ class Session:
 
     async def _respond(self, request: Request, outcome: Response | CommandError) -> None:
         receiver = self.twins.peek(request.source.twin)
-        if receiver is None or self.unconfirmed.full:
+        if receiver is None or self.unconfirmed.overfull:
             left_s = request.deadline - time.time()
             until = self._loop.time() + left_s
             receiver = await self._ready_within(left_s, until, request.source.twin)
@@ -330,7 +330,7 @@ class Session:
 
     def _tell_ending(self, request: Request) -> None:
         receiver = self.twins.peek(request.source.twin)
-        if receiver is None or self.unconfirmed.full:
+        if receiver is None or self.unconfirmed.overfull:
             return
         with contextlib.suppress(AgreementError):
             self._respond_error(request.uid, request.source, receiver, request.deadline, ENDING)
@@ -350,7 +350,7 @@ class Session:
 
     def repeated(self, source: Address, uid: str) -> None:
         answer = self._answered.get(source, uid)
-        if answer is not None and not self.unconfirmed.full:
+        if answer is not None and not self.unconfirmed.overfull:
             deadline = time.time() + stamp.response_expiration()
             self.unconfirmed.send(answer, deadline, next(self._tokens))
 
