@@ -73,7 +73,7 @@ MAX_HANDLERS: Final = 1000
 """Requests that modules work on at a time; more are refused."""
 
 MAX_HANDLERS_BYTES: Final = 64 * 1024 * 1024
-"""The same in bytes of their payloads; one always passes."""
+"""The same in bytes of memory; one always passes."""
 
 MAX_WAITING: Final = 4096
 """Incoming messages that wait for Redis to say whom they answer, or for a twin to be looked up anew

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import itertools
 import logging
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -110,10 +111,10 @@ class Handlers:
         if self._ended:
             self._counters["dropped:ending"] += 1
             self.refuse(request.uid, request.source, ENDING)
-        elif self._has_room(len(request.payload)):
+        elif self._has_room(size_bytes := request.size_bytes):
             number = next(self._numbers)
             self._unanswered[number] = request
-            self._work.start(self._run(number, request, handler), len(request.payload))
+            self._work.start(self._run(number, request, handler), size_bytes)
         else:
             self.refuse(request.uid, request.source, BUSY)
         return True
@@ -133,10 +134,12 @@ class Handlers:
     ) -> bool:
         """Starts the handler of a local program's request; False: there are too many."""
         handler = self._modules.find_local(request.command)
-        if handler is None or not self._has_room(len(local.payload)):
+        # The entry it was read from, and for each destination a number, and its address.
+        size_bytes = local.size_bytes + sum(map(sys.getsizeof, request))
+        if handler is None or not self._has_room(size_bytes):
             return False
         work = self._run_local(request, local, handler, done)
-        self._work.start(work, len(local.payload))
+        self._work.start(work, size_bytes)
         return True
 
     async def _run(

@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from sys import getsizeof
 from typing import Final, NamedTuple
 
 from peer.gateway import bodies, keys
@@ -78,6 +79,11 @@ class _Answer(NamedTuple):
     schema: str | None
     timestamp: int
     failure: Failure | None
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory it takes: its sender may make each text as large as the payload."""
+        return sum(map(getsizeof, (*self, *(self.failure or ()))))
 
 
 class Incoming:
@@ -347,7 +353,7 @@ class Incoming:
             return
         waiting = self._backlogs.peek(uid)
         if waiting is None:
-            self._work.start(self._answer_later(answer), len(payload))
+            self._work.start(self._answer_later(answer), answer.size_bytes)
         else:
             self._give(waiting, answer)
 

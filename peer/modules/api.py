@@ -28,6 +28,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from proto.rmb.address import Address
@@ -61,6 +62,11 @@ class Request(NamedTuple):
     deadline: int
     """Unix second from which on an answer is of no use."""
 
+    @property
+    def size_bytes(self) -> int:
+        """Memory it takes: its sender may make each text as large as the payload."""
+        return sum(map(getsizeof, self)) + getsizeof(self.source.connection)
+
     def json(self) -> Any:
         """The value of a payload that is JSON; None for an empty one.
 
@@ -86,6 +92,12 @@ class LocalRequest:
     schema: str | None
     tags: str | None
     deadline: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory it takes."""
+        parts = (self.command, self.payload, self.schema, self.tags, self.destinations)
+        return sum(map(getsizeof, parts)) + sum(map(getsizeof, self.destinations))
 
 
 class Response(NamedTuple):

@@ -22,6 +22,7 @@ from peer.modules.api import CommandError, LocalRequest, Module, Request
 from peer.twins import TwinCache
 from peer.unconfirmed import WINDOW_MESSAGES
 from proto.rmb import types_pb2 as pb
+from proto.rmb.address import Address
 from proto.rmb.sealing import Sealer
 from tests.support import identities
 from tests.support.gateway_process import request_body
@@ -85,14 +86,15 @@ class Running:
         self.task: asyncio.Task[None] | None = None
 
     def holding(self) -> Module:
-        """A command of local programs that takes until a test says so."""
+        """Commands that take until a test says so."""
         module = Module("hold")
 
-        async def hold(request: LocalRequest) -> bytes:
+        async def hold(request: object) -> bytes:
             await self.held.wait()
             return b""
 
         module.local("it")(hold)
+        module.command("other")(hold)
         return module
 
     async def double(self, request: Request) -> bytes:
@@ -166,6 +168,38 @@ async def test_modules_refuse_more_bytes_than_they_can_have(
     assert "too many requests" in answer["err"]["message"]
     running.held.set()
     assert await eventually(lambda: running.redis.run("LLEN", "first"))
+
+
+@pytest.mark.parametrize("field", ["tags", "schema"])
+async def test_modules_refuse_more_text_than_they_can_have(
+    running: Running, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    """Another twin may make it as large as a payload."""
+    monkeypatch.setattr(handlers, "MAX_HANDLERS_BYTES", 3 * MB)
+    running.cache.put(known(OTHER))
+    await running.start()
+    gateway, sealer = running.gateway, Sealer((OTHER.id, None), OTHER.signing_key, None, os.urandom)
+    now, own, text = int(time.time()), known(OWN)._replace(pk=None), {field: "x" * 2 * MB}
+    for uid in ("first", "second"):
+        data = sealer.request(uid, (OWN.id, None), "hold.other", b"", own, now, 60, **text)
+        gateway._received(data)
+    await eventually(lambda: gateway.gauges()["unconfirmed"] == 1)
+    (sent,) = gateway._unconfirmed._messages.values()
+    answer = pb.Envelope.FromString(sent.data)
+    assert (answer.uid, answer.error.code) == ("second", 429)
+    running.held.set()
+    await eventually(lambda: gateway.counters["handled"] == 1)
+
+
+def test_what_a_request_takes_in_memory() -> None:
+    text = "\N{EARTH GLOBE AMERICAS}" * MB
+    request = Request("", Address(7), "", b"", None, None, 0)
+    for fields in ({"uid": text}, {"command": text}, {"tags": text}, {"schema": text}):
+        assert request._replace(**fields).size_bytes > 4 * MB  # type: ignore[arg-type]
+    assert request._replace(payload=bytes(MB)).size_bytes > MB
+    assert request._replace(source=Address(7, text)).size_bytes > 4 * MB
+    to = tuple(Address(number) for number in range(1, 1001))
+    assert LocalRequest(to, "", b"", None, None, 0).size_bytes > 40_000
 
 
 async def test_a_sweep_leaves_a_read_under_way_alone(running: Running) -> None:
