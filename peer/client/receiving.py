@@ -215,7 +215,7 @@ class Receiver:
             return
         source = from_message(envelope.source)
         deadline = stamp.deadline(envelope.timestamp, envelope.expiration)
-        if self._repeats.seen(source, kind, uid, envelope.signature, deadline, now):
+        if self._repeats.seen(envelope.signature, deadline, now):
             self.counters["repeated"] += 1
             if waiting is None:
                 self._owner.repeated(source, uid)

@@ -291,7 +291,7 @@ class Incoming:
         if kind not in ("request", "response", "error"):
             self._counters["dropped:kind"] += 1
             return
-        repeated = self._repeats.seen(source, kind, uid, signature, deadline, now)
+        repeated = self._repeats.seen(signature, deadline, now)
         if repeated or signature in self._restored:
             self._counters["repeats"] += 1
             return

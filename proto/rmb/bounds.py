@@ -78,7 +78,7 @@ MAX_SHARED_SECRETS: Final = 1024
 """Secrets shared with other twins that a peer keeps; each takes some 50 us to make again."""
 
 MAX_REMEMBERED_MESSAGES: Final = 100_000
-"""Messages a peer remembers to know repeats by, some 400 bytes each. A relay repeats what it sent
+"""Messages a peer remembers to know repeats by, some 250 bytes each. A relay repeats what it sent
 shortly before a connection broke, far fewer."""
 
 MAX_PENDING_REQUESTS: Final = 10_000

@@ -232,3 +232,19 @@ async def test_who_asks_is_told_when_redis_does_not_take_the_request(
     uids = [pb.Envelope.FromString(each).uid for each in (first, second)]
     assert world.refused == [(uids[0], 500), (uids[1], 429)]
     assert world.counters["rejected:429"] == world.counters["rejected:500"] == 1
+
+
+async def test_what_its_signature_fits_as_well_is_a_repeat(world: World) -> None:
+    """Its uid ends a byte earlier, and its tags begin there."""
+    world.commits.start()
+    world.twins.put(known(OTHER))
+    sealer = Sealer(Address(OTHER.id), OTHER.signing_key, OTHER.encryption_key, os.urandom)
+    at, now = known(OWN), int(time.time())
+    first = sealer.request("abc", (OWN.id, None), "out.age", b"x", at, now, 300, tags="d")
+    moved = pb.Envelope.FromString(first)
+    moved.uid, moved.tags = "ab", "cd"
+    for each in (first, first, moved.SerializeToString()):
+        world.incoming.receive(each)
+    await eventually(lambda: world.redis.run("LLEN", "msgbus.out.age"))
+    assert world.counters["repeats"] == 2
+    assert world.counters["requests_received"] == 1

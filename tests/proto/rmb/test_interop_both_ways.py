@@ -51,17 +51,8 @@ def test_theirs_is_opened(entry: dict[str, Any]) -> None:
     with pytest.raises(SignatureError):
         opening.open_envelope(envelope, PeerTwin(b"\7" * 32, sender.pk), sealer, now)
     repeats = Repeats()
-    seen = [
-        repeats.seen(
-            from_message(envelope.source),
-            str(envelope.WhichOneof("message")),
-            envelope.uid,
-            envelope.signature,
-            now + envelope.expiration,
-            now,
-        )
-        for _ in range(2)
-    ]
+    deadline = now + envelope.expiration
+    seen = [repeats.seen(envelope.signature, deadline, now) for _ in range(2)]
     assert seen == [False, True]
 
 
