@@ -44,6 +44,7 @@ from proto.rmb.errors import (
     CODE_OTHER,
     CipherError,
     EnvelopeError,
+    ExpiredError,
     NoPublicKeyError,
     SignatureError,
 )
@@ -336,8 +337,10 @@ class Incoming:
         if envelope.HasField("pong"):
             self._pong(envelope.uid)
             return
-        if stamp.ttl(now, envelope.timestamp, envelope.expiration) <= 0:
-            self._counters["rejected:102"] += 1
+        try:
+            opening.check_expiry(envelope, now)
+        except ExpiredError as error:
+            self._counters[f"rejected:{error.code}"] += 1
             return
         self._counters["relay_errors"] += 1
         failure = Failure(envelope.error.code, envelope.error.message)

@@ -56,6 +56,13 @@ RESPONSE_EXPIRATION_S: Final = 3600
 MAX_EXPIRATION_S: Final = 1800
 """A peer clamps every expiration to this; a relay forwards what it is given."""
 
+MAX_CLOCK_OFF_S: Final = 24 * 3600
+"""So far ahead a sender's clock may be: what is stamped later was not made by a clock."""
+
+MAX_LIFE_S: Final = 366 * 24 * 3600
+"""What has a longer expiration is no message that somebody made: times are signed as one row of
+digits, so that 1712345678 and 60, long expired, can be read as 1 and 71234567860 too."""
+
 CHALLENGE_BYTES: Final = 16
 """An md5 digest: what is signed of an envelope."""
 

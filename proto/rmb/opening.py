@@ -18,6 +18,7 @@ from proto.identity.errors import AgreementError
 from proto.rmb import challenge, stamp
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import from_message
+from proto.rmb.bounds import MAX_CLOCK_OFF_S, MAX_LIFE_S
 from proto.rmb.errors import EnvelopeError, ExpiredError, NotEnvelopeError, UnknownTwinError
 from proto.rmb.sealing import PublicKeys, Sealer
 
@@ -35,12 +36,17 @@ def parse(data: bytes) -> pb.Envelope:
 
 
 def check_expiry(envelope: pb.Envelope, now: int) -> None:
-    """Checks that the deadline is still to come.
+    """Checks that the deadline is still to come, and that its times can be true.
 
     Raises:
-        ExpiredError: it is not.
+        ExpiredError: they are not so.
     """
-    if stamp.ttl(now, envelope.timestamp, envelope.expiration) <= 0:
+    timestamp, expiration_s = envelope.timestamp, envelope.expiration
+    if (
+        stamp.ttl(now, timestamp, expiration_s) <= 0
+        or timestamp - now > MAX_CLOCK_OFF_S
+        or expiration_s > MAX_LIFE_S
+    ):
         raise ExpiredError
 
 
@@ -64,7 +70,7 @@ def open_envelope(
         now: unix seconds.
 
     Raises:
-        ExpiredError: its deadline is gone.
+        ExpiredError: its deadline is gone, or its times can't be true.
         UnknownTwinError: nobody sent it.
         SignatureError: somebody else did.
         NoPublicKeyError: encrypted, but the sender has no public key.
