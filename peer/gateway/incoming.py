@@ -211,7 +211,7 @@ class Incoming:
         if opening.is_from_relay(envelope):
             self._take_from_relay(envelope, now)
             return
-        if envelope.destination.twin != self._own.twin:
+        if from_message(envelope.destination) != self._own:
             self._counters["dropped:misdirected"] += 1
             return
         twin_id = envelope.source.twin

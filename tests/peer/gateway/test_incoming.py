@@ -248,3 +248,16 @@ async def test_what_its_signature_fits_as_well_is_a_repeat(world: World) -> None
     await eventually(lambda: world.redis.run("LLEN", "msgbus.out.age"))
     assert world.counters["repeats"] == 2
     assert world.counters["requests_received"] == 1
+
+
+@pytest.mark.parametrize("destination", [(OTHER.id, None), (OWN.id, ""), (OWN.id, "x")])
+async def test_what_is_for_another_session_is_dropped(
+    world: World, destination: tuple[int, str | None]
+) -> None:
+    """A relay has brought it to the wrong place; its own session may answer it as well."""
+    world.twins.put(known(OTHER))
+    sealer = Sealer(Address(OTHER.id), OTHER.signing_key, OTHER.encryption_key, os.urandom)
+    data = sealer.request("a", destination, "out.age", b"", known(OWN), int(time.time()), 60)
+    world.incoming.receive(data)
+    await eventually(lambda: world.counters)
+    assert world.counters == {"dropped:misdirected": 1}

@@ -27,7 +27,7 @@ from peer.twins import Twin, TwinCache
 from proto.identity.agreement import EncryptionKey
 from proto.identity.signing import KeyType, SigningKey
 from proto.rmb import types_pb2 as pb
-from proto.rmb.address import Address, from_message
+from proto.rmb.address import from_message
 from proto.rmb.sealing import Sealer
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import eventually
@@ -60,7 +60,9 @@ class Receiver:
 
     def __init__(self, commits: Commits, entry: dict[str, Any]) -> None:
         recipient, signer = entry["recipient"], entry["signer"]
-        own = Address(recipient["twin"])
+        # A recording may be for a session with an id.
+        own = from_message(pb.Envelope.FromString(bytes.fromhex(entry["hex"])).destination)
+        assert own.twin == recipient["twin"]
         secret = bytes.fromhex(recipient["secret_hex"])
         key = SigningKey.from_mini_secret(secret, KeyType.SR25519)
         sealer = Sealer(own, key, EncryptionKey(secret), os.urandom)
