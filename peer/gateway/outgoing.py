@@ -61,9 +61,8 @@ log = logging.getLogger(__name__)
 LOOK_UPS: Final = 100
 """Twins of one request that are asked for together, and sent to as soon as all are known."""
 
-EXPIRED_UNSENT: Final = Failure(
-    ExpiredError.code, "request has expired before it could be sent: no relay took it"
-)
+EXPIRED_UNSENT: Final = Failure(ExpiredError.code, "response has expired before sending!")
+"""The words of rmb-peer 1.5, of a request as well."""
 TOO_LARGE: Final = Failure(CODE_OTHER, "message is too large for the relay")
 """A relay takes less than `MAX_MESSAGE_BYTES` if its operator says so."""
 
