@@ -21,8 +21,10 @@ from typing import Final
 from peer.errors import PeerError, RelayError, RemoteError, TooLargeError, TwinNotFoundError
 from peer.modules.api import JSON_SCHEMA, Context
 from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, STALL_S
+from proto.files.errors import FileCode
 from proto.files.messages import WRITE, Close, Offer, chunk_tags, encode_close, encode_offer
 from proto.files.sending import Ask, Failure, Next, Phase, Sender
+from proto.rmb.errors import UnknownTwinError
 
 HASH_BYTES: Final = 4 * 1024 * 1024
 """Read at a time for the checksum."""
@@ -32,7 +34,8 @@ class UploadError(PeerError):
     """An upload did not succeed.
 
     Attributes:
-        code: of the receiver's error; None: it is not the receiver who says so.
+        code: of the receiver's error; 400 when the file can't be sent, 103 when there is no such
+            twin; None: of nothing that has one.
     """
 
     def __init__(self, message: str, code: int | None = None) -> None:
@@ -94,11 +97,11 @@ class SourceFile:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise UploadError(f"can't read {path}: {reason}") from None
+            raise UploadError(f"can't read {path}: {reason}", FileCode.BAD_REQUEST) from None
         self._state = os.fstat(self._fd)
         if not stat.S_ISREG(self._state.st_mode):
             os.close(self._fd)
-            raise UploadError(f"{path} is no regular file")
+            raise UploadError(f"{path} is no regular file", FileCode.BAD_REQUEST)
         self.size_bytes = self._state.st_size
 
     def __enter__(self) -> SourceFile:
@@ -137,7 +140,8 @@ class SourceFile:
         try:
             data = os.pread(self._fd, wanted, offset)
         except OSError as error:
-            raise UploadError(f"can't read {self.path}: {error.strerror}") from None
+            text = f"can't read {self.path}: {error.strerror}"
+            raise UploadError(text, FileCode.BAD_REQUEST) from None
         if len(data) != wanted:
             raise UploadError(f"{self.path} was changed while it was sent")
         return data
@@ -266,11 +270,15 @@ class _Run:
         except RemoteError as error:
             self._sender.failed(request, Failure(error.message, error.code), now)
         except PeerError as error:
+            missing = isinstance(error, TwinNotFoundError)
             # What a relay says before anything was accepted tells of a wrong twin, not of weather.
-            final = isinstance(error, TwinNotFoundError | TooLargeError) or (
-                isinstance(error, RelayError) and not patient
+            final = (
+                missing
+                or isinstance(error, TooLargeError)
+                or (isinstance(error, RelayError) and not patient)
             )
-            self._sender.failed(request, Failure(str(error), final=final), now)
+            code = UnknownTwinError.code if missing else None
+            self._sender.failed(request, Failure(str(error), code, final), now)
         else:
             self._sender.answered(request, payload, now)
             if self._on_progress is not None:

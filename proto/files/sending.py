@@ -83,7 +83,7 @@ class Failure:
 
     message: str
     code: int | None = None
-    """Of an error the receiver answered with; None: it answered nothing, or a relay did."""
+    """Of an error the receiver answered with, or 103: there is none; None: of no such error."""
     final: bool = False
     """Whether the owner sees no sense in another try."""
 

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 
-from peer.errors import ExpiredError, RemoteError
+from peer.errors import ExpiredError, RemoteError, TwinNotFoundError
 from peer.modules.api import CommandError, Module, Modules, Request, Response, answer
 from proto.rmb.address import Address
 
@@ -51,7 +51,9 @@ class Memory:
         """Asks a peer, without a limit of time."""
         if self.on_request is not None and not await self.on_request(request):
             await asyncio.Event().wait()
-        peer = self.peers[to]
+        peer = self.peers.get(to)
+        if peer is None:
+            raise TwinNotFoundError(to)
         handler = peer.modules.find(request.command)
         assert handler is not None, f"nobody serves {request.command}"
         found = await answer(handler(request), request.command, LOG)

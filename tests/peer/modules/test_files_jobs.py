@@ -161,6 +161,21 @@ async def test_requests_that_make_no_sense(world: World, fields: Any) -> None:
     assert await ask(world, "status") == []
 
 
+async def test_the_code_says_whose_fault_it_is(world: World, tmp_path: Path) -> None:
+    """503 is the receiver's disk, and tried again by programs."""
+    world.source.write_bytes(b"x")
+    found = []
+    for path, twin in (("/missing", RECEIVER), (tmp_path, RECEIVER), (world.source, 4711)):
+        with pytest.raises(CommandError) as caught:
+            await ask(world, "upload", {"path": str(path), "name": "x"}, twin=twin)
+        found.append((caught.value.code, caught.value.message))
+    assert found == [
+        (400, "can't read /missing: No such file or directory"),
+        (400, f"{tmp_path} is no regular file"),
+        (103, "there is no twin 4711"),
+    ]
+
+
 async def test_one_file_to_two_twins_is_two_uploads(world: World, tmp_path: Path) -> None:
     other = RECEIVER + 1
     folder = tmp_path / "other"
