@@ -24,6 +24,7 @@ The gateway finds modules by the entry-point group `rmb.peer.modules`, and by `-
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -282,7 +283,12 @@ async def answer(
         return None if isinstance(found, _NoAnswer) else _response(found)
     except CommandError as error:
         return _error(error)
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise  # not the handler's own idea
         log.exception("handler of %s failed", command[:MAX_LOGGED_CHARACTERS])
         return CommandError(CODE_OTHER, "the service failed")
 
@@ -304,6 +310,8 @@ def _response(found: object) -> Response:
         raise TypeError(f"a handler returns bytes, a Response or None, not {type(payload)}")
     if not isinstance(schema, str | None):
         raise TypeError(f"the schema of a Response is text or None, not {type(schema)}")
+    if schema is not None:
+        schema.encode()  # raises a ValueError for half a surrogate pair
     if len(payload) > MAX_BODY_BYTES:
         raise ValueError(f"{len(payload)} bytes returned, at most {MAX_BODY_BYTES} can be sent")
     return Response(bytes(payload), schema)
@@ -311,9 +319,14 @@ def _response(found: object) -> Response:
 
 def _error(error: CommandError) -> CommandError:
     """What a handler raised, as it can be sent."""
-    code = error.code if 0 <= error.code <= MAX_CODE else CODE_OTHER
-    message = str(error.message)[:MAX_ERROR_CHARACTERS]
-    return CommandError(code, message.encode(errors="replace").decode())
+    code, text = error.code, error.message
+    if not isinstance(code, int) or not 0 <= code <= MAX_CODE:
+        code = CODE_OTHER
+    try:
+        message = str(text)
+    except Exception:
+        message = "the service failed"
+    return CommandError(code, message[:MAX_ERROR_CHARACTERS].encode(errors="replace").decode())
 
 
 async def _refuse(request: Request) -> Answer:

@@ -18,7 +18,7 @@ from peer.gateway.app import Gateway
 from peer.gateway.bounds import MAX_IN_HAND, TAKE_ENTRIES
 from peer.identity import Identity
 from peer.links import Links
-from peer.modules.api import CommandError, LocalRequest, Module, Request
+from peer.modules.api import CommandError, LocalRequest, Module, Request, Response
 from peer.twins import TwinCache
 from peer.unconfirmed import WINDOW_MESSAGES
 from proto.rmb import types_pb2 as pb
@@ -34,6 +34,31 @@ MB = 1024 * 1024
 OWN, OTHER = identities.twin(1), identities.twin(2)
 
 
+class Unspeakable(Exception):
+    """Says nothing of itself."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+ODD: dict[str, BaseException | Response] = {
+    "exit": SystemExit(3),
+    "str": Unspeakable(),
+    "text": CommandError(400, Unspeakable()),  # type: ignore[arg-type]
+    "code": CommandError("400", "no"),  # type: ignore[arg-type]
+    "cancel": asyncio.CancelledError(),
+    "schema": Response(b"", "\udc00"),
+}
+
+
+def odd(request: Request) -> Any:
+    """Ends in the way its command names."""
+    found = ODD[request.command.removeprefix("plain.")]
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
 def plain_module() -> Module:
     """Handlers that are plain functions."""
 
@@ -43,7 +68,7 @@ def plain_module() -> Module:
     def reply(request: Request) -> Any:
         return request.payload
 
-    module = Module("plain")
+    module = Module("plain", unknown=odd)
     module.command("fail")(fail)
     module.command("answer")(reply)
     return module
@@ -312,6 +337,19 @@ async def test_a_plain_function_may_be_a_handler(running: Running) -> None:
         gateway._received(sealer.request(str(number), (OWN.id, None), name, b"1", at, now, 60))
     await eventually(lambda: gateway.counters["handled"] == 2)
     await eventually(lambda: running.redis.run("LLEN", "msgbus.out.age") == 1)
+
+
+@pytest.mark.parametrize("name", list(ODD))
+async def test_whatever_a_handler_raises_is_answered(running: Running, name: str) -> None:
+    running.cache.put(known(OTHER))
+    await running.start()
+    gateway, sealer = running.gateway, Sealer((OTHER.id, None), OTHER.signing_key, None, os.urandom)
+    now, at = int(time.time()), known(OWN)._replace(pk=None)
+    gateway._received(sealer.request("a", (OWN.id, None), f"plain.{name}", b"", at, now, 60))
+    await eventually(lambda: gateway.counters["handled"] == 1)
+    (sent,) = gateway._unconfirmed._messages.values()
+    assert pb.Envelope.FromString(sent.data).error.code == (400 if name == "text" else 500)
+    assert running.task is not None and not running.task.done()
 
 
 async def test_receivers_that_are_known_do_not_wait_for_others(running: Running) -> None:
