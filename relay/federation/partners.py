@@ -209,10 +209,10 @@ class Partners:
         """
         version = await self._pipe.call("HGET", keys.CONTROL, "version")
         everyone = version != self._version
-        self._version = version
         looked_at = [partner for partner in self._partners.values() if everyone or not partner.open]
         before = {partner: partner.retry_at() for partner in looked_at}
         await self.load(looked_at)
+        self._version = version  # not before: where Redis went away, all are to be read again
         return [partner for partner, at in before.items() if partner.retry_at() < at]
 
     def flush(self) -> None:

@@ -17,8 +17,9 @@ from tests.relay.federation.conftest import Make, Outgoing
 from tests.support.federation_client import decide
 from tests.support.partner import Delivery, respond, silence
 from tests.support.partner_server import PartnerServer, partner
-from tests.support.redis_servers import start_valkey
+from tests.support.redis_servers import RedisServer, start_valkey
 from tests.support.relay_process import eventually
+from tests.support.tcp_proxy import Flow, tcp_proxy
 
 
 async def opened(out: Outgoing, other: PartnerServer, twin: int, shard: int) -> None:
@@ -405,6 +406,30 @@ async def test_operators_are_heard_after_an_error_of_redis(out: Outgoing) -> Non
         out.put(twin, "waits")
         decide(out.server, other.domain, "")
         await eventually(lambda: other.uids == ["opens", "waits"])
+
+
+async def test_operators_are_heard_when_redis_goes_away_meanwhile(
+    make: Make, valkey: RedisServer
+) -> None:
+    """The connection ends between the news that something was decided and what it was."""
+    async with partner() as other, tcp_proxy(("127.0.0.1", valkey.port)) as proxy:
+        out = make()
+        out.options = out.options._replace(redis_url=f"redis://127.0.0.1:{proxy.port}/0")
+        twin = out.twin(8, other.domain)
+        await opened(out, other, twin, 0)
+        cuts: list[bytes] = []
+
+        def cut(flow: Flow, data: bytes) -> int | None:
+            if cuts or keys.partner(other.domain).encode() not in data or b"HGETALL" not in data:
+                return None
+            cuts.append(data)
+            return 0
+
+        proxy.interceptor = cut
+        decide(valkey, other.domain, "paused")
+        await eventually(lambda: cuts)
+        await eventually(lambda: out.sender.partners.get(other.domain).paused)
+        await out.stop()
 
 
 async def test_the_source_of_twins_is_away_for_a_while(out: Outgoing) -> None:
