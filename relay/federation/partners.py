@@ -28,6 +28,10 @@ MAX_PARTNERS: Final = 10_000
 the longest time is read from Redis when it is used again; those in use are kept beyond it."""
 LOOKED_AT: Final = 32
 """Relays looked at for one to forget."""
+READ_AT_ONCE: Final = 64
+"""Relays whose state is read together, in some milliseconds: then messages have their turn."""
+READ_EACH_TIME: Final = 512
+"""Relays that fail whose state one refresh reads; where there are more, they take turns."""
 LATENCY_WEIGHT: Final = 0.1
 """Of a new delivery in the moving average."""
 MAX_ERROR_CHARS: Final = 120
@@ -115,6 +119,7 @@ class Partners:
         self._forget = forget
         self._partners: dict[str, Partner] = {}
         self._version: Any = None
+        self._refreshed = 0  # of the relays that fail, so many had their turn
         self._tally = tally
 
     def get(self, domain: str) -> Partner:
@@ -208,12 +213,27 @@ class Partners:
             Those that may be tried earlier than was known.
         """
         version = await self._pipe.call("HGET", keys.CONTROL, "version")
-        everyone = version != self._version
-        looked_at = [partner for partner in self._partners.values() if everyone or not partner.open]
-        before = {partner: partner.retry_at() for partner in looked_at}
-        await self.load(looked_at)
+        partners = list(self._partners.values())
+        if version == self._version:
+            partners = self._next_in_doubt(partners)
+        earlier: list[Partner] = []
+        for at in range(0, len(partners), READ_AT_ONCE):
+            page = partners[at : at + READ_AT_ONCE]
+            # Those that were forgotten meanwhile are not used again.
+            before = {partner: partner.retry_at() for partner in page if partner.loaded}
+            await self.load(before)
+            earlier += [partner for partner, at in before.items() if partner.retry_at() < at]
         self._version = version  # not before: where Redis went away, all are to be read again
-        return [partner for partner, at in before.items() if partner.retry_at() < at]
+        return earlier
+
+    def _next_in_doubt(self, partners: list[Partner]) -> list[Partner]:
+        """Those that are not open, some at a time."""
+        found = [each for each in partners if each.loaded and not each.open]
+        if len(found) <= READ_EACH_TIME:
+            return found
+        begin = self._refreshed % len(found)
+        self._refreshed = begin + READ_EACH_TIME
+        return (found[begin:] + found[:begin])[:READ_EACH_TIME]
 
     def flush(self) -> None:
         """Writes what went well since the last time."""

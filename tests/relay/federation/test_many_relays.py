@@ -61,3 +61,27 @@ async def test_a_relay_that_was_forgotten_is_asked_for_anew(
         out.put(second)
         await eventually(lambda: len(two.taken) == 2)
         assert len(one.taken) == 1
+
+
+async def test_relays_that_fail_hold_up_nobody(
+    out: Outgoing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twins name their relays freely; what is stored of each is read some relays at a time."""
+    monkeypatch.setattr(partners, "READ_EACH_TIME", 8)
+    monkeypatch.setattr(partners, "READ_AT_ONCE", 3)
+    ports = range(1, 41)
+    for port in ports:
+        out.put(out.twin(8 * port, f"127.0.0.1:{port}"))
+    await out.start(0)
+    everyone = [f"127.0.0.1:{port}" for port in ports]
+    await eventually(lambda: all("failures" in out.partner(one) for one in everyone))
+    known = [out.sender.partners.get(one) for one in everyone]
+    asked = out.client.info("commandstats")["cmdstat_hgetall"]["calls"]
+    await out.sender.partners.refresh()
+    asked_in = out.client.info("commandstats")["cmdstat_hgetall"]["calls"] - asked
+    assert asked_in <= 24, "one refresh, and those of the sender's own meanwhile"
+    for each in known:
+        out.client.hset(keys.CONTROL, f"relay:{each.domain}", "paused")
+    for _ in range(10):
+        await out.sender.partners.refresh()
+    assert all(each.paused for each in known), "each has its turn"
