@@ -48,6 +48,11 @@ class InboundAdmission:
             now_s: unix time.
         """
         worker = self._worker
+        if worker.commit.storage_full_since is not None and worker.commit.waiting_bytes:
+            # The commit gives batches up one by one, so of several messages of one request it might
+            # store the later ones only. Where nothing waits one finds out whether there is room.
+            arrival.refuse(MessageReason.STORAGE_FULL)
+            return
         destination = worker.destination(arrival.destination)
         source = arrival.key[0]
         if not source:

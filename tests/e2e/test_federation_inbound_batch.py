@@ -165,3 +165,30 @@ async def test_a_repeat_of_what_waits_for_others_to_be_decided_is_not_taken(
             server.resume()
         assert [(await each).status for each in waiting] == [202] * 4
     assert len(queued(server, one)) == 5
+
+
+async def test_the_order_stays_where_storage_was_full_in_the_middle(
+    start_server, start_relay
+) -> None:
+    """A batch of several commits: one is given up, and then there is room for the next."""
+    server = start_server()
+    relay = start_relay(server)
+    one, two = fresh_twins(2)
+    records = [
+        record(number, signed(FAR, (one.id, None), b"%d" % number + bytes(600_000)))
+        for number in range(6)
+    ]
+    async with AsyncExitStack() as stack:
+        first, second, third = [
+            await stack.enter_async_context(federation(relay.port)) for _ in range(3)
+        ]
+        server.run("CONFIG", "SET", "maxmemory", 1)
+        # The first is alone in its commit, the second begins the one that follows.
+        alone = asyncio.create_task(first.deliver(signed(FAR, (two.id, None)), "1-0-0"))
+        await eventually(lambda: "errorstat_EXECABORT" in server.run("INFO", "errorstats"))
+        refused = asyncio.create_task(second.deliver(signed(FAR, (two.id, None)), "1-1-0"))
+        statuses = asyncio.create_task(third.deliver_batch(records))
+        assert (await refused).status == 503
+        server.run("CONFIG", "SET", "maxmemory", 0)
+        assert list(await statuses) == sorted(await statuses), "none overtakes one that comes again"
+        await alone
