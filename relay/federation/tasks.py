@@ -17,14 +17,17 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="federation.deliver")  # type: ignore[untyped-decorator]
 def deliver(shard: int) -> None:
-    """Delivers what is in one shard of the outbox, for a minute at most."""
+    """Delivers what is in one shard of the outbox, for a minute if it can have a successor.
+
+    Tasks are handed over through Redis. When that is out of memory it takes none, and it may be the
+    outbox that fills it: then this one goes on.
+    """
     try:
-        more = drainer.drain(shard)
+        while drainer.drain(shard):
+            if background.start("federation.deliver", shard) or background.stopping.is_set():
+                return
     except (LinkLost, hiredis.ReplyError) as error:
         logger.warning("federation shard %d: %s; the schedule starts it again", shard, error)
-        return
-    if more:
-        background.start("federation.deliver", shard)
 
 
 @shared_task(name="federation.watch")  # type: ignore[untyped-decorator]

@@ -56,3 +56,6 @@ class ScriptedSource:
         if self.away:
             raise TwinSourceError("away")
         return max(self.twins, default=0)
+
+    async def close(self) -> None:
+        """There is nothing to give back."""
