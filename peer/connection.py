@@ -29,6 +29,9 @@ PUSHED_OUT: Final = "replaced: this twin has signed in elsewhere with the same s
 HIGH_WATER_BYTES: Final = 256 * 1024
 """With more than this unsent nothing more is taken. A message may be larger by itself."""
 
+MAX_FRAGMENTS: Final = 4096
+"""Of one message: empty ones would never come to its bound in bytes."""
+
 _REPLACED: Final = SESSIONS[SessionReason.REPLACED].close_code
 _BINARY: Final = WSMsgType.BINARY
 _NO_ANSWER: Final = "nothing was read for too long"
@@ -71,6 +74,8 @@ class Connection(WSListener):
         self._reading = True
         self._fragments: list[bytes] | None = None
         self._fragments_bytes = 0
+        self._ping: bytes | None = None  # to be answered
+        self._told_of_text = False
         self._unsent: list[bytes] = []  # messages of this turn
         self._unsent_bytes = 0
         self._kernel_full = False
@@ -106,8 +111,16 @@ class Connection(WSListener):
             if not self._leaving:
                 transport.send_close(WSCloseCode.OK)
             transport.disconnect()
+        elif kind is WSMsgType.PING:
+            # The newest answers them all (RFC 6455, section 5.5.3): a relay that sends many gets an
+            # answer each turn, and none while it does not read.
+            if self._ping is None:
+                self._loop.call_soon(self._pong)
+            self._ping = frame.get_payload_as_bytes()
         elif kind is WSMsgType.TEXT:
-            logger.warning("the relay sent a text message of %d bytes", frame.payload_size)
+            if not self._told_of_text:
+                logger.warning("the relay sent a text message of %d bytes", frame.payload_size)
+                self._told_of_text = True
             self._on_text()
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
@@ -122,6 +135,7 @@ class Connection(WSListener):
 
     def resume_writing(self) -> None:
         self._kernel_full = self.full = False
+        self._pong()
         self._on_writable()
 
     # Called by the link.
@@ -197,6 +211,13 @@ class Connection(WSListener):
             self.full = False
             self._on_writable()
 
+    def _pong(self) -> None:
+        if self._ping is None or self._kernel_full or self.ended.is_set() or self._leaving:
+            return
+        assert self._websocket is not None
+        payload, self._ping = self._ping, None
+        self._websocket.send_pong(payload)
+
     def _take(self, message: bytes) -> None:
         try:
             self._on_message(message)
@@ -213,6 +234,9 @@ class Connection(WSListener):
         self._fragments_bytes += frame.payload_size
         if self._fragments_bytes > MAX_MESSAGE_BYTES:
             self.reason = f"a message of more than {MAX_MESSAGE_BYTES} bytes"
+            self.drop()
+        elif len(self._fragments) > MAX_FRAGMENTS:
+            self.reason = f"a message of more than {MAX_FRAGMENTS} fragments"
             self.drop()
         elif frame.fin:
             message, self._fragments = b"".join(self._fragments), None

@@ -226,6 +226,7 @@ class Link:
                     websocket_handshake_timeout=CONNECT_S,
                     logger_name=_picows_logger,
                     max_frame_size=MAX_MESSAGE_BYTES,
+                    enable_auto_pong=False,  # `Connection` bounds them
                     max_redirects=0,  # a token is for the relay that was named
                     # aiofastnet (1.2) leaves the descriptor of a connection that is reset early in
                     # the loop's selector: the next one with that number then neither reads nor

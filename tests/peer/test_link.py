@@ -15,6 +15,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 from websockets.utils import accept_key
 
+from peer.connection import MAX_FRAGMENTS
 from peer.link import Link, check_url
 from peer.links import Links
 from proto.limits.backoff import Backoff
@@ -254,6 +255,61 @@ async def test_a_quiet_relay_that_answers_pings_is_kept() -> None:
     ):
         await eventually(lambda: len(pinged) >= 12)
         assert link.sessions == 1
+
+
+@contextlib.asynccontextmanager
+async def raw_relay(said: bytes) -> AsyncIterator[tuple[str, asyncio.Queue[bytes]]]:
+    """Says something behind the upgrade; yields its URL, and what it is answered."""
+    answers: asyncio.Queue[bytes] = asyncio.Queue()
+    open_writers: set[asyncio.StreamWriter] = set()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_writers.add(writer)
+        writer.write(accepted(await reader.readuntil(b"\r\n\r\n")) + said)
+        with contextlib.suppress(ConnectionError):
+            while answer := await reader.read(1 << 20):
+                answers.put_nowait(answer)
+        writer.close()
+        open_writers.discard(writer)
+
+    async with await asyncio.start_server(handler, "127.0.0.1", 0) as server:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}", answers
+        await eventually(lambda: not open_writers)
+
+
+async def test_a_flood_of_pings_gets_few_pongs() -> None:
+    """One for what came at once: the newest, which answers all before it."""
+    count = 20_000
+    pings = b"".join(b"\x89\x08%08d" % number for number in range(count))
+    async with raw_relay(pings) as (url, answers), linked(url):
+        got = b""
+        last = b"%08d" % (count - 1)
+        pongs: list[bytes] = []
+        while last not in pongs:
+            got += await asyncio.wait_for(answers.get(), 10)
+            pongs = [_unmasked(got[at : at + 14]) for at in range(0, len(got) - 13, 14)]
+        assert len(pongs) < count / 100
+
+
+def _unmasked(pong: bytes) -> bytes:
+    assert pong[:2] == b"\x8a\x88"
+    mask = pong[2:6]
+    return bytes(each ^ mask[index % 4] for index, each in enumerate(pong[6:]))
+
+
+async def test_a_message_in_endless_fragments_ends_the_link() -> None:
+    fragments = b"\x02\x01x" + b"\x00\x00" * (MAX_FRAGMENTS + 1)
+    async with raw_relay(fragments) as (url, _), linked(url) as (link, received):
+        await eventually(lambda: link.last_error)
+        assert link.last_error == f"a message of more than {MAX_FRAGMENTS} fragments"
+        assert not received
+
+
+async def test_many_text_messages_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    said = b"\x81\x02no" * 1000 + b"\x82\x03end"
+    async with raw_relay(said) as (url, _), linked(url) as (_, received):
+        await eventually(lambda: received)
+    assert caplog.text.count("text message") == 1
 
 
 async def test_reading_can_be_paused() -> None:
