@@ -253,13 +253,10 @@ def _encode_fullness(
 
         handlers.append(measured)
     if policy.counts_shares(destination.queued, max(destination.queued_bytes, size_bytes)):
-        _encode_shares(append, handlers, destination, sources)
+        _encode_shares(append, handlers, destination, sources, policy)
     if now >= destination.expire_at:
-        share = keys.share(destination.text)
         destination.expire_at = now + EXPIRE_S
         append(resp.command("EXPIRE", destination.stream, 2 * policy.retention_s))
-        handlers.append(_ignore)
-        append(resp.command("EXPIRE", share, 2 * policy.retention_s))
         handlers.append(_ignore)
 
 
@@ -287,6 +284,7 @@ def _encode_shares(
     handlers: list[Handler],
     destination: Destination,
     sources: dict[int, int],
+    policy: QueuePolicy,
 ) -> None:
     share = keys.share(destination.text)
     for twin, packed in sources.items():
@@ -299,6 +297,8 @@ def _encode_shares(
                 destination.shares[twin] = reply
 
         handlers.append(counted)
+    append(resp.command("EXPIRE", share, 2 * policy.retention_s))
+    handlers.append(_ignore)
 
 
 def _ignore(reply: Any) -> None:

@@ -433,7 +433,9 @@ class Worker:
         destination = session.destination
         most = max(destination.queued, session.took)
         most_bytes = max(destination.queued_bytes, session.took_bytes)
-        if destination.shares or self.options.queue.counts_shares(most, most_bytes):
+        # What a session before it took was of the same queue, however little was left.
+        first = not session.announced and session.took
+        if first or destination.shares or self.options.queue.counts_shares(most, most_bytes):
             forgets = resp.command("DEL", keys.share(destination.text))
             self.commit.add_extra(forgets, lambda reply: None)
         destination.shares, session.took, session.took_bytes = None, 0, 0
