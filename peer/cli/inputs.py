@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -83,7 +84,7 @@ def utf8(text: str) -> str:
 
 def _payload(text: str) -> bytes:
     if text == STANDARD_INPUT:
-        return sys.stdin.buffer.read(MAX_BODY_BYTES + 1)
+        return _standard_input()
     if not text.startswith(FILE_MARK):
         return text.encode("utf-8", "surrogateescape")
     path = Path(text.removeprefix(FILE_MARK)).expanduser()
@@ -92,6 +93,15 @@ def _payload(text: str) -> bytes:
             return file.read(MAX_BODY_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
+
+
+def _standard_input() -> bytes:
+    # An event loop only takes note of Ctrl-C, and has no turn while this waits.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return sys.stdin.buffer.read(MAX_BODY_BYTES + 1)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def destination(text: str) -> Address:

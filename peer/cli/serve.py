@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -164,17 +165,19 @@ async def _run(arguments: list[str], request: Request) -> bytes:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env={**inherited, **details},
+        start_new_session=True,  # so that it ends with all it has started
     )
     try:
         _, answer = await asyncio.gather(_write(process, request.payload), _read(process))
         code = await process.wait()
-    finally:
+    except BaseException:
         # Also when the request expired meanwhile: nobody waits for the answer any more.
-        if process.returncode is None:
-            # Kills it and closes its pipes: with one that is not read to its end, `wait` would not
-            # return.
-            process._transport.close()  # type: ignore[attr-defined]
-            await process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        # With a pipe that is not read to its end `wait` would not return.
+        process._transport.close()  # type: ignore[attr-defined]
+        await process.wait()
+        raise
     if code:
         raise CommandError(CODE_OTHER, f"the program ended with code {code}")
     return answer

@@ -112,6 +112,19 @@ class Running:
         future.add_done_callback(lambda done: self._submitted.pop(done, None))
         return future
 
+    def do(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Have the loop do something, and wait for it; who is interrupted ends it.
+
+        Raises:
+            RuntimeError: it has ended.
+        """
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
     def leave(self) -> None:
         """Have it end by itself."""
         with self._lock:
@@ -139,7 +152,10 @@ class Running:
     def _in_thread(self, handler: ClientHandler) -> ClientHandler:
         async def served(request: Request) -> Any:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._handler_threads, handler, request)
+            try:
+                return await loop.run_in_executor(self._handler_threads, handler, request)
+            except KeyboardInterrupt as error:  # the handler's own: the loop would end with it
+                raise RuntimeError("the handler raised KeyboardInterrupt") from error
 
         return served
 

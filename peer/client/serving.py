@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from peer.client.bodies import encode_answer
-from peer.client.bounds import MAX_HELD, MAX_REQUEST_BYTES, MAX_RUNNING
+from peer.client.bounds import HANDLERS_TIMEOUT_S, MAX_HELD, MAX_REQUEST_BYTES, MAX_RUNNING
 from peer.modules.api import (
     MAX_LOGGED_CHARACTERS,
     Answer,
@@ -106,7 +106,10 @@ class Service:
             self._sweeper.cancel()
         for task in self._running:
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        if self._running:
+            _, left = await asyncio.wait(self._running, timeout=HANDLERS_TIMEOUT_S)
+            if left:
+                logger.error("%d handlers do not end although they were cancelled", len(left))
         return cut_off
 
     def _start(self, request: Request) -> None:

@@ -77,7 +77,7 @@ class SyncClient:
     def call(self, twin: Destination, command: str, body: Any = None, **options: Any) -> Reply:
         """Ask a twin and wait for its answer: see `Client.call`."""
         running, options = self._within(options)
-        return running.submit(running.client.call(twin, command, body, **options)).result()
+        return running.do(running.client.call(twin, command, body, **options))
 
     def begin_call(
         self, twin: Destination, command: str, body: Any = None, **options: Any
@@ -93,7 +93,7 @@ class SyncClient:
     def notify(self, twin: Destination, command: str, body: Any = None, **options: Any) -> str:
         """Tell a twin something: see `Client.notify`."""
         running, options = self._within(options)
-        return running.submit(running.client.notify(twin, command, body, **options)).result()
+        return running.do(running.client.notify(twin, command, body, **options))
 
     def ask(
         self, twins: Collection[Destination], command: str, body: Any = None, **options: Any
@@ -119,12 +119,12 @@ class SyncClient:
                         break
             return found
 
-        return running.submit(collect()).result()
+        return running.do(collect())
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the relay has decided everything that was sent: see `Client.flush`."""
         running, options = self._within({"timeout": timeout})
-        running.submit(running.client.flush(**options)).result()
+        running.do(running.client.flush(**options))
 
     def serve(self, handlers: Mapping[str, ClientHandler]) -> None:
         """Answer these commands from now on: see `Client.serve`.
@@ -147,12 +147,12 @@ class SyncClient:
         with contextlib.suppress(PeerError):  # the next beginning has these handlers, too
             running.wait(None)
         if running.begun:
-            running.submit(running.serve(handlers)).result()
+            running.do(running.serve(handlers))
 
     def twin(self, twin: int) -> Twin | None:
         """Look a twin up, None if there is none: see `Client.twin`."""
         running = self._get(None)
-        return running.submit(running.client.twin(twin)).result()
+        return running.do(running.client.twin(twin))
 
     @property
     def connected(self) -> bool:

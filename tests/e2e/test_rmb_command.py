@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -63,6 +66,7 @@ FAIL = f"fail={PYTHON} -c 'raise SystemExit(3)'"
 WHO = f'who={PYTHON} -c \'import os; print(os.environ["RMB_SOURCE"], os.environ["RMB_COMMAND"])\''
 FLOOD = f"flood={PYTHON} -c 'print(20_000_000 * str(1))'"
 DEAF = f"deaf={PYTHON} -c 'print(1)'"
+READS_STANDARD_INPUT = (["0", "0x0"], ["63", "0x0"])  # read(0), on x86-64 and on others
 SLOW = f"slow={PYTHON} -c 'import time; time.sleep(600)'"
 
 
@@ -157,6 +161,44 @@ async def test_a_request_that_expires_ends_its_program(rmb: Rmb, serve: StartSer
     assert done.returncode == 1
     assert b"rmb: " in done.stderr
     await service.says("slow  0 B -> cancelled")
+
+
+def _lives(program: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(program.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+async def test_a_program_ends_with_all_that_it_has_started(rmb: Rmb, serve: StartService) -> None:
+    asker, server = fresh_twins(2)
+    service = serve(server, "slow=sh -c 'sleep 600 & sleep 600; true'")
+    await service.says("serving slow")
+    asked = asyncio.to_thread(rmb, asker, "call", str(server.id), "slow", "--timeout", "3")
+    asking = asyncio.create_task(asked)
+    own = psutil.Process(service.process.pid)
+    programs = await eventually(lambda: (all_of := own.children(recursive=True))[2:] and all_of)
+    await service.says("slow  0 B -> cancelled")
+    await eventually(lambda: not [each for each in programs if _lives(each)])
+    assert (await asking).returncode == 1
+
+
+async def test_a_call_that_waits_for_its_body_is_interrupted(
+    relay: RelayProcess, tmp_path: Path
+) -> None:
+    (asker,) = fresh_twins(1)
+    with subprocess.Popen(
+        [sys.executable, "-m", CLI, "call", "7", "echo", "-"],
+        cwd=tmp_path,
+        env=environment(_environment(relay, asker, tmp_path)),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as call:
+        state = Path(f"/proc/{call.pid}/syscall")
+        await eventually(lambda: state.read_text().split()[:2] in READS_STANDARD_INPUT)
+        call.send_signal(signal.SIGINT)
+        assert await asyncio.to_thread(call.wait, 10) == 130
+        assert call.stderr is not None
+        assert b"Traceback" not in call.stderr.read()
 
 
 async def test_a_service_that_is_stopped_leaves_no_program(rmb: Rmb, serve: StartService) -> None:

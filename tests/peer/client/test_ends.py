@@ -183,6 +183,30 @@ async def test_who_waits_for_a_handler_that_takes_too_long_is_told(
         await serving
 
 
+async def test_a_handler_that_is_not_cancelled_keeps_no_client_open(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for module in ("session", "serving"):
+        monkeypatch.setattr(f"peer.client.{module}.HANDLERS_TIMEOUT_S", 0.1)
+    alice, bob = fresh_twins(2)
+    began, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def stubborn(request: Request) -> None:
+        began.set()
+        while not go_on.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await go_on.wait()
+        ended.set()
+
+    async with make_client(alice) as client:
+        async with make_client(bob, sid=None, handlers={"stubborn": stubborn}):
+            await client.notify(bob.id, "stubborn")
+            await began.wait()
+        assert "1 handlers do not end" in caplog.text
+    go_on.set()
+    await ended.wait()
+
+
 async def test_a_module_that_fails_does_not_keep_the_others_from_their_end(
     make_client: MakeClient, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from peer.client import ConnectError, ExpiredError, RemoteError, Reply, Request,
 from tests.peer.client.conftest import secret_of
 from tests.support.identities import Twin
 from tests.support.relay_process import ROOT, RelayProcess
+from tests.support.waiting import wait_until
 from tests.support.world import fresh_twins
 
 
@@ -57,6 +59,45 @@ def test_calls_notices_and_handlers(relay: RelayProcess, twins_file: Path) -> No
         with pytest.raises(ExpiredError):
             client.call(alice.id, "away", timeout=0.2)
     assert not client.connected
+
+
+def test_a_handler_that_is_interrupted_ends_nothing(relay: RelayProcess, twins_file: Path) -> None:
+    """It is none of Ctrl-C: that comes to the main thread only."""
+    alice, bob = fresh_twins(2)
+
+    def handler(request: Request) -> None:
+        raise KeyboardInterrupt
+
+    with (
+        make(relay, twins_file, bob, sid=None, handlers={"add": blocking_add, "odd": handler}),
+        make(relay, twins_file, alice) as client,
+    ):
+        with pytest.raises(RemoteError, match="the service failed"):
+            client.call(bob.id, "odd")
+        assert client.call(bob.id, "add", [1, 2]).json() == 3
+
+
+def test_a_call_that_is_interrupted_is_under_way_no_more(
+    relay: RelayProcess, twins_file: Path
+) -> None:
+    alice, bob = fresh_twins(2)
+    with make(relay, twins_file, alice) as client:
+        main = threading.main_thread().ident
+        assert main is not None
+
+        def interrupt() -> None:
+            running = client._running
+            assert running is not None
+            while not running.client._open.calls:
+                time.sleep(0.01)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            client.call(bob.id, "nobody is there")
+        running = client._running
+        assert running is not None
+        wait_until(lambda: not running.client._open.calls, 10)
 
 
 def test_many_threads_share_one_client(relay: RelayProcess, twins_file: Path) -> None:
