@@ -97,7 +97,8 @@ class Outgoing:
             self._kind = Kind.TCP
             total = _acknowledged_in_all(self._fd)
             if total is not None:
-                self._before = total + _queue_bytes(self._fd)
+                waiting = transport.get_write_buffer_size() + _queue_bytes(self._fd)
+                self._before = total + waiting
         elif handle.family == socket.AF_UNIX:
             self._kind = Kind.UNIX
 

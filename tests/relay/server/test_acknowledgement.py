@@ -187,6 +187,35 @@ def test_clean_close_of_a_client_that_read_all_leaves_nothing_open(run: Run) -> 
     run(main())
 
 
+def test_an_answer_before_the_upgrade_counts_for_no_message(run: Run) -> None:
+    class Large(EchoApp):
+        async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+            if scope["type"] != "http":
+                await super().__call__(scope, receive, send)
+                return
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": bytes(5 * STUCK_BYTES)})
+
+    async def main() -> None:
+        async with running(Large(echo=False)) as server:
+            loop = asyncio.get_running_loop()
+            client = socket.socket()
+            client.setblocking(False)
+            await loop.sock_connect(client, server.address)
+            await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            received = len(await loop.sock_recv(client, 65536))
+            await loop.sock_sendall(client, HANDSHAKE)
+            recorded = await server.app.connections.get()
+            recorded.socket.send_messages([b"message"])
+            while received < 3 * STUCK_BYTES:
+                received += len(await loop.sock_recv(client, 65536))
+            reset(client)
+            await recorded.ended.wait()
+            assert recorded.socket.acknowledged() <= 0
+
+    run(main())
+
+
 def test_end_without_close_frame_leaves_nothing_open(run: Run) -> None:
     async def main() -> None:
         async with running(EchoApp(echo=False)) as server:
