@@ -29,7 +29,8 @@ class RelayConfig:
     user_per_worker: int = option(1000, "See workers.", minimum=1)
     handshake_timeout_s: float = option(
         10.0,
-        "Time a client has to sign in, or to end a request that was answered before its body came.",
+        "Time a client has to sign in, to end a request that was answered before its body came, or "
+        "to read some of an answer.",
         minimum=0.1,
     )
     idle_timeout_s: float = option(

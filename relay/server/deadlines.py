@@ -26,7 +26,8 @@ class Deadlines:
     def add(
         self, key: object, expired: Callable[[], None], loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Call `expired` unless `key` is removed in time."""
+        """Call `expired` unless `key` is removed in time. Its time begins anew if it is there."""
+        self._waiting.pop(key, None)  # the order is that of the deadlines
         self._waiting[key] = (loop.time() + self._allowed_s, expired)
         if self._timer is None:
             self._timer = loop.call_later(self._allowed_s, self._expire, loop)

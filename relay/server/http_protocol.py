@@ -45,9 +45,10 @@ class RelayHttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.access_log = False
         self._raw_bytes = 0  # read of a head that is not complete
+        self._reading_bytes = 0  # size of the read that the parser has
+        self._unread_bytes = 0  # of answers, when their client was last given time
         self._header_bytes = 0  # of the headers the parser told of
         self._head_complete = False
-        self._request_ended = False  # within the bytes being parsed
         self._websocket = False
         self._at_work: RequestResponseCycle | None = None
         self._refusal: tuple[int, str, str] | None = None
@@ -66,38 +67,28 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self._disconnected()
         super().connection_lost(exc)
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.limits.unread.add(self, self._unread, self.loop)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.limits.unread.remove(self)
-
-    def timeout_keep_alive_handler(self) -> None:
-        if self.transport.get_write_buffer_size():  # closing would wait for its being read
-            self._unread()
-        else:
-            super().timeout_keep_alive_handler()
-
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None or self.parser is None:
             return  # answered; what still comes is of no interest
-        self._request_ended = False
+        self.limits.idle.remove(self)
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
+        self._reading_bytes = len(data)
+        if self._head_complete and self._all_answered():
+            self._begin_head()  # empty lines may come before it, of which the parser does not tell
+            self._raw_bytes = 0
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             if self._websocket:
                 self._upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            if not self.transport.is_closing():
-                self._answer(*(self._refusal or (400, "bad request", "bad_http")))
+            self._answer(*(self._refusal or (400, "bad request", "bad_http")))
         else:
             if self._post is not None:
                 self._no_small_post(self._post)
-            # The parser tells of a header when it is complete; this bounds what it holds back. What
-            # came with the end of an earlier request may be the most of its body.
-            if not self._head_complete and not self._request_ended:
+            if not self._head_complete:
+                # The parser tells of a header when it is complete; this bounds what it holds back.
                 self._raw_bytes += len(data)
                 if self._raw_bytes > self.limits.max_head_bytes:
                     self._answer(431, "request header too large", "head_too_large")
@@ -105,14 +96,14 @@ class RelayHttpProtocol(HttpToolsProtocol):
     # --- parser callbacks ------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._refuse(503, "too many pipelined requests", "pipelined")
         self.url = b""
         self.headers = []
         self.expect_100_continue = self._forwarded = False
-        self._no_longer_idle()
-        if self._head_complete:  # a further request of this connection
-            self._head_complete = False
-            self.limits.handshakes.add(self, self._handshake_timed_out, self.loop)
-        self._raw_bytes = 0
+        if self._head_complete:  # behind another request in the same read
+            self._begin_head()
+            self._raw_bytes = -self._reading_bytes
         self._header_bytes = 0
 
     def on_url(self, url: bytes) -> None:
@@ -134,7 +125,6 @@ class RelayHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_complete = True
         self.limits.handshakes.remove(self)
-        self._no_longer_idle()  # an earlier request may have ended within this one's head
         upgrade = self.parser.should_upgrade()
         self._websocket = upgrade and self._get_upgrade() == b"websocket"
         if self._websocket:
@@ -153,7 +143,6 @@ class RelayHttpProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._request_ended = True
         if self._unwanted:
             self._unwanted = False
             self.limits.handshakes.remove(self)
@@ -165,10 +154,21 @@ class RelayHttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.transport.is_closing():
+            self._watch_unread()
         # A body that goes on has a time too, or a few bytes now and then would keep it for ever.
         if self.cycle is not None and self.cycle.more_body:
             self._unwanted = True
             self.limits.handshakes.add(self, self.transport.abort, self.loop)
+
+    def _all_answered(self) -> bool:
+        cycle = self.cycle
+        return cycle is not None and cycle.response_complete and not cycle.more_body
+
+    def _begin_head(self) -> None:
+        """A further request of this connection."""
+        self._head_complete = False
+        self.limits.handshakes.add(self, self._handshake_timed_out, self.loop)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._at_work = cycle
@@ -176,18 +176,8 @@ class RelayHttpProtocol(HttpToolsProtocol):
 
     def _begin_request(self) -> None:
         """Hands a request whose head is complete to uvicorn."""
-        if len(self.pipeline) >= MAX_PIPELINED:
-            # An answer would be taken for that to the first of those that wait.
-            self._abort("too_many_pipelined")
-            raise _RefusedError("too many requests wait")
         self._begin_scope()
         super().on_headers_complete()
-
-    def _no_longer_idle(self) -> None:
-        # Not with any byte: an empty line is none of a request, and would keep the connection.
-        self.limits.idle.remove(self)
-        if self.timeout_keep_alive_task is not None:
-            self._unset_keepalive_if_required()
 
     def _begin_scope(self) -> None:
         """Makes what ASGI wants to know of a request; small ones need none of it."""
@@ -245,19 +235,28 @@ class RelayHttpProtocol(HttpToolsProtocol):
         raise _RefusedError(text)
 
     def _answer(self, status: int, text: str, reason: str, headers: Headers | None = None) -> None:
-        """Refuse what was read, and read on without looking until the client has the answer."""
+        """Refuse what was read, and read on without looking until the client has the answer.
+
+        Where former requests wait for theirs, the last of these ends the connection instead, and
+        so does the time that a head may take.
+        """
         self._refusal = (status, text, reason)
         self.limits.refused[reason] += 1
         logger.debug("refused a request: %s", reason)
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:
+                cycle.keep_alive = False
+                self.limits.handshakes.add(self, self.transport.abort, self.loop)
+                return
+            cycle.disconnected = True  # it is the body that is refused
+            cycle.message_event.set()
         self.transport.write(http_answer(status, text.encode(), headers))
         if self.transport.can_write_eof():
             self.transport.write_eof()
             self.limits.handshakes.add(self, self.transport.abort, self.loop)
         else:
             self.transport.close()
-
-    def _unread(self) -> None:
-        self._abort("unread")
 
     def _handshake_timed_out(self) -> None:
         self._abort("handshake_timeout")
@@ -268,11 +267,42 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _disconnected(self) -> None:
-        # uvicorn tells the last request only: those before it would write to a closed transport.
+        # uvicorn tells the last request only: one before it would write to a closed transport.
         if self._at_work is not None:
             self._at_work.disconnected = True
 
+    # --- answers that nobody reads ---------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_unread()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.limits.unread.remove(self)
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._watch_unread()
+
+    def _watch_unread(self) -> None:
+        """Gives the client time to read some of what waits for it."""
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        if self._unread_bytes:
+            self.limits.unread.add(self, self._still_unread, self.loop)
+
+    def _still_unread(self) -> None:
+        if self.transport.get_write_buffer_size() < self._unread_bytes:
+            self._watch_unread()
+        else:
+            self._abort("back_pressure")
+
+    # --- the upgrade -----------------------------------------------------------------------------
+
     def _upgrade(self, early: bytes) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._answer(400, "a request before it is not answered", "bad_handshake")
+            return
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         raw_path, question, query = self.url.partition(b"?")
         try:

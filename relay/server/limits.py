@@ -18,11 +18,12 @@ MAX_REQUEST_LINE_BYTES: Final = 8 * 1024
 """Path and query string; the token is the query string and has some 300 bytes."""
 MAX_HEAD_BYTES: Final = 16 * 1024
 """Request line and all headers."""
+MAX_PIPELINED: Final = 64
+"""Requests of one connection that wait for the answer to one before them: whole scopes with their
+headers. Clients that pipeline send a dozen."""
 KEEP_ALIVE_S: Final = 75
 """Between two requests of one connection. Relays keep theirs for 15 s (ours) or 90 s (the
 reference), and what they send while it is being closed here costs them another try."""
-MAX_PIPELINED: Final = 64
-"""Requests of one connection that wait for their turn; one read may bring thousands."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """For the peer's close frame, and for the kernel to drain."""
 
@@ -33,7 +34,7 @@ class ServerLimits:
 
     Attributes:
         handshake_timeout_s: from the connection, or the first byte of a later request, to the end
-            of the request's headers; and for a client to read on when answers pile up.
+            of the request's headers; and for a client to read some of an answer.
         max_message_bytes: of one websocket message.
         partial_bytes: of incomplete messages of all connections together.
         max_request_line_bytes: of path and query string; beyond it 414.
@@ -52,11 +53,11 @@ class ServerLimits:
     refused: Counter[str] = field(default_factory=Counter)
     partial: MessageBudget = field(init=False)
     handshakes: Deadlines = field(init=False)
-    idle: Deadlines = field(init=False)
     unread: Deadlines = field(init=False)
+    idle: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:
         self.partial = MessageBudget(self.partial_bytes)
         self.handshakes = Deadlines(self.handshake_timeout_s)
-        self.idle = Deadlines(self.keep_alive_s)
         self.unread = Deadlines(self.handshake_timeout_s)
+        self.idle = Deadlines(self.keep_alive_s)

@@ -13,7 +13,6 @@ import pytest
 
 from proto.rmb.types_pb2 import Envelope
 from relay.queues import batch, keys
-from relay.queues.batch import QueuePolicy
 from relay.queues.held import pack
 from relay.sessions.guests import LINGER_S
 from tests.model.marks import ABANDONED
@@ -398,53 +397,6 @@ def test_a_guest_that_leaves(world: World) -> None:
     outbox = int(world.redis.run("XLEN", keys.outbox(GUEST_TWIN)))
     assert outbox >= 20 - (len(guest.got) - 3) > 0
     world.settle()
-
-
-def test_a_share_of_what_expired_is_given_back() -> None:
-    """A source that fills a queue each hour must not be refused for what is long gone."""
-    world = World(7, workers=1, queue_policy=QueuePolicy(max_messages=400, retention_s=60))
-    sender = world.connect_live(world.workers[0], A)
-    for _ in range(12):
-        burst(sender)
-        world.run_for(0.2)
-    share = keys.share("2")
-    assert int(world.redis.run("HGET", share, "1")) > 0
-    world.run_for(100)  # the share itself lives for 120 s
-    assert world.stream_length(B) == 0
-    assert world.redis.run("EXISTS", share) == 0
-    gc.collect()
-
-
-def test_a_share_never_outlives_its_queue() -> None:
-    """Counting begins long after the queue: its key has a time to live from then on."""
-    world = World(7, workers=1, queue_policy=QueuePolicy(retention_s=60))
-    sender = world.connect_live(world.workers[0], A)
-    burst(sender)  # the queue gets its life, and that is not renewed for a minute
-    world.run_for(0.2)
-    for _ in range(10):
-        burst(sender)
-        world.run_for(0.2)
-    assert 0 < int(world.redis.run("TTL", keys.share("2"))) <= 120
-    gc.collect()
-
-
-def test_a_share_of_what_several_sessions_took_is_given_back() -> None:
-    """None of them has taken so much that it would be counted."""
-    world = World(7, workers=2, queue_policy=QueuePolicy(retention_s=60))
-    here, there = world.living
-    sender = world.connect_live(here, A)
-    for _ in range(10):
-        burst(sender)
-        world.run_for(0.2)
-    share = keys.share("2")
-    assert int(world.redis.run("HGET", share, "1")) > 0
-    oldest = [entry for entry, _ in world.redis.run("XRANGE", "stream:2", "-", "+")]
-    world.redis.run("XDEL", "stream:2", *oldest[:60])  # another session had these, and died
-    world.connect_live(there, B)
-    world.run_until(lambda: world.stream_length(B) == 0, 5)
-    world.run_for(0.5)
-    assert world.redis.run("EXISTS", share) == 0
-    gc.collect()
 
 
 def _guest_with_mail(world: World, count: int) -> tuple[Twin, list[str]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import select
+import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from relay.server.socket import EXTENSION
 from tests.relay.server.running import HANDSHAKE, EchoApp, Running, running
 
 Run = Callable[[Any], None]
+PLAIN = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+BY_ASGI = b"hello\r\n0\r\n\r\n"
 UPGRADE = b"Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"
 KEY = b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 VERSION = b"Sec-WebSocket-Version: 13\r\n"
@@ -123,89 +127,6 @@ def test_a_large_body_is_not_a_large_head(run: Run) -> None:
     run(main())
 
 
-def test_a_head_behind_a_large_body_is_not_large(run: Run) -> None:
-    """The end of the body and the beginning of the next head come in one read."""
-
-    async def main() -> None:
-        async with running(limits=ServerLimits(max_head_bytes=500)) as server:
-            reader, writer = await server.open()
-            post = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n"
-            writer.write(post + bytes(5000) + b"GET / HTTP/1.1\r\nHo")
-            await reader.readuntil(b"hello\r\n0\r\n\r\n")
-            writer.write(b"st: x\r\n\r\n")
-            assert (await reader.readuntil(b"hello\r\n0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
-            writer.write(b"GET / HTTP/1.1\r\nX: ")
-            for _ in range(200):
-                writer.write(b"h" * 10)
-                await asyncio.sleep(0.001)
-            assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
-
-    run(main())
-
-
-def test_empty_lines_keep_no_connection(run: Run) -> None:
-    async def main() -> None:
-        async with running(timeout_keep_alive=1) as server:
-            reader, writer = await server.open()
-            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            await reader.readuntil(b"hello\r\n0\r\n\r\n")
-            ended = asyncio.create_task(reader.read())
-            async with asyncio.timeout(20):
-                while not (await asyncio.wait({ended}, timeout=0.1))[0]:
-                    writer.write(b"\r\n")
-
-    run(main())
-
-
-def test_some_requests_of_a_connection_wait_and_no_more(run: Run) -> None:
-    get = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-
-    async def main() -> None:
-        limits = ServerLimits()
-        async with running(limits=limits) as server:
-            reader, writer = await server.open()
-            writer.write(get * (MAX_PIPELINED + 1))
-            for _ in range(MAX_PIPELINED + 1):
-                await reader.readuntil(b"hello\r\n0\r\n\r\n")
-            assert not limits.refused
-            writer.write(get * 2000)
-            with contextlib.suppress(ConnectionError):
-                await reader.read()
-            assert limits.refused == {"too_many_pipelined": 1}
-
-    run(main())
-
-
-def test_who_reads_no_answer_is_left(run: Run) -> None:
-    answer = bytes(1 << 20)
-
-    class Large(EchoApp):
-        async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": answer})
-
-    async def main() -> None:
-        limits = ServerLimits(handshake_timeout_s=0.3)
-        async with running(Large(), limits) as server:
-            reader, writer = await server.open()
-            writer.transport.pause_reading()
-            async with asyncio.timeout(20):
-                with contextlib.suppress(ConnectionError):
-                    while not limits.refused:
-                        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-                        await asyncio.sleep(0.01)
-            assert limits.refused == {"unread": 1}
-            reader, writer = await server.open()  # who does read has the time it needs
-            for _ in range(20):
-                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-                await reader.readuntil(b"\r\n\r\n")
-                await reader.readexactly(len(b"100000\r\n") + len(answer))
-                await reader.readexactly(len(b"\r\n0\r\n\r\n"))
-            assert not len(limits.unread)
-
-    run(main())
-
-
 def test_a_body_that_nobody_wants_ends_in_time(run: Run) -> None:
     """The request is answered already; bytes now and then must not keep the connection."""
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n"
@@ -225,6 +146,190 @@ def test_a_body_that_nobody_wants_ends_in_time(run: Run) -> None:
                 writer.write(b"b")
                 assert len(limits.handshakes) <= 1
             assert len(limits.handshakes) == 0
+
+    run(main())
+
+
+def test_empty_lines_before_a_request_have_its_time(run: Run) -> None:
+    async def main() -> None:
+        limits = ServerLimits(handshake_timeout_s=0.3)
+        async with running(limits=limits) as server:
+            reader, writer = await server.open()
+            writer.write(PLAIN)
+            await reader.readuntil(BY_ASGI)
+            ended = asyncio.create_task(reader.read())
+            while not (await asyncio.wait({ended}, timeout=0.02))[0]:
+                writer.write(b"\r\n")
+                assert len(limits.handshakes) <= 1
+            assert limits.refused == {"handshake_timeout": 1}
+            assert len(limits.handshakes) == 0
+
+    run(main())
+
+
+def test_a_head_behind_a_large_body_has_bounds_of_its_own(run: Run) -> None:
+    body = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n" + bytes(5000)
+
+    async def main() -> None:
+        limits = ServerLimits(max_head_bytes=1000, handshake_timeout_s=0.3)
+        async with running(limits=limits) as server:
+            reader, writer = await server.open()
+            for _ in range(2):
+                writer.write(body + PLAIN[:10])
+                await reader.readuntil(BY_ASGI)
+                writer.write(PLAIN[10:])
+                await reader.readuntil(BY_ASGI)
+            writer.write(body + PLAIN[:10])
+            await reader.readuntil(BY_ASGI)
+            assert await reader.read() == b""
+            assert limits.refused == {"handshake_timeout": 1}
+            reader, writer = await server.open()
+            writer.write(body + PLAIN[:10])
+            await reader.readuntil(BY_ASGI)
+            writer.write(b"h" * 1001)
+            assert (await reader.read()).startswith(b"HTTP/1.1 4")
+
+    run(main())
+
+
+class Held(EchoApp):
+    """Answers plain requests when it is told to, with so many bytes."""
+
+    def __init__(self, size: int = 5) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.size = size
+        self.ended = 0
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        self.asked.set()
+        await self.go_on.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(self.size), "more_body": True})
+        await send({"type": "http.response.body", "body": b"hello"})
+        self.ended += 1
+
+
+@pytest.mark.parametrize("count", [MAX_PIPELINED + 1, 5000])
+def test_so_many_pipelined_requests_are_answered(run: Run, count: int) -> None:
+    async def main() -> None:
+        app = Held()
+        async with running(app) as server:
+            reader, writer = await server.open()
+            writer.write(PLAIN * count)
+            await app.asked.wait()
+            app.go_on.set()
+            for _ in range(MAX_PIPELINED):
+                assert b"connection: close" not in await reader.readuntil(BY_ASGI)
+            more = count > MAX_PIPELINED + 1
+            assert (b"connection: close" in await reader.readuntil(BY_ASGI)) == more
+            if more:
+                assert await reader.read() == b""
+            assert server.limits.refused == ({"pipelined": 1} if more else {})
+            assert app.ended == MAX_PIPELINED + 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("rest", [b"\x00 nonsense\r\n\r\n", HANDSHAKE], ids=["nonsense", "upgrade"])
+def test_nothing_passes_an_answer_that_is_waited_for(
+    run: Run, rest: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        app = Held()
+        async with running(app) as server:
+            reader, writer = await server.open()
+            writer.write(PLAIN * 2 + rest)
+            await app.asked.wait()
+            app.go_on.set()
+            assert b"connection: close" not in await reader.readuntil(BY_ASGI)
+            assert b"connection: close" in await reader.readuntil(BY_ASGI)
+            assert await reader.read() == b""
+            assert sum(server.limits.refused.values()) == 1
+
+    run(main())
+    assert not caplog.records
+
+
+def test_a_broken_body_ends_its_request(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        app = Held()
+        async with running(app) as server:
+            reader, writer = await server.open()
+            writer.write(
+                b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"
+            )
+            await app.asked.wait()
+            writer.write(b"nonsense\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+            app.go_on.set()
+            while not app.ended:
+                await asyncio.sleep(0)
+            writer.close()
+
+    run(main())
+    assert not caplog.records
+
+
+def test_an_answer_that_nobody_reads_ends_in_time(run: Run) -> None:
+    async def main() -> None:
+        app = Held(50_000_000)
+        app.go_on.set()
+        limits = ServerLimits(handshake_timeout_s=0.3)
+        async with running(app, limits) as server:
+            _, writer = await server.open()
+            writer.transport.pause_reading()
+            writer.write(PLAIN * 3)
+            while not limits.refused:
+                await asyncio.sleep(0.01)
+            assert limits.refused == {"back_pressure": 1}
+            assert len(limits.unread) == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["kept alive", "closed"])
+def test_the_rest_of_an_answer_keeps_no_connection(run: Run, tmp_path: Path, keeps: bool) -> None:
+    """So little waits that the application was told nothing: the kernel has most of it."""
+    request = PLAIN if keeps else PLAIN[:-2] + b"Connection: close\r\n\r\n"
+
+    async def main() -> None:
+        app = Held(20_000)
+        app.go_on.set()
+        limits = ServerLimits(handshake_timeout_s=0.3, keep_alive_s=0.3)
+        options = {"path": str(tmp_path / "s"), "timeout_keep_alive": 0.3}
+        async with running(app, limits, **options) as server:
+            for count in range(15):
+                client = socket.socket(socket.AF_UNIX)
+                client.connect(server.address)
+                client.sendall(PLAIN * count + request)
+                ended = select.poll()
+                ended.register(client, select.POLLRDHUP)
+                while not ended.poll(0):
+                    await asyncio.sleep(0.01)
+                client.close()
+
+    run(main())
+
+
+def test_an_answer_that_is_read_slowly_comes_whole(run: Run) -> None:
+    async def main() -> None:
+        app = Held(20_000_000)
+        app.go_on.set()
+        limits = ServerLimits(handshake_timeout_s=0.3)
+        async with running(app, limits) as server:
+            reader, writer = await server.open()
+            writer.write(PLAIN)
+            received = 0
+            while received < app.size:
+                received += len(await reader.read(1 << 20))
+                await asyncio.sleep(0.005)
+            assert limits.refused == {}
+            assert len(limits.unread) == 0
 
     run(main())
 
