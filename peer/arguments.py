@@ -12,6 +12,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
@@ -44,6 +45,11 @@ _CHOICE: Final = re.compile(r"invalid choice: .* \(choose from (?=[^(]*\)$)", re
 
 class UsageError(Exception):
     """A bad option; the text is for whoever typed it."""
+
+
+def at_home(text: str) -> Path:
+    """The path that somebody typed: `~` is a home folder, and a `~name` that is none stays so."""
+    return Path(os.path.expanduser(text))
 
 
 class Parser(argparse.ArgumentParser):

@@ -95,7 +95,7 @@ class Config:
     @property
     def data_dir(self) -> Path:
         """The data folder as an absolute path. It may not exist yet: see :meth:`make_data_dir`."""
-        return Path(self.data.dir).expanduser().absolute()
+        return Path(os.path.expanduser(self.data.dir)).absolute()
 
     def make_data_dir(self) -> Path:
         """The data folder, made if missing and readable by its owner only."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -57,7 +58,7 @@ def settings_of(url: str, data_dir: Path) -> dict[str, Any]:
         raise ConfigError("database.url: sqlite:///path needs a path")
     return {
         "ENGINE": "django.db.backends.sqlite3",
-        "NAME": str(path.expanduser().absolute()),
+        "NAME": str(Path(os.path.expanduser(path)).absolute()),
         "CONN_MAX_AGE": CONNECTION_AGE_S,
         "OPTIONS": dict(SQLITE_OPTIONS),
     }

@@ -7,10 +7,9 @@ import contextlib
 import json
 import signal
 import sys
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from peer.arguments import UsageError
+from peer.arguments import UsageError, at_home
 from peer.modules.api import JSON_SCHEMA, MAX_BODY_BYTES
 from proto.identity.bounds import MAX_TWIN
 from proto.rmb.address import Address, parse
@@ -52,7 +51,7 @@ def read_body(text: str | None, raw: bool) -> Body:
     if raw:
         return Body(payload, None)
     try:
-        json.loads(payload)
+        check_json(payload)
     except (ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else error
         raise UsageError(
@@ -60,6 +59,20 @@ def read_body(text: str | None, raw: bool) -> Body:
             "--raw sends anything"
         ) from None
     return Body(payload, JSON_SCHEMA)
+
+
+def check_json(payload: bytes) -> None:
+    """Looks whether it is JSON for everybody.
+
+    Raises:
+        ValueError: it is none, or has a number in it that is none: `NaN`, `Infinity`.
+        RecursionError: it is nested too deeply.
+    """
+    json.loads(payload, parse_constant=_no_number)
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
 
 
 def seconds(text: str) -> float:
@@ -87,7 +100,7 @@ def _payload(text: str) -> bytes:
         return _standard_input()
     if not text.startswith(FILE_MARK):
         return text.encode("utf-8", "surrogateescape")
-    path = Path(text.removeprefix(FILE_MARK)).expanduser()
+    path = at_home(text.removeprefix(FILE_MARK))
     try:
         with path.open("rb") as file:
             return file.read(MAX_BODY_BYTES + 1)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import bip39
 
 from peer import arguments
-from peer.arguments import UsageError
+from peer.arguments import UsageError, at_home
 from peer.cli import output
 from peer.cli.session import Session
 from peer.identity import Identity
@@ -48,7 +48,7 @@ async def run(options: argparse.Namespace, session: Session) -> int:
     words: str = bip39.bip39_generate(options.words, "en")
     fields = _fields(arguments.identity(words, session.key_type))
     if options.out:
-        _write(Path(options.out).expanduser(), words)
+        _write(at_home(options.out), words)
         fields["secret_file"] = options.out
     else:
         fields["secret"] = words

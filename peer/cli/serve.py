@@ -18,7 +18,7 @@ from typing import Final
 
 from peer.arguments import SECRET_VARIABLE, UsageError, whole_number
 from peer.cli import output
-from peer.cli.inputs import utf8
+from peer.cli.inputs import check_json, utf8
 from peer.cli.session import Session
 from peer.client.serving import ClientHandler
 from peer.modules.api import (
@@ -240,7 +240,7 @@ def _modules(options: argparse.Namespace) -> list[Module]:
 
 def _is_json(payload: bytes) -> bool:
     try:
-        json.loads(payload)
+        check_json(payload)
     except (ValueError, RecursionError):
         return False
     return True

@@ -98,7 +98,9 @@ class Session:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         name = getattr(options, "profile", None) or os.environ.get(PROFILE_VARIABLE)
-        self._folder, self._profile = _read_profile(Path(name)) if name else (Path(), {})
+        self._folder, self._profile = (
+            _read_profile(arguments.at_home(name)) if name else (Path(), {})
+        )
         self.json: bool = getattr(options, "json", False)
         self.debug: int = getattr(options, "debug", 0)
 
@@ -133,7 +135,7 @@ class Session:
         if text is None and file is None and not any(map(os.environ.get, environment)):
             text = self._profile.get("secret")
             if "secret_file" in self._profile:
-                file = str(self._folder / Path(self._profile["secret_file"]).expanduser())
+                file = str(self._folder / arguments.at_home(self._profile["secret_file"]))
         return arguments.secret(text, file)
 
     @cached_property
@@ -188,7 +190,7 @@ class Session:
         """
         spec = self._text("twins", "")
         if spec and spec == self._profile.get("twins") and "://" not in spec:
-            spec = str(self._folder / Path(spec).expanduser())
+            spec = str(self._folder / arguments.at_home(spec))
         nodes = self._list("substrate", "substrate", arguments.DEFAULT_SUBSTRATE)
         try:
             return open_source(spec or None, () if spec else arguments.substrate_urls(nodes))
@@ -210,7 +212,6 @@ class Session:
 
 
 def _read_profile(path: Path) -> tuple[Path, dict[str, Any]]:
-    path = path.expanduser()
     try:
         with path.open("rb") as file:
             data = file.read(MAX_PROFILE_BYTES + 1)

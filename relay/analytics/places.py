@@ -12,6 +12,7 @@ lake.id                                     which lake it is (relay.analytics.or
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 from django.conf import settings
@@ -54,5 +55,5 @@ class Places:
 def configured() -> Places:
     """Those of this installation."""
     chosen = settings.RMB.analytics.dir
-    root = Path(chosen).expanduser() if chosen else settings.RMB.data_dir / "analytics"
+    root = Path(os.path.expanduser(chosen)) if chosen else settings.RMB.data_dir / "analytics"
     return Places(root.absolute())

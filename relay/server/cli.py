@@ -270,7 +270,9 @@ def settle(options: Options, environ: Mapping[str, str]) -> Settled:
         config = site.load(overrides, environ)
         overrides["data.dir"] = str(config.data_dir)
         if config.analytics.dir:
-            overrides["analytics.dir"] = str(Path(config.analytics.dir).expanduser().absolute())
+            overrides["analytics.dir"] = str(
+                Path(os.path.expanduser(config.analytics.dir)).absolute()
+            )
     except site.ConfigError as error:
         raise UsageError(_name_option(str(error), options)) from None
     _check(options, config, resolved.origins)

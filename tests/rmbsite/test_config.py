@@ -161,6 +161,11 @@ def test_a_data_folder_that_cannot_be_made(tmp_path: Path) -> None:
         found.make_data_dir()
 
 
+def test_a_home_folder_of_nobody_is_a_name_like_others() -> None:
+    found = load({"data.dir": "~nobody-at-all/data"}, env())
+    assert found.data_dir == Path.cwd() / "~nobody-at-all" / "data"
+
+
 def test_every_setting_is_documented_and_has_a_valid_default() -> None:
     for each in config.all_options():
         assert each.doc.endswith("."), each.key
