@@ -59,9 +59,9 @@ async def bury(worker: Worker, boot: str) -> None:
     while True:
         cursor, entries = await ask("HSCAN", keys.SESSIONS, cursor, "COUNT", PAGE)
         held = [
-            (text.decode(), int(words[0]))
+            (text.decode(), scripts.entry_epoch(entry))
             for text, entry in zip(entries[::2], entries[1::2], strict=True)
-            if (words := entry.decode().split(" "))[1:2] == [boot]
+            if entry.split(b" ")[1:2] == [boot.encode()]
         ]
         await asyncio.gather(
             *(worker.request(scripts.release(text, epoch)) for text, epoch in held),

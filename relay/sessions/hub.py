@@ -135,7 +135,10 @@ class Hub:
         kind, channel = reply[0], reply[1]
         if kind == b"message":
             for listener in list(self._listeners.get(channel, ())):
-                listener(reply[2])
+                try:
+                    listener(reply[2])
+                except ValueError as error:  # somebody else's: the subscriptions go on
+                    log.warning("news on %r make no sense: %.200s", channel, error)
         elif kind == b"subscribe":
             if channel in self._listeners:
                 self._confirmed.add(channel)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from redispipe import resp, scripts
 from relay.queues import keys
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from relay.federation.accounts import Account
 
 FOLDER = Path(__file__).with_name("lua")
+_EPOCH: Final = re.compile(rb"[0-9]{1,20}")
+
+
+def entry_epoch(entry: bytes | None) -> int:
+    """The epoch of a directory entry; 0 where there is none in it, as the scripts have it."""
+    found = _EPOCH.match(entry or b"")
+    return int(found[0]) if found else 0
 
 
 def claim(text: str, boot_id: str, since: float, remote: str) -> bytes:

@@ -21,6 +21,7 @@ from relay.ops import control
 from relay.ops.redis_client import client, text
 from relay.queues import keys
 from relay.sessions.models import Session
+from relay.sessions.scripts import entry_epoch
 
 # Rows one call removes: a short transaction, so that nobody waits for a big clean-up.
 MAX_PRUNED = 5000
@@ -92,7 +93,7 @@ def _epochs(twin: int) -> list[int]:
         found[b""] = own
     entries: Any = client().hscan_iter(keys.SESSIONS, match=f"{twin}:*", count=SCAN_COUNT)
     found.update(entries)  # a scan may name a key twice
-    return [int(entry.partition(b" ")[0]) for entry in found.values()]
+    return [entry_epoch(entry) for entry in found.values()]
 
 
 def workers_with_open_rows() -> set[str]:

@@ -130,7 +130,7 @@ async def _claim(worker: Worker, session: Session) -> int:
             continue
         worker.claim_refusal = ""
         session.epoch = int(epoch)
-        return int(former.partition(b" ")[0] or 0)
+        return scripts.entry_epoch(former)
 
 
 async def _released(session: Session, former: int) -> None:

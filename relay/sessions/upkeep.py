@@ -355,7 +355,7 @@ class Upkeep:
         if not isinstance(reply, list):
             return  # compared again after the reconnect
         for session, entry in zip(part, reply, strict=True):
-            epoch = int(entry.partition(b" ")[0]) if entry else 0
+            epoch = scripts.entry_epoch(entry)
             if epoch < session.epoch:
                 self._hold(session)
             else:
