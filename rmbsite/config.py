@@ -275,7 +275,11 @@ def _validate(config: Config) -> None:
         raise ConfigError("analytics.spark: each must be key=value")
     if config.email.host and "@" not in config.email.sender:
         raise ConfigError("email.sender: an address is needed with email.host")
-    if urlsplit(config.redis.url).scheme not in ("redis", "rediss", "unix"):
+    try:
+        scheme = urlsplit(config.redis.url).scheme
+    except ValueError:
+        raise ConfigError("redis.url: the host is none") from None
+    if scheme not in ("redis", "rediss", "unix"):
         raise ConfigError("redis.url: must begin with redis://, rediss:// or unix://")
     if not config.substrate.urls or not all(map(_is_websocket, config.substrate.urls)):
         raise ConfigError("substrate.urls: each must be ws://host or wss://host")

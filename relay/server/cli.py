@@ -20,6 +20,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
+from urllib.parse import urlsplit
 
 from redispipe.address import RedisAddress, RedisAddressError
 from relay.server.listen import ListenError, parse_listen
@@ -303,10 +304,7 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
                 parse_listen(address)
         except ListenError as error:
             raise UsageError(f"{name}: {error}") from None
-    try:
-        RedisAddress.parse(config.redis.url)
-    except RedisAddressError as error:
-        raise UsageError(f"--redis: {error}") from None
+    _check_redis(config.redis.url)
     for domain in config.relay.domains:
         if RELAY_SEPARATOR in domain:
             raise UsageError(f"--domain {domain}: no twin can list a name that holds an underscore")
@@ -320,9 +318,30 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
     if config.relay.tls_cert:
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(config.relay.tls_cert, config.relay.tls_key)
+            context.load_cert_chain(config.relay.tls_cert, config.relay.tls_key, _no_passphrase)
         except (OSError, ssl.SSLError) as error:
             raise UsageError(f"--tls-cert and --tls-key do not fit together: {error}") from None
+
+
+def _check_redis(url: str) -> None:
+    try:
+        RedisAddress.parse(url)
+    except RedisAddressError as error:
+        raise UsageError(f"--redis: {error}") from None
+    # What would lead to the defaults, or somewhere else than meant.
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        if not url.startswith("unix://") or not parts.path.strip("/"):
+            raise UsageError("--redis: redis url: write unix:///path/to/socket")
+    elif parts.netloc.endswith("@") or " " in parts.netloc:
+        raise UsageError("--redis: redis url: the host is none")
+    elif parts.port == 0:
+        raise UsageError("--redis: redis url: there is no port 0")
+
+
+def _no_passphrase() -> str:
+    """Asked for one, OpenSSL would ask the terminal, in each worker."""
+    raise UsageError("--tls-key: has a passphrase, which nobody is there to type; take it off")
 
 
 def _name_option(text: str, options: Options) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from relay.server import cli
 from tests.support.certificates import make_certificate
@@ -162,6 +163,13 @@ def test_children_read_the_same_configuration(tmp_path: Path) -> None:
         ([*PLAIN, "--redis", "redis://a/x"], "--redis: redis url: bad port or database number"),
         ([*PLAIN, "--redis", "redis://a..b"], "--redis: redis url: the host is none"),
         ([*PLAIN, "--redis", "redis://a:99999"], "--redis: redis url: bad port or database number"),
+        ([*PLAIN, "--redis", "redis://a:0"], "--redis: redis url: there is no port 0"),
+        ([*PLAIN, "--redis", "redis://:@"], "--redis: redis url: the host is none"),
+        ([*PLAIN, "--redis", "redis://[::1"], "redis.url: the host is none"),
+        ([*PLAIN, "--redis", "redis://a b"], "--redis: redis url: the host is none"),
+        ([*PLAIN, "--redis", "unix://"], "--redis: redis url: write unix:///path/to/socket"),
+        ([*PLAIN, "--redis", "unix:/s"], "--redis: redis url: write unix:///path/to/socket"),
+        ([*PLAIN, "--redis", "unix://s"], "--redis: redis url: write unix:///path/to/socket"),
         ([*PLAIN, "--database", "mysql://x"], "must begin with sqlite:// or postgres://"),
         ([*PLAIN, "--tls-cert", "nowhere.pem"], "both or neither must be set"),
         ([*PLAIN, "--tls-cert", "no.pem", "--tls-key", "no.key"], "--tls-cert: cannot read no.pem"),
@@ -181,6 +189,20 @@ def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     _, key = make_certificate(tmp_path / "other")
     arguments = [*PLAIN, "--tls-cert", str(certificate), "--tls-key", str(key)]
     assert "do not fit together" in refusal(arguments)
+
+
+def test_a_key_with_a_passphrase_is_refused_and_asked_nobody(tmp_path: Path) -> None:
+    certificate, path = make_certificate(tmp_path)
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    arguments = [*PLAIN, "--tls-cert", str(certificate), "--tls-key", str(path)]
+    assert "--tls-key: has a passphrase" in refusal(arguments)
 
 
 def test_a_bad_environment_is_refused_by_name() -> None:
