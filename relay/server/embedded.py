@@ -50,8 +50,15 @@ class DataFolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
+        """
+        Raises:
+            EmbeddedError: The folder cannot be written to.
+        """
         self._path = folder / "lock"
-        self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise EmbeddedError(f"cannot use {self._path}: {error.strerror}") from None
 
     async def acquire(self, say: Callable[[str], None]) -> None:
         """Take the lock and write this process's id into it.
@@ -124,9 +131,16 @@ def find_server_program() -> str:
 
 
 def server_folder(data_dir: Path) -> Path:
-    """The folder of the server's files, made if missing."""
+    """The folder of the server's files, made if missing.
+
+    Raises:
+        EmbeddedError: It cannot be made.
+    """
     folder = data_dir / "valkey"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise EmbeddedError(f"cannot make {folder}: {error.strerror}") from None
     return folder
 
 

@@ -175,3 +175,12 @@ def test_the_url_is_read_back_by_both_redis_clients(name: str) -> None:
     assert RedisAddress.parse(url).path == str(path)
     with redis.Redis.from_url(url) as client:
         assert client.connection_pool.connection_kwargs["path"] == str(path)
+
+
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(EmbeddedError, match=r"cannot use .*/lock: Is a directory"):
+        DataFolderLock(tmp_path)
+    (tmp_path / "valkey").touch()
+    with pytest.raises(EmbeddedError, match=r"cannot make .*/valkey: File exists"):
+        embedded.server_folder(tmp_path)
