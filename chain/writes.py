@@ -57,6 +57,9 @@ class Until(Enum):
     """12 to 18 s."""
 
 
+_INTERNAL_ERROR: Final = -32603
+"""Of JSON-RPC: something went wrong in the node, perhaps after it had taken the transaction."""
+
 _LIMITS_S: Final = {
     Until.IN_BLOCK: bounds.INCLUSION_S,
     Until.FINALIZED: bounds.FINALIZATION_S,
@@ -203,6 +206,8 @@ class Writer:
                     "author_submitAndWatchExtrinsic", [to_hex(signed)]
                 )
             except RpcError as error:
+                if error.code == _INTERNAL_ERROR:
+                    raise
                 raise RefusedError(f"{call}: {error.detail}", error.code) from error
             block_hash = self._watch(node, call, watched, extrinsic_hash, deadline)
             return self._receipt(node, call, signed, block_hash)

@@ -243,6 +243,24 @@ def test_what_a_node_may_say_of_a_transaction(
     real.close()
 
 
+def test_a_node_in_which_something_goes_wrong_may_have_taken_it(
+    shared_devchain: Devchain,
+) -> None:
+    real = Connection(shared_devchain.url)
+
+    def answer(websocket: ServerConnection, request: dict[str, Any]) -> None:
+        if request["method"] == "author_submitAndWatchExtrinsic":
+            error = {"code": -32603, "message": "Internal error"}
+            websocket.send(json.dumps({"id": request["id"], "error": error}))
+        else:
+            real.limit(10)
+            result(websocket, request, real.call(request["method"], request["params"]))
+
+    with scripted_node(answer) as url, pytest.raises(OutcomeUnknownError, match="Internal error"):
+        _terms(Writer([url], ALICE, until=Until.IN_BLOCK))
+    real.close()
+
+
 @pytest.mark.parametrize("nonce", [None, -1, 2**32, "1"])
 def test_a_node_that_counts_wrongly_is_passed_over(shared_devchain: Devchain, nonce: Any) -> None:
     key = _rich(shared_devchain)
