@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
+from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import StartRelay
+from tests.support.certificates import make_certificate
 from tests.support.ledger import Ledger
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import RmbClient, connect, session
@@ -85,3 +89,40 @@ async def test_nothing_read_comes_again_under_load(relay: RelayProcess, reset: b
         left.set()
         await sending
     assert not ledger.duplicates()
+
+
+@pytest.mark.parametrize("ends", ["goodbye", "drain"])
+async def test_nothing_comes_again_over_tls(
+    start_relay: StartRelay, tmp_path: Path, ends: str
+) -> None:
+    """Of a dead connection with TLS nobody can tell what its client had."""
+    certificate, key = make_certificate(tmp_path)
+    settings = {"relay.tls_cert": str(certificate), "relay.tls_key": str(key)}
+    relay = start_relay(settings=settings, wait=False)
+    await eventually(lambda: "\nready after" in relay.log(), timeout_s=60)
+    url = relay.url.replace("ws:", "wss:")
+    context = ssl.create_default_context(cafile=str(certificate))
+    one, two = fresh_twins(2)
+    ledger = Ledger()
+    page = ledger.sender()
+    async with session(url, one, ssl=context) as sender:
+        for _ in range(ROUNDS if ends == "goodbye" else 1):
+            client = await connect(url, two, ssl=context)
+            got = ledger.receiver(client.key)
+            client.on_message = got.take
+            for _ in range(MESSAGES):
+                await sender.request(client.key, page.next_payload(client.key))
+            await eventually(lambda got=got: len(got.got) >= MESSAGES)
+            if ends == "goodbye":
+                await client.close()
+            else:
+                relay.hang_up()
+                assert (await client.closed())[0] == 1012
+        if ends == "goodbye":
+            await sender.barrier()
+    page.confirm(page.sent)
+    async with session(url, two, ssl=context) as last:
+        ledger.receiver(last.key)
+        await last.barrier()
+        assert last.inbox.empty()
+    ledger.check()
