@@ -5,16 +5,23 @@ from __future__ import annotations
 import base64
 import hmac
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.stages import LoginStage
 from allauth.mfa.adapter import DefaultMFAAdapter
 from cryptography.fernet import Fernet, MultiFernet
 from django.conf import settings
+from django.contrib import messages
 from django.http import HttpRequest
+from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.crypto import constant_time_compare
 
 from relay.access.actor import address_of
+
+SESSION_HASH: Final = "session_hash"
+"""In the state of a sign-in: what Django derives from the password that was given."""
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
@@ -22,6 +29,9 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
+
+    def get_login_stages(self) -> list[str]:
+        return [*super().get_login_stages(), f"{__name__}.{PasswordStands.__name__}"]
 
     def login(self, request: HttpRequest, user: Any) -> None:
         """Sets when the session ends; Django would begin anew with each write into it."""
@@ -45,6 +55,23 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     ) -> None:  # fmt: skip
         if message_template != "account/messages/logged_in.txt":
             super().add_message(request, level, message_template, *args, **kwargs)
+
+
+class PasswordStands(LoginStage):  # type: ignore[misc]
+    """The last step of signing in: whose password is no longer the one given begins anew.
+
+    Between the password and the code there may be minutes, in which the password is changed because
+    somebody else has it.
+    """
+
+    key = "password_stands"
+
+    def handle(self) -> tuple[Any, bool]:
+        given = self.login.state.get(SESSION_HASH)
+        if given is None or constant_time_compare(given, self.login.user.get_session_auth_hash()):
+            return None, True
+        messages.warning(self.request, "The password of this account was changed: sign in again.")
+        return redirect("account_login"), False
 
 
 class MfaAdapter(DefaultMFAAdapter):  # type: ignore[misc]

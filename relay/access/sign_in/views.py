@@ -16,6 +16,7 @@ from django.urls import reverse
 
 from relay.access import faces
 from relay.access.sign_in import oidc
+from relay.access.sign_in.adapters import SESSION_HASH
 from relay.access.sign_in.forms import OwnPasswordForm, SignInForm, remember_browser
 from relay.audit import services as audit
 
@@ -35,6 +36,7 @@ class SignInView(LoginView):
     def form_valid(self, form: Any) -> HttpResponse:
         user = form.get_user()
         login = Login(user=user, email_verification="none", redirect_url=self.get_success_url())
+        login.state[SESSION_HASH] = user.get_session_auth_hash()
         answer: HttpResponse = perform_password_login(
             self.request, {"username": user.get_username()}, login
         )

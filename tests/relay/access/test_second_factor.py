@@ -104,6 +104,21 @@ def test_behind_a_unix_socket_there_is_no_address(olga: User) -> None:
     assert client.get("/admin/").status_code == 200
 
 
+def test_a_sign_in_that_waits_for_its_code_ends_when_the_password_changes(
+    client: Client, olga: User
+) -> None:
+    sign_in(client)
+    secret = activate(client)
+    sign_in(signed_out(client))
+    olga.set_password("another-long-password-of-a-test")
+    olga.save()
+    answer = client.post(AUTHENTICATE, {"code": code_of(secret)}, follow=True)
+    assert answer.redirect_chain == [("/admin/login/", 302)]
+    assert "The password of this account was changed" in answer.content.decode()
+    assert "_auth_user_id" not in client.session
+    assert client.get(AUTHENTICATE).status_code == 302, "nothing waits for a code any more"
+
+
 def test_a_code_works_once(client: Client, olga: User) -> None:
     sign_in(client)
     secret = activate(client)
