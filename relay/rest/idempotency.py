@@ -66,7 +66,7 @@ def once(
         raise refuse_field(
             f"header.{HEADER}", f"must be 1 to {MAX_KEY_CHARS} printable ASCII characters"
         )
-    name = f"rest:key:{_hash(caller, request.path, key)}"
+    name = f"relay:rest:key:{_hash(caller, request.path, key)}"
     # Keyed: a body may hold a password, and Redis is no place to guess it from.
     content = json.dumps([request.META.get("QUERY_STRING", ""), request.body.decode("latin-1")])
     body = salted_hmac("relay.rest.body", content, algorithm="sha256").hexdigest()
@@ -97,7 +97,7 @@ def once(
 
 def _life_s(redis: Redis, caller: str) -> int:
     """How long an answer is kept."""
-    count = f"rest:keys:{_hash(caller)}:{int(time.time()) // KEY_LIFE_S}"
+    count = f"relay:rest:keys:{_hash(caller)}:{int(time.time()) // KEY_LIFE_S}"
     with redis.pipeline(transaction=True) as pipe:
         pipe.incr(count)
         pipe.expire(count, KEY_LIFE_S)

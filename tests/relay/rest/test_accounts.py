@@ -64,7 +64,7 @@ def test_an_account_from_its_making_to_its_end(
         ("account.add", "rest"), ("account.change", "rest"), ("account.change", "rest"),
         ("account.change", "rest"), ("account.delete", "rest"),
     ]  # fmt: skip
-    kept = [site_redis.run("GET", key) for key in site_redis.run("KEYS", "rest:key:*")]
+    kept = [site_redis.run("GET", key) for key in site_redis.run("KEYS", "relay:rest:key:*")]
     assert len(kept) == 2
     everything = [
         *kept, caplog.text, *(each.content for each in (*answers, changed, set_again)),
@@ -77,7 +77,7 @@ def test_no_hash_of_a_password_is_kept(owner: Client, site_redis: RedisServer) -
     """What is kept of a request to know it again tells nothing to who guesses."""
     body = {"username": "vera", "password": PASSWORD}
     send(owner, "POST", "/accounts", body, idempotency_key="a")
-    (key,) = site_redis.run("KEYS", "rest:key:*")
+    (key,) = site_redis.run("KEYS", "relay:rest:key:*")
     guess = hashlib.sha256(json.dumps(["", json.dumps(body)]).encode()).hexdigest()
     assert guess not in site_redis.run("GET", key).decode()
 

@@ -92,7 +92,7 @@ def test_one_caller_cannot_fill_redis_with_keys(
         answer = send(operator, "POST", "/limits/7/ban", {}, idempotency_key=str(number))
         assert answer.status_code == 200
     assert send(owner, "POST", "/limits/7/ban", {}, idempotency_key="0").status_code == 200
-    lives = sorted(site_redis.run("TTL", key) for key in site_redis.run("KEYS", "rest:key:*"))
+    lives = sorted(site_redis.run("TTL", key) for key in site_redis.run("KEYS", "relay:rest:key:*"))
     assert [life > bounds.SHORT_LIFE_S for life in lives] == [False, False, True, True, True]
     again = send(operator, "POST", "/limits/7/ban", {}, idempotency_key="3")
     assert again[idempotency.REPLAYED] == "true"
@@ -149,7 +149,7 @@ def test_a_token_is_shown_once(owner: Client, site_redis: RedisServer) -> None:
     assert tokens.authenticate(text, "") is not None
     refused(send(owner, "POST", "/tokens", body, idempotency_key="a"), 409)
     assert ApiToken.objects.filter(label="ci").count() == 1
-    stored_values = [site_redis.run("GET", key) for key in site_redis.run("KEYS", "rest:*")]
+    stored_values = [site_redis.run("GET", key) for key in site_redis.run("KEYS", "relay:rest:*")]
     shown = [owner.get("/api/v1/tokens").content, owner.get("/api/v1/audit").content]
     assert text.split("_", 2)[2] not in repr(stored_values) + repr(shown)
     assert send(owner, "POST", f"/tokens/{made.json()['id']}/revoke").status_code == 200

@@ -13,7 +13,7 @@ from redis import Redis
 
 from relay.queues import keys
 from relay.server.redis_check import RedisFindings, RedisRefusedError, inspect, shown_url
-from tests.support.redis_servers import RedisServer, free_port, start_valkey
+from tests.support.redis_servers import RELAY_RULE, RedisServer, free_port, start_valkey
 
 START = Callable[..., RedisServer]
 
@@ -85,6 +85,39 @@ def test_a_refused_password_is_told_and_not_shown(start: START, url: str) -> Non
         findings(url.format(server.port))
     assert "wrong@" not in str(caught.value)
     assert findings(f"redis://:right@127.0.0.1:{server.port}/0").reachable
+
+
+def test_a_user_with_the_documented_rights_is_accepted(any_redis: RedisServer) -> None:
+    documented = (Path(__file__).parents[3] / "docs/operate/redis.md").read_text()
+    assert all(word in documented for word in RELAY_RULE if not word.startswith(">"))
+    found = findings(any_redis.url_of_user())
+    assert found.reachable
+    assert any_redis.run("ACL", "LOG") == []
+    assert any_redis.run("DBSIZE") == 0, "nothing is done"
+
+
+@pytest.mark.parametrize(
+    ("denied", "told"),
+    [
+        (("-client",), "needs: CLIENT ID, CLIENT KILL, CLIENT UNBLOCK ("),
+        (("-@scripting",), "needs: EVAL ("),
+        (("-multi",), "needs: MULTI ("),
+        (("-@stream",), "needs: XADD, XDEL, XLEN, XRANGE, XREAD, XREVRANGE and 1 more ("),
+        (("resetchannels", "&relay:*"), "needs: publish to the channel wake:0, listen to the "),
+        (
+            ("resetkeys", "~stream:*", "~limits:*"),
+            "needs: read the key relay:probe, write the key ",
+        ),
+        (("resetkeys", "~stream:*", "~limits:*", "~relay*"), "needs: read the key federation:0, "),
+    ],
+)
+def test_a_user_with_too_few_rights_is_refused(
+    any_redis: RedisServer, denied: tuple[str, ...], told: str
+) -> None:
+    url = any_redis.url_of_user(*denied)
+    with pytest.raises(RedisRefusedError, match="does not allow its user") as caught:
+        findings(url)
+    assert told in str(caught.value)
 
 
 def test_nobody_there_is_a_warning() -> None:

@@ -1,0 +1,89 @@
+"""What a relay may do in Redis, asked before it is built on it.
+
+A Redis user may be allowed some commands, keys and channels only (`ACL SETUSER`). A right that is
+missing shows when it is first needed, which may be days after the start: `CLIENT KILL` after the
+first broken connection. So each is asked for in a transaction that is discarded: Redis looks at
+the rights when a command is put into it, and nothing is done. (`ACL DRYRUN` would need the right
+to manage users, and Redis 7.)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from redis import Redis
+from redis.exceptions import NoPermissionError, ResponseError
+
+from relay.queues import keys
+
+PROBE: Final = "relay:probe"
+
+FAMILIES: Final = ("stream:0", PROBE, "limits:0", "federation:0", keys.REFERENCE_OUTBOX)
+"""A key of each kind: it must be read and written."""
+CHANNELS: Final = ("wake:0", "relay:0")
+"""A channel of each kind: it must be written to and listened to."""
+
+COMMANDS: Final[tuple[tuple[str | int, ...], ...]] = (
+    ("CLIENT", "ID"), ("CLIENT", "KILL", "ID", 0), ("CLIENT", "UNBLOCK", 0),
+    ("INFO", "server"), ("MEMORY", "USAGE", PROBE), ("SCAN", 0), ("TIME",),
+    ("EVAL", "return 1", 0), ("PUBSUB", "NUMSUB", CHANNELS[0]),
+    ("DEL", PROBE), ("UNLINK", PROBE), ("EXISTS", PROBE), ("TYPE", PROBE),
+    ("EXPIRE", PROBE, 1), ("PEXPIRE", PROBE, 1), ("TTL", PROBE),
+    ("GET", PROBE), ("MGET", PROBE), ("SET", PROBE, ""), ("INCR", PROBE), ("INCRBY", PROBE, 1),
+    ("HDEL", PROBE, ""), ("HEXISTS", PROBE, ""), ("HGET", PROBE, ""), ("HGETALL", PROBE),
+    ("HINCRBY", PROBE, "", 1), ("HMGET", PROBE, ""), ("HSCAN", PROBE, 0), ("HSET", PROBE, "", ""),
+    ("SADD", PROBE, ""), ("SISMEMBER", PROBE, ""), ("SMEMBERS", PROBE),
+    ("SMISMEMBER", PROBE, ""), ("SREM", PROBE, ""),
+    ("ZADD", PROBE, 0, ""), ("ZCARD", PROBE), ("ZINCRBY", PROBE, 1, ""), ("ZPOPMIN", PROBE),
+    ("ZRANGEBYSCORE", PROBE, 0, 0), ("ZREM", PROBE, ""), ("ZREMRANGEBYRANK", PROBE, 0, 0),
+    ("ZREMRANGEBYSCORE", PROBE, 0, 0), ("ZREVRANGEBYSCORE", PROBE, 0, 0), ("ZSCORE", PROBE, ""),
+    ("BZPOPMIN", PROBE, 1),
+    ("LPUSH", PROBE, ""), ("RPUSH", PROBE, ""), ("BRPOP", PROBE, 1), ("RPOP", PROBE),
+    ("LLEN", PROBE), ("LRANGE", PROBE, 0, 0), ("LTRIM", PROBE, 0, 0), ("LINDEX", PROBE, 0),
+    ("XADD", PROBE, "*", "", ""), ("XDEL", PROBE, "0-1"), ("XLEN", PROBE),
+    ("XRANGE", PROBE, "-", "+"), ("XREAD", "STREAMS", PROBE, "0"), ("XREVRANGE", PROBE, "+", "-"),
+    ("XTRIM", PROBE, "MAXLEN", 0),
+)  # fmt: skip
+"""Of the relay, of Channels and of Celery, each on a key that its family allows."""
+
+
+def missing(client: Redis) -> list[str]:
+    """What the user that the client signs in as may not do, in words; empty if all is well.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    wanted: list[tuple[str, tuple[str | int, ...]]] = []
+    for key in FAMILIES:
+        wanted.append((f"read the key {key}", ("GET", key)))
+        wanted.append((f"write the key {key}", ("DEL", key)))
+    for channel in CHANNELS:
+        wanted.append((f"publish to the channel {channel}", ("PUBLISH", channel, "")))
+        wanted.append((f"listen to the channel {channel}", ("SUBSCRIBE", channel)))
+    for command in COMMANDS:
+        words = command[: 2 if command[0] in ("CLIENT", "MEMORY") else 1]
+        wanted.append((" ".join(map(str, words)), command))
+    pool = client.connection_pool
+    connection: Any = pool.get_connection()
+    found = []
+    try:
+        try:
+            _ask(connection, "MULTI")
+        except NoPermissionError:
+            return ["MULTI"]
+        for words, command in wanted:
+            try:
+                _ask(connection, *command)
+            except NoPermissionError:
+                found.append(words)
+            except ResponseError:
+                pass  # renamed or unknown: that is told where it is used
+    finally:
+        connection.disconnect()  # which discards the transaction
+        pool.release(connection)
+    return found
+
+
+def _ask(connection: Any, *command: str | int) -> None:
+    connection.send_command(*command)
+    connection.read_response()
