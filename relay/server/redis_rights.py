@@ -65,25 +65,22 @@ def missing(client: Redis) -> list[str]:
         wanted.append((" ".join(map(str, words)), command))
     pool = client.connection_pool
     connection: Any = pool.get_connection()
-    found = []
+    found: list[str] = []
     try:
+        connection.send_command("MULTI")
         try:
-            _ask(connection, "MULTI")
+            connection.read_response()
         except NoPermissionError:
             return ["MULTI"]
-        for words, command in wanted:
+        connection.send_packed_command(connection.pack_commands([each for _, each in wanted]))
+        for right, _ in wanted:
             try:
-                _ask(connection, *command)
+                connection.read_response()
             except NoPermissionError:
-                found.append(words)
+                found.append(right)
             except ResponseError:
                 pass  # renamed or unknown: that is told where it is used
     finally:
         connection.disconnect()  # which discards the transaction
         pool.release(connection)
     return found
-
-
-def _ask(connection: Any, *command: str | int) -> None:
-    connection.send_command(*command)
-    connection.read_response()
