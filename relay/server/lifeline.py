@@ -15,6 +15,8 @@ import sys
 import threading
 import time
 
+from relay.server.output import say
+
 READY_LINE = b"ready\n"
 
 
@@ -30,7 +32,7 @@ def watch_parent(lifeline_fd: int, *, grace_s: float) -> None:
 
 def _await_end(lifeline_fd: int, grace_s: float) -> None:
     await_eof(lifeline_fd)
-    print("the parent process is gone: stopping", file=sys.stderr, flush=True)
+    say("the parent process is gone: stopping", sys.stderr)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(grace_s)
     os._exit(1)

@@ -20,6 +20,7 @@ from typing import Final
 import hiredis
 
 from redispipe import resp
+from relay.server.output import say
 
 OPTIONS: Final = ("--auto-aof-rewrite-percentage", "0")
 """The server itself never begins one."""
@@ -84,7 +85,7 @@ def _look(ask: Ask) -> float:
     try:
         ask("BGREWRITEAOF")
     except hiredis.ReplyError as error:  # no memory for one more process, say
-        print(f"the append-only file is not rewritten: {error}", file=sys.stderr, flush=True)
+        say(f"the append-only file is not rewritten: {error}", sys.stderr)
         return FAILED_S
     return LOOK_S if state["aof_last_bgrewrite_status"] == "ok" else FAILED_S
 

@@ -34,6 +34,7 @@ from relay.server.listen import (
     open_listeners,
     parse_listen,
 )
+from relay.server.output import say
 from relay.server.summary import Summary
 from relay.server.supervisor import StartError, Supervisor
 
@@ -115,20 +116,20 @@ class Run:
                 prepared=prepared,
                 open_files=open_files_text,
             )
-            print(summary.text(), flush=True)
+            say(summary.text())
             await self._start_processes()
             if not self._supervisor.stopping:
-                print(f"ready after {time.monotonic() - self._began:.1f} s", flush=True)
+                say(f"ready after {time.monotonic() - self._began:.1f} s")
                 if self._embedded:
                     next_steps = summary.next_steps(self._peer_command(summary))
                     # Last: who waits for this file may use all the others.
                     runtime = data_dir / embedded.RUNTIME_FILE
                     private_file.write(runtime, json.dumps(summary.runtime(), indent=2) + "\n")
                     cleanup.callback(runtime.unlink, missing_ok=True)
-                    print(next_steps, flush=True)
+                    say(next_steps)
                 await self._start_background()
             await self._supervisor.stopped()
-            print("stopping", flush=True)
+            say("stopping")
             # From now on nobody accepts: clients go elsewhere instead of waiting in the backlog.
             self._close_listeners()
         return 0
@@ -160,7 +161,7 @@ class Run:
         """Bring the bundled server up and tell the children where it is."""
         lock = embedded.DataFolderLock(data_dir)
         self._held_fds.append(lock.fd)
-        await lock.acquire(lambda text: print(text, flush=True))
+        await lock.acquire(say)
         program = embedded.find_server_program()
         path = embedded.socket_path(data_dir)
         users_read, users_write = os.pipe()

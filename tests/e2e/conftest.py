@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 StartRelay = Callable[..., RelayProcess]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def data_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder whose database knows the test twins."""
     return make_data_folder(tmp_path_factory.mktemp("template"))
@@ -58,13 +58,13 @@ def _shared(
         server.remove()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def relay(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterator[RelayProcess]:
     """One worker under uvicorn, and the operator site."""
     yield from _shared(tmp_path_factory, data_template, operator_site=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def daphne_relay(
     tmp_path_factory: pytest.TempPathFactory, data_template: Path
 ) -> Iterator[RelayProcess]:
@@ -72,7 +72,7 @@ def daphne_relay(
     yield from _shared(tmp_path_factory, data_template, server="daphne")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def relay_pair(
     tmp_path_factory: pytest.TempPathFactory, data_template: Path
 ) -> Iterator[RelayProcess]:
@@ -162,13 +162,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
 Trio = dict[str, FederatedRelay]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Which twin lists which relay, for all tests of federation."""
     return World(tmp_path_factory.mktemp("world"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_trio(tmp_path_factory: pytest.TempPathFactory, world: World) -> Iterator[Trio]:
     """Relays a, b and c, each with its Redis and its Celery workers."""
     with contextlib.ExitStack() as cleanup:

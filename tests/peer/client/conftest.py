@@ -22,7 +22,7 @@ from tests.support.world import all_twins_csv
 MakeClient = Callable[..., Client]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def twins_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The twins that the relays know, as a relay exports them."""
     path = tmp_path_factory.mktemp("twins") / "twins.csv"

@@ -16,13 +16,13 @@ from tests.support.world import TWINS, fresh_twins
 StartGateway = Callable[..., GatewayProcess]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def data_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A relay's data folder that knows all test twins."""
     return make_data_folder(tmp_path_factory.mktemp("gateway-data"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def relay(
     tmp_path_factory: pytest.TempPathFactory, data_template: Path, valkey_server: RedisServer
 ) -> Iterator[RelayProcess]:
@@ -37,7 +37,7 @@ def relay(
         redis.remove()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def twins_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All test twins, as gateways read them."""
     path = tmp_path_factory.mktemp("twins") / "twins.csv"

@@ -15,7 +15,7 @@ take 27 s of processor time in place of 72. Room for what is compiled is less in
 once it is full nothing more is."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session of two threads."""
     session = open_session(
