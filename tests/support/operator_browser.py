@@ -160,7 +160,7 @@ class View:
         Args:
             rules: those looked at; all of them without one.
         """
-        options: dict[str, Any] = {"resultTypes": ["violations"]}
+        options: dict[str, Any] = {"resultTypes": ["violations"], "preload": False}
         if rules:
             options["runOnly"] = {"type": "rule", "values": rules}
         found = (await Axe().run(self.page, options=options)).response
@@ -206,7 +206,7 @@ async def running_browser() -> AsyncIterator[Browser]:
     assert program, "browser tests need Chromium: make system-deps"
     async with async_playwright() as playwright:
         # As root the sandbox cannot be set up, and nothing but our own pages is shown.
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        arguments = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         browser = await playwright.chromium.launch(executable_path=program, args=arguments)
         yield browser
         await browser.close()
