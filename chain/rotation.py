@@ -153,13 +153,25 @@ class Rotation:
     ) -> _T:
         deadline = self._clock() + self._look_up_s
         if not self._lock.acquire(timeout=self._look_up_s):
-            raise ChainAwayError(f"other look-ups have been waiting for {self._look_up_s:.0f} s")
+            raise self._no_turn()
         try:
-            if self._clock() < self._away_until:
+            now = self._clock()
+            if now < self._away_until:
                 raise ChainAwayError(self._away)
-            return then(task, self._attempts(task, deadline), deadline)
+            if now >= deadline:
+                raise self._no_turn()
+            try:
+                answer = self._attempts(task, deadline)
+            except ChainAwayError as error:
+                self._away = str(error)
+                self._away_until = self._clock() + bounds.AWAY_PAUSE_S
+                raise
+            return then(task, answer, deadline)
         finally:
             self._lock.release()
+
+    def _no_turn(self) -> ChainAwayError:
+        return ChainAwayError(f"other look-ups have been waiting for {self._look_up_s:.0f} s")
 
     def _attempts(self, task: Callable[[Node], _T], deadline: float) -> _T:
         reasons: dict[str, str] = {}
@@ -193,9 +205,7 @@ class Rotation:
                     logger.info("chain node answers again: %s", shown(url))
                     self._failed.remove(url)
                 return answer
-        self._away = f"no chain node answered: {'; '.join(reasons.values())}"
-        self._away_until = self._clock() + bounds.AWAY_PAUSE_S
-        raise ChainAwayError(self._away)
+        raise ChainAwayError(f"no chain node answered: {'; '.join(reasons.values())}")
 
     def _recent(self, answer: _Read) -> _Read:
         if answer is not None and answer.head.height < self.floor:

@@ -218,6 +218,20 @@ def test_a_node_that_is_stuck_is_left(
         rotation.close()
 
 
+def test_an_answer_outlives_the_nodes_it_is_compared_with(
+    devchain: Devchain, mute: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That none of them answered in time does not mean that nobody does."""
+    rotation = Rotation([devchain.url, f"{mute}/a", f"{mute}/b"], look_up_s=0.5, attempt_s=0.4)
+    assert rotation.twin(1) is not None
+    monkeypatch.setattr(bounds, "STILL_S", 0.0)
+    assert rotation.twin(1) is not None
+    monkeypatch.undo()
+    assert rotation.twin(1) is not None
+    assert rotation.url == devchain.url
+    rotation.close()
+
+
 def test_a_node_that_is_behind_is_passed_over(devchain: Devchain, tmp_path: Path) -> None:
     with running_devchain(tmp_path / "other", [twin(1), twin(50)]) as other:
         rotation = Rotation([devchain.url, other.url])
@@ -275,6 +289,16 @@ def test_who_waits_for_others_waits_no_longer_than_a_look_up(devchain: Devchain)
     devchain.set(held=["*"])
     with rotation._lock, pytest.raises(ChainAwayError, match="other look-ups"):
         rotation.twin(1)
+    rotation.close()
+
+
+def test_who_had_no_time_left_does_not_call_the_chain_away(devchain: Devchain) -> None:
+    """Other look-ups took it."""
+    times = iter((0.0, 0.0, 12.0))
+    rotation = Rotation([devchain.url], clock=lambda: next(times, 12.0))
+    with pytest.raises(ChainAwayError, match="other look-ups have been waiting"):
+        rotation.twin(1)
+    assert rotation.twin(1) is not None
     rotation.close()
 
 
