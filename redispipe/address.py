@@ -41,11 +41,11 @@ class RedisAddress(NamedTuple):
 
     @classmethod
     def parse(cls, url: str) -> RedisAddress:
-        """Reads a URL of the forms redis-py takes.
+        """Reads a URL of the forms redis-py takes, but for those that lead elsewhere than meant.
 
         Raises:
-            RedisAddressError: unknown scheme, bad port or bad database number. The text does not
-                repeat the URL: it may hold a password.
+            RedisAddressError: unknown scheme, bad host, port, path or database number. The text
+                does not repeat the URL: it may hold a password.
         """
         try:
             parts = urlsplit(url)
@@ -64,6 +64,13 @@ class RedisAddress(NamedTuple):
             raise RedisAddressError(
                 "redis url: bad port or database number (a / in a password is written as %2F)"
             ) from None
+        if unix:
+            if not url.startswith("unix://") or not parts.path.strip("/"):
+                raise RedisAddressError("redis url: write unix:///path/to/socket")
+        elif parts.netloc.endswith("@") or " " in parts.netloc:
+            raise RedisAddressError("redis url: the host is none")
+        elif parts.port == 0:
+            raise RedisAddressError("redis url: there is no port 0")
         if database < 0:
             raise RedisAddressError("redis url: the database number is below 0")
         try:

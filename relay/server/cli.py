@@ -20,7 +20,6 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
-from urllib.parse import urlsplit
 
 from redispipe.address import RedisAddress, RedisAddressError
 from relay.server.listen import ListenError, parse_listen
@@ -328,15 +327,6 @@ def _check_redis(url: str) -> None:
         RedisAddress.parse(url)
     except RedisAddressError as error:
         raise UsageError(f"--redis: {error}") from None
-    # What would lead to the defaults, or somewhere else than meant.
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        if not url.startswith("unix://") or not parts.path.strip("/"):
-            raise UsageError("--redis: redis url: write unix:///path/to/socket")
-    elif parts.netloc.endswith("@") or " " in parts.netloc:
-        raise UsageError("--redis: redis url: the host is none")
-    elif parts.port == 0:
-        raise UsageError("--redis: redis url: there is no port 0")
 
 
 def _no_passphrase() -> str:
