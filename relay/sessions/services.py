@@ -15,7 +15,7 @@ from django.utils import timezone
 from proto.identity.bounds import MAX_TWIN
 from proto.rmb.reasons import SessionReason
 from relay.access.actor import Actor
-from relay.access.errors import Conflict, Invalid, NotFound
+from relay.access.errors import Away, Conflict, Invalid, NotFound
 from relay.audit import services as audit
 from relay.ops import control
 from relay.ops.redis_client import client, text
@@ -50,13 +50,16 @@ def kick(key: str, *, actor: Actor, epoch: int | None = None, reason: str = "") 
         entry: Any = client().hget(keys.SESSIONS, key.encode("utf-8", "replace"))
         if entry is None:
             raise NotFound(f"session {key} is not connected")
-        present, worker, _, *address = text(entry).split(" ", 3)
-        if epoch is not None and epoch != int(present):
+        present = entry_epoch(entry)
+        if not present:
+            raise Away(f"the entry of session {key} in Redis is none; its worker mends it")
+        if epoch is not None and epoch != present:
             raise Conflict(f"another connection has taken session {key} over")
-        change.before = {"epoch": int(present), "worker": worker, "address": "".join(address)}
+        _, worker, _, address = [*text(entry).split(" ", 3), "", "", ""][:4]
+        change.before = {"epoch": present, "worker": worker, "address": address}
         change.after = {"reason": reason}
-        control.kick(key, int(present), reason or f"kicked by {actor.name}")
-    return int(present)
+        control.kick(key, present, reason or f"kicked by {actor.name}")
+    return present
 
 
 def kick_twin(twin: int, *, actor: Actor, reason: str = "") -> int:

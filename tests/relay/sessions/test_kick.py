@@ -47,6 +47,17 @@ def test_one(server: RedisServer) -> None:
     assert AuditEntry.objects.count() == 1
 
 
+@pytest.mark.parametrize("entry", [b"", b"\xff", b"x boot 1.0 192.0.2.1", b" 5"])
+def test_an_entry_that_is_none_is_told(server: RedisServer, entry: bytes) -> None:
+    """Somebody else wrote it: the session's worker writes its own again at its next look."""
+    server.run("HSET", keys.SESSIONS, "7:x", entry)
+    with pytest.raises(Away, match="the entry of session 7:x in Redis is none"):
+        services.kick("7:x", actor=ACTOR)
+    assert not AuditEntry.objects.exists()
+    server.run("HSET", keys.SESSIONS, "7:x", "8")
+    assert services.kick("7:x", actor=ACTOR) == 8
+
+
 def test_all_of_a_twin(server: RedisServer) -> None:
     seconds, _ = server.run("TIME")
     assert services.kick_twin(7, actor=ACTOR) == 3
