@@ -73,7 +73,7 @@ class Receiver:
     """Reads what comes.
 
     Args:
-        own: the twin it is for.
+        own: the twin and session it is for.
         twins: the senders.
         sealer: opens payloads, and signs rejections.
         owner: gets what was received.
@@ -83,7 +83,7 @@ class Receiver:
         counters: messages by what became of them.
     """
 
-    def __init__(self, own: int, twins: TwinCache, sealer: Sealer, owner: Owner) -> None:
+    def __init__(self, own: Address, twins: TwinCache, sealer: Sealer, owner: Owner) -> None:
         self.links: Links | None = None
         self.counters: Counter[str] = Counter()
         self._own = own
@@ -145,6 +145,10 @@ class Receiver:
         sender = envelope.source.twin
         if not sender and opening.is_from_relay(envelope):
             self._from_relay(envelope)
+            return
+        if from_message(envelope.destination) != self._own:
+            # For another twin, or another session of this one: a relay must not bring it here.
+            self.counters["misdirected"] += 1
             return
         twin = self._twins.peek(sender)
         if sender and (twin is None or sender in self._senders):
@@ -208,10 +212,6 @@ class Receiver:
                 self._senders.add(envelope, envelope.ByteSize())
             else:
                 self._refuse(envelope, error, twin, waiting, now)
-            return
-        if envelope.destination.twin != self._own:
-            # The signature is good, but for somebody else: a relay must not bring it here.
-            self.counters["misdirected"] += 1
             return
         source = from_message(envelope.source)
         deadline = stamp.deadline(envelope.timestamp, envelope.expiration)

@@ -99,7 +99,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self.service = Service(modules, self._respond, self._go_on)
         self.calls = Calls(self._why_expired, self._gone)
-        self.inbox = Receiver(own.twin, twins, self._sealer, self)
+        self.inbox = Receiver(own, twins, self._sealer, self)
         self.links = Links(relays, self._token, self.inbox.on_message, self._changed)
         self.inbox.links = self.links
         for each in self.links.links:

@@ -294,16 +294,17 @@ async def test_no_more_errors_wait_than_other_messages(
 async def test_a_message_for_somebody_else_is_dropped(
     make_client: MakeClient, relay: RelayProcess
 ) -> None:
-    """What only a relay could do: bring a message that another twin was sent."""
+    """What only a relay could do: bring what another twin was sent, or another session."""
     alice, bob, carol = fresh_twins(3)
     async with make_client(bob, sid=None, handlers={"echo": echo}) as server:
         session = server._open
-        data = sealer_of(alice).request(
-            new_uid(os.urandom), (carol.id, None), "echo", b"plain", None, int(time.time()), 60
-        )
-        session.inbox.on_message(data)
+        for other in ((carol.id, None), (bob.id, ""), (bob.id, "laptop")):
+            data = sealer_of(alice).request(
+                new_uid(os.urandom), other, "echo", b"plain", None, int(time.time()), 60
+            )
+            session.inbox.on_message(data)
         session.inbox.on_message(b"\xff\xff no envelope")
-        await eventually(lambda: server.counters["misdirected"] == 1)
+        await eventually(lambda: server.counters["misdirected"] == 3)
         assert server.counters["unparsable"] == 1
         assert server.counters["requests"] == 0
 

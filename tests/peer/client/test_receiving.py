@@ -35,7 +35,7 @@ async def test_a_burst_of_a_twin_that_is_looked_up() -> None:
     own = Address(OWN.id)
     sealer = Sealer(own, OWN.signing_key, OWN.encryption_key, os.urandom)
     twins = TwinCache(source)
-    inbox = Receiver(own.twin, twins, sealer, owner)  # type: ignore[arg-type]
+    inbox = Receiver(own, twins, sealer, owner)  # type: ignore[arg-type]
     inbox.begin()
     messages = requests(OTHER, OWN, MAX_MESSAGES + 1000)
     for each in messages:
