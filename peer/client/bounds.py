@@ -34,7 +34,7 @@ MAX_HELD: Final = 1_000
 comes waits in the relay."""
 
 MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
-"""Payloads of both, all in all: any twin may send 16 MiB at a time."""
+"""Both, all in all: any twin may send 16 MiB at a time, in the payload or in texts beside it."""
 
 MAX_ASKED_AGAIN: Final = 1_000
 """Twins of which is kept when they were looked up again, see AGAIN_S."""

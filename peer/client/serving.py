@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from peer.client.bodies import encode_answer
 from peer.client.bounds import HANDLERS_TIMEOUT_S, MAX_HELD, MAX_REQUEST_BYTES, MAX_RUNNING
@@ -40,6 +40,12 @@ as they are, every other value is sent as JSON. Raises CommandError for an error
 Respond: TypeAlias = Callable[[Request, Response | CommandError], Awaitable[None]]
 
 
+class _Taken(NamedTuple):
+    request: Request
+    size_bytes: int
+    """When it came: a text takes more once it was encoded."""
+
+
 class Service:
     """Runs handlers.
 
@@ -55,9 +61,9 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self._on_room = on_room
         self._handlers: dict[str, ClientHandler] = {}
-        self._running: dict[asyncio.Task[None], Request] = {}
-        self._held: deque[Request] = deque()
-        self._bytes = 0  # payloads of both
+        self._running: dict[asyncio.Task[None], _Taken] = {}
+        self._held: deque[_Taken] = deque()
+        self._bytes = 0  # of both
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -81,11 +87,12 @@ class Service:
         """Answer a request, now or when others are through; False: no more are."""
         if self._closed:
             return False
-        self._bytes += len(request.payload)
+        taken = _Taken(request, request.size_bytes)
+        self._bytes += taken.size_bytes
         if len(self._running) < MAX_RUNNING:
-            self._start(request)
+            self._start(taken)
         else:
-            self._held.append(request)
+            self._held.append(taken)
         return True
 
     async def idle(self) -> None:
@@ -100,7 +107,7 @@ class Service:
             The requests that were not carried out.
         """
         self._closed = True
-        cut_off = [*self._running.values(), *self._held]
+        cut_off = [taken.request for taken in (*self._running.values(), *self._held)]
         self._held.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -112,9 +119,9 @@ class Service:
                 logger.error("%d handlers do not end although they were cancelled", len(left))
         return cut_off
 
-    def _start(self, request: Request) -> None:
-        task = self._loop.create_task(self._serve(request))
-        self._running[task] = request
+    def _start(self, taken: _Taken) -> None:
+        task = self._loop.create_task(self._serve(taken.request))
+        self._running[task] = taken
         task.add_done_callback(self._ended)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
@@ -137,26 +144,26 @@ class Service:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         was_full = self.full
-        self._bytes -= len(self._running.pop(task).payload)
+        self._bytes -= self._running.pop(task).size_bytes
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("an answer was not sent: %s", error)
         if self._closed:
             return
         now = time.time()
         while self._held:
-            request = self._held.popleft()
-            if request.deadline > now:
-                self._start(request)
+            taken = self._held.popleft()
+            if taken.request.deadline > now:
+                self._start(taken)
                 break
-            self._bytes -= len(request.payload)
+            self._bytes -= taken.size_bytes
         if was_full and not self.full:
             self._on_room()
 
     def _sweep(self) -> None:
         self._sweeper = None
         now = time.time()
-        for task, request in self._running.items():
-            if request.deadline <= now:
+        for task, taken in self._running.items():
+            if taken.request.deadline <= now:
                 task.cancel()
         if self._running:
             self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
