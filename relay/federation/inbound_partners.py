@@ -88,7 +88,8 @@ class InboundPartners:
 
     def identify(self, address: str, domain: str) -> Partner:
         """Who calls from an address under a name."""
-        flags = self._worker.upkeep.control.relays
+        control = self._worker.upkeep.control
+        flags = control.relays
         if domain:
             own = flags.get(domain, frozenset())
             known = self._addresses.get(domain)
@@ -100,7 +101,10 @@ class InboundPartners:
             for name, known in self._addresses.items()
             if TRUSTED in flags.get(name, ())  # as of now: names may take a while to be looked up
         )
-        return Partner("", trusted, False, not self._resolved, place_of(address))
+        unsettled = not self._resolved and (
+            not control.known or any(TRUSTED in own for own in flags.values())
+        )
+        return Partner("", trusted, False, unsettled, place_of(address))
 
     def blocks(self, relays: Iterable[str]) -> bool:
         """Whether a twin with these relays is served by blocked ones only."""

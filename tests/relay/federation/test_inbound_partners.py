@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from relay.federation import inbound_partners
-from relay.federation.inbound_partners import TRUSTED, InboundPartners
+from relay.federation.inbound_partners import BLOCKED, TRUSTED, InboundPartners
 from tests.support.relay_process import eventually
 
 ADDRESSES = {"good.example": "192.0.2.1", "slow.example": "192.0.2.9"}
@@ -58,6 +58,17 @@ async def partners(control: SimpleNamespace, names: Names) -> AsyncIterator[Inbo
     partners.start()
     yield partners
     await partners.stop()
+
+
+async def test_before_names_are_looked_up_only_trust_waits_for_them(
+    partners: InboundPartners, control: SimpleNamespace
+) -> None:
+    """`partners` has not begun yet: that takes a turn of the loop."""
+    assert partners.identify("192.0.2.1", "").unsettled
+    control.relays = {"good.example": frozenset({BLOCKED})}
+    assert not partners.identify("192.0.2.1", "").unsettled, "nobody is trusted"
+    control.known = False
+    assert partners.identify("192.0.2.1", "").unsettled, "that may be"
 
 
 async def test_a_network_of_ipv6_has_one_share(partners: InboundPartners) -> None:
