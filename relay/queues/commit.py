@@ -335,7 +335,7 @@ class CommitLog:
             self.storage_full_since = now
             log.error("redis refuses to store: %s", why)
         elif now - self.storage_full_since >= STORAGE_WAIT_S:
-            self._give_up(batch)
+            self._give_up()
         self._retry = self._loop.call_later(RETRY_S, self._offer_again)
 
     def refused_for_now(self, why: str) -> None:
@@ -352,22 +352,30 @@ class CommitLog:
         """Redis has taken something."""
         self.storage_full_since, self.refusal = None, ""
 
-    def _give_up(self, batch: Batch) -> None:
-        """Tells the senders of a batch that their messages cannot be stored.
+    def _give_up(self) -> None:
+        """Tells the senders of all that waits that their messages cannot be stored.
 
-        What else was in it has gone to Redis alone by now; its number goes to the next batch.
+        Those of later batches too, though there might be room for them in a moment: another relay
+        sends again what was refused, and what came after it must not be there before. What else
+        was in the refused batch has gone to Redis alone by now; its number goes to the next one.
         """
+        assert self._unanswered is not None
+        refused = [self._unanswered, *self._ready, self.filling]
         self._unanswered = None
         self._number -= 1
-        self.waiting_bytes -= batch.waiting_bytes
-        batch.done = True
-        for item in batch.items:
-            self._owner.refused(item)
-        for _, handler in batch.outgoing:
-            handler(hiredis.ReplyError("OOM"))
-        for sender in batch.waiters:
-            sender.batch_done()
-        batch.let_go()
+        self._ready.clear()
+        self.filling = Batch()
+        self.filling.extras = [extra for batch in refused[1:] for extra in batch.extras]
+        for batch in refused:
+            self.waiting_bytes -= batch.waiting_bytes
+            batch.done = True
+            for item in batch.items:
+                self._owner.refused(item)
+            for _, handler in batch.outgoing:
+                handler(hiredis.ReplyError("OOM"))
+            for sender in batch.waiters:
+                sender.batch_done()
+            batch.let_go()
         self._owner.less_waits()
 
     def _offer_again(self) -> None:

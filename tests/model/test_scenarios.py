@@ -135,6 +135,23 @@ def test_refused_for_memory_after_a_while_and_told_before_the_pong(world: World)
     world.settle()
 
 
+def test_what_waits_behind_a_refused_batch_is_refused_with_it(world: World) -> None:
+    """Another relay sends again what was refused: what came after must not pass it."""
+    here, _ = world.living
+    sender = world.connect_live(here, A)
+    world.redis.fill_memory()
+    burst(sender, count=3)
+    world.run_for(1)
+    burst(sender, count=4)
+    world.run_until(lambda: world.oracle.outcomes["storage_full"] > 0, 2)
+    world.redis.free_memory()
+    world.run_for(1)
+    assert world.oracle.outcomes["storage_full"] == 7
+    burst(sender, count=2)
+    world.run_until(lambda: world.stream_length(B) == 2, 2)
+    world.settle()
+
+
 def test_a_batch_refused_for_memory_and_then_accepted(world: World) -> None:
     """It keeps its number, and is offered again."""
     here, _ = world.living
