@@ -28,7 +28,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
 
 from django.conf import settings
 
-from relay.ops import background, task_record
+from relay.ops import background, run_here, task_record
 from rmbsite import broker, telemetry
 
 WATCH_S: Final = 5.0
@@ -134,6 +134,11 @@ def _begin(**_: Any) -> None:
             background.start(entry["task"], *entry.get("args", ()), expires_s=WATCH_S)
 
 
+def _run_here(**_: Any) -> None:
+    """Tasks that Redis is too full to take are run by whoever starts them."""
+    run_here.allow(lambda name: app.tasks[name])
+
+
 def _stop_tasks(**_: Any) -> None:
     """The worker ends when its tasks do: the long ones look at this."""
     background.stopping.set()
@@ -149,4 +154,7 @@ signals.task_prerun.connect(_note_beginning, weak=False)
 signals.task_postrun.connect(_note_end, weak=False)
 signals.task_failure.connect(_note_failure, weak=False)
 signals.worker_ready.connect(_begin, weak=False)
+signals.worker_init.connect(_run_here, weak=False)
+signals.beat_init.connect(_run_here, weak=False)
 signals.worker_shutting_down.connect(_stop_tasks, weak=False)
+signals.worker_shutdown.connect(lambda **_: run_here.join(), weak=False)

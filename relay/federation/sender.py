@@ -51,7 +51,7 @@ from proto.federation import batch
 from redispipe import resp
 from redispipe.address import RedisAddress
 from redispipe.pipe import ANSWER_S, LinkLost, RedisPipe
-from relay.federation import counters
+from relay.federation import counters, scripts
 from relay.federation.counters import Tally
 from relay.federation.destination import Destination
 from relay.federation.http_client import HttpClient
@@ -211,10 +211,9 @@ class Sender:
         self.pipe.start()
         if not await self._link.usable(START_S):
             raise LinkLost("redis does not answer")
-        relay_id = await self.pipe.call("GET", keys.FEDERATION_ID)
-        if relay_id is None:
-            await self.pipe.call("SET", keys.FEDERATION_ID, uuid.uuid4().hex, "NX")
-            relay_id = await self.pipe.call("GET", keys.FEDERATION_ID)
+        names = [keys.FEDERATION_ID, keys.UNUSED]
+        script = scripts.source("identify")
+        relay_id = await self.pipe.call("EVAL", script, len(names), *names, uuid.uuid4().hex)
         self.relay_id = relay_id.decode()
         await self.trace.refresh()
         self.reader.start()

@@ -19,7 +19,7 @@ from typing import Any, Final
 from redis import Redis
 from redis.exceptions import RedisError
 
-from relay.ops import task_record
+from relay.ops import run_here, task_record
 from relay.ops.redis_client import client
 
 logger = logging.getLogger(__name__)
@@ -61,12 +61,17 @@ _heart: list[threading.Thread] = []
 def start(task: str, *arguments: Any, expires_s: float = EXPIRES_S) -> bool:
     """Have a task run by some Celery worker, soon. Blocks for one round trip or two.
 
+    Where Redis is too full to take it, a process of Celery's runs it itself.
+
     Returns:
-        Whether it was handed over; if not, the reason is logged and the schedule comes back to it.
+        Whether it was begun; if not, the reason is logged and the schedule comes back to it.
     """
     try:
         hand_over(task, *arguments, expires_s=expires_s)
     except NotStartedError as error:
+        if run_here.FULL in str(error) and run_here.run(task, arguments):
+            logger.debug("%s is run here: %s", task, error)
+            return True
         logger.warning("%s could not be started: %s", task, error)
         return False
     return True

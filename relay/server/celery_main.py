@@ -33,6 +33,8 @@ GC_THRESHOLD: Final = 20_000
 """Objects made between two collections: with Python's own 700 a tenth of a start goes into looking
 through what was imported."""
 
+ROOM_POLL_S: Final = 2.0
+
 logger = logging.getLogger("relay.celery")
 
 
@@ -79,8 +81,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     if options.beat:
         threading.Thread(target=_run_schedule, args=(app,), name="schedule", daemon=True).start()
-    worker.start()
+    if _wait_for_room():
+        worker.start()
     return int(worker.exitcode or 0)
+
+
+def _wait_for_room() -> bool:
+    """Wait until Redis takes what a worker of Celery writes at its start, or this one has to end.
+
+    Celery's would end by itself, and the schedule with it, which empties Redis (`ops.run_here`).
+
+    Returns:
+        Whether it is to start.
+    """
+    from redis.exceptions import OutOfMemoryError, RedisError
+
+    from relay.ops import background, run_here
+    from relay.ops.redis_client import client
+    from relay.queues import keys
+
+    signal.signal(signal.SIGTERM, lambda *_: background.stopping.set())
+    waits = False
+    while not background.stopping.is_set():
+        try:
+            client().setrange(keys.UNUSED, 0, "")  # nothing is written
+        except OutOfMemoryError as error:
+            if not waits:
+                logger.warning("no worker for tasks yet: %s", error)
+            waits = True
+        except RedisError:
+            return True  # Celery goes on trying
+        else:
+            return True
+        background.stopping.wait(ROOM_POLL_S)
+    run_here.join()
+    return False
 
 
 def _free_leases(holder: str) -> None:

@@ -83,6 +83,28 @@ async def test_the_senders_relay_dies_with_mail_in_its_outbox(trio: Trio, world:
     await eventually(lambda: a.held_for(b.domain) == 0)
 
 
+async def test_drainers_begin_while_the_senders_redis_is_full(trio: Trio, world: World) -> None:
+    """The broker takes no task then; what fills Redis may be the outbox, and would stay there."""
+    a, b = trio["a"], trio["b"]
+    (sender,), (receiver,) = world.twins("a", 1), world.twins("b", 1)
+    b.kill()
+    async with signing_session(a.url, sender) as client:
+        for number in range(20):
+            await client.request((receiver.id, None), b"%d" % number, expiration=1800)
+        await client.barrier()
+    try:
+        a.store.run("CONFIG", "SET", "maxmemory", 1)
+        for queues in ("federation", "chain,default"):
+            await a.kill_celery(queues)
+        b.start()
+        async with signing_session(b.url, receiver) as client:
+            found = await client.receive_many(20, timeout_s=60)
+            assert [each.plain for each in found] == [b"%d" % number for number in range(20)]
+        await eventually(lambda: a.held_for(b.domain) == 0)
+    finally:
+        a.store.run("CONFIG", "SET", "maxmemory", 0)
+
+
 async def test_an_answer_that_is_lost_doubles_nothing(trio: Trio, world: World) -> None:
     """Relay b takes the messages, and its answers do not come back; batches and single ones."""
     a, b = trio["a"], trio["b"]

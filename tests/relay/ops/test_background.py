@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Iterator
 
 import pytest
 
-from relay.ops import background
+from relay.ops import background, run_here
 from relay.ops.redis_client import client
 from tests.support.redis_servers import RedisServer
+
+
+@pytest.fixture
+def full_redis(site_redis: RedisServer) -> Iterator[None]:
+    """Out of memory."""
+    site_redis.run("CONFIG", "SET", "maxmemory", 1)
+    yield
+    site_redis.run("CONFIG", "SET", "maxmemory", 0)
 
 
 def test_a_start_is_refused_when_nobody_works(
@@ -30,3 +40,46 @@ def test_queues_without_a_worker_are_named(site_redis: RedisServer) -> None:
     assert background.queues_without_worker(client()) == ["federation", "chain", "default"]
     site_redis.run("SET", "relay:background:chain", "host 4711")
     assert background.queues_without_worker(client()) == ["federation", "default"]
+
+
+def test_what_a_full_redis_does_not_take_is_run_here(
+    full_redis: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[tuple[str, int]] = []
+    end = threading.Event()
+
+    def find(task: str) -> run_here.Body:
+        def body(shard: int) -> None:
+            begun.append((task, shard))
+            end.wait()
+
+        return body
+
+    monkeypatch.setattr(run_here, "_find", [find])
+    try:
+        started = [background.start("federation.deliver", shard) for shard in (3, 4, 3)]
+    finally:
+        end.set()
+        run_here.join()
+    assert started == [True, True, False], "one of a kind at a time"
+    assert begun == [("federation.deliver", 3), ("federation.deliver", 4)]
+    assert background.start("federation.deliver", 3)
+    run_here.join()
+    assert len(begun) == 3
+
+
+def test_a_task_that_fails_here_says_so(
+    full_redis: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> None:
+        raise ValueError("so it is")
+
+    monkeypatch.setattr(run_here, "_find", [lambda task: fails])
+    assert background.start("federation.watch")
+    run_here.join()
+    assert "federation.watch failed, run here as redis is full: so it is" in caplog.text
+
+
+def test_relay_workers_run_no_tasks(full_redis: None, caplog: pytest.LogCaptureFixture) -> None:
+    assert not background.start("federation.deliver", 3)
+    assert run_here.FULL in caplog.text
