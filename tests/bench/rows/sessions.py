@@ -24,8 +24,8 @@ SLOW_SENDERS = 8
 SLOW_PAYLOAD_BYTES = 4_096
 SLOW_MESSAGES = 320
 """Per slow reader: 256 messages or 1 MiB fill its session, the rest covers the kernel's buffers."""
-PATIENCE = {"RMB_RELAY__BACK_PRESSURE_S": "3600"}
-"""A full session is closed after a minute: here it stays, and stays full."""
+PATIENCE = {"RMB_RELAY__BACK_PRESSURE_S": "3600", "RMB_RELAY__IDLE_TIMEOUT_S": "3600"}
+"""A full session is closed after a minute, one that sends nothing after two: here they stay."""
 REWRITE_TIMEOUT_S = 60.0
 REST_S = 2.0
 """Time for what follows a sign-in or a flood to end before memory is read."""
@@ -179,7 +179,7 @@ def beside(bench: Bench) -> Row:
     crowd = idle_crowd(bench)
     count = len(crowd.twins)
     with (
-        bench.relay([*FIRST_ROW.twins, *crowd.known]) as ours,
+        bench.relay([*FIRST_ROW.twins, *crowd.known], PATIENCE) as ours,
         bench.generators() as generators,
     ):
         crowd.gather(ours, generators)
