@@ -1,5 +1,5 @@
 """What is looked at every few seconds: shards nobody drains, mail that the reference relay
-left, dead letters that are too old.
+left, dead letters that are too old, relays that are gone.
 """
 
 from __future__ import annotations
@@ -7,9 +7,12 @@ from __future__ import annotations
 import time
 
 from relay.federation import dead_letters, take_over
+from relay.federation.forgetting import Forgetting
 from relay.ops import background
 from relay.ops.redis_client import client
 from relay.queues import keys
+
+_forgetting = Forgetting()
 
 
 def watch() -> None:
@@ -21,6 +24,7 @@ def watch() -> None:
     for shard in idle_shards():
         background.start("federation.deliver", shard)
     dead_letters.expire(client(), time.time())
+    _forgetting.look(client(), time.time())
     take_over.take_over(client())  # last: what another program left may be anything
 
 
