@@ -120,7 +120,7 @@ async def test_large_messages(trio: Trio, world: World) -> None:
     ):
         for payload in payloads:
             await here.request(there.key, payload)
-        got = [envelope.plain for envelope in await there.receive_many(5, 20)]
+        got = [envelope.plain for envelope in await there.receive_many(5, 60)]
     assert got == payloads
 
 

@@ -134,11 +134,11 @@ async def test_what_goes_to_other_relays_and_comes_from_them(
         session(relay.url, receiver) as local,
         federation(relay.port) as other,
     ):
-        lost = await client.request((away.id, None), expiration=2)
+        lost = await client.request((away.id, None), expiration=5)
         taken = await client.request((there.id, None), b"taken")
         second = await client.request((there.id, None), b"taken at the second try")
         refused = await client.request((there.id, None), b"refused")
-        notices = await client.receive_many(2)
+        notices = await client.receive_many(2, 30)
         assert {notice.uid for notice in notices} == {refused.uid, lost.uid}
         brought = signed(there, (receiver.id, None), b"from elsewhere")
         assert (await other.deliver(brought, relay=domain)).status == 202

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 from collections.abc import Iterator
 
 import pytest
+from celery import Celery
 
 from relay.ops import background, run_here
 from relay.ops.redis_client import client
+from rmbsite import broker
 from tests.support.redis_servers import RedisServer
 
 
 @pytest.fixture
-def full_redis(site_redis: RedisServer) -> Iterator[None]:
-    """Out of memory."""
+def full_redis(site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Out of memory, and the broker of the application, whoever imported that first."""
+    application = importlib.import_module(background.APPLICATION)
+    app = Celery("full", fixups=[], set_as_current=False)
+    app.conf.update(
+        **broker.settings_of(site_redis.url),
+        task_queues=application.app.conf.task_queues,
+        task_default_queue=background.DEFAULT,
+        task_routes=application.app.conf.task_routes,
+    )
+    monkeypatch.setattr(application, "app", app)
     site_redis.run("CONFIG", "SET", "maxmemory", 1)
     yield
     site_redis.run("CONFIG", "SET", "maxmemory", 0)
