@@ -7,6 +7,7 @@ import statistics
 import time
 from collections import defaultdict
 
+from tests.bench import layout
 from tests.bench.bench import Bench, as_json, described, faults, rate, remarks
 from tests.bench.figures import Figure, Row
 from tests.bench.generators import GeneratorProcess, Generators
@@ -29,9 +30,11 @@ TAKE_OVER_TIMEOUT_S = 10.0
 def crossing(bench: Bench) -> Row:
     """One process against two of which half of the pairs cross.
 
-    Nothing is pinned: two workers, Redis and the load generators need all four cores.
+    Nothing is pinned: two workers, Redis and the load generators need all four cores. With fewer a
+    second worker has no core to work on, so its rate has no bound.
     """
     everywhere = frozenset(os.sched_getaffinity(0))
+    must = 1.5 if len(everywhere) >= layout.FEWEST_CORES_TO_PIN else None
     twins = list(range(FIRST_TWIN, FIRST_TWIN + MOST_SESSIONS))
     with (
         bench.relay(twins, cores=everywhere, processes=1) as single,
@@ -50,7 +53,7 @@ def crossing(bench: Bench) -> Row:
     p99_of_one = median(one, lambda sample: sample.latency.p99_us)
     crossing_p99 = median(two, lambda sample: sample.lanes["crossing"].p99_us)
     figures = [
-        Figure("rate of two processes", median_ratio(two, one, rate), "of one", must=1.5),
+        Figure("rate of two processes", median_ratio(two, one, rate), "of one", must=must),
         Figure("p99 crossing / p99 local", lane_ratio, must=2.0, lower_is_better=True),
         Figure("p99 crossing / p99 of one process", crossing_p99 / p99_of_one),
         *described("one process", one),
