@@ -39,15 +39,17 @@ The detail is what to tell the sender instead of the reason's own text.
 A plain tuple, to be unpacked: a named one costs a tenth more of the whole examination.
 """
 
-_parse = pb.Envelope.FromString
-
 COPIED_BYTES: Final = 4096
 """Reading a payload copies it: above this, a look at uid, tags and relays is cheaper."""
 
 _MANY_FIELDS: Final = f"envelope has more than {MAX_FIELDS} fields"
 
 
-def examiner(origin: SessionKey, bounds: Bounds = DEFAULT_BOUNDS) -> Callable[[bytes], Examined]:
+def examiner(
+    origin: SessionKey,
+    bounds: Bounds = DEFAULT_BOUNDS,
+    parse: Callable[[bytes], pb.Envelope] = pb.Envelope.FromString,
+) -> Callable[[bytes], Examined]:
     """The examination of what one session sends.
 
     A closure, since all that is the same for each message is then at hand without a look-up.
@@ -55,6 +57,7 @@ def examiner(origin: SessionKey, bounds: Bounds = DEFAULT_BOUNDS) -> Callable[[b
     Args:
         origin: the session its messages come from.
         bounds: sizes the fields may have.
+        parse: as `Envelope.FromString`, see `blocks.py`.
 
     Returns:
         Parses and judges one binary message, in the order of the reference relay (rmb-rs 1.5).
@@ -68,7 +71,7 @@ def examiner(origin: SessionKey, bounds: Bounds = DEFAULT_BOUNDS) -> Callable[[b
         if size_bytes > COUNTED_BYTES and has_many_fields(raw):
             return None, None, MessageReason.TOO_LARGE, _MANY_FIELDS
         try:
-            envelope = _parse(raw)
+            envelope = parse(raw)
         except DecodeError:
             return None, None, MessageReason.UNPARSABLE, None
         # Most of a large message is its payload: the rest alone is then too small to break a bound.

@@ -77,3 +77,9 @@ class Envelope(_message.Message):
     cipher: bytes
     relays: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, uid: _Optional[str] = ..., tags: _Optional[str] = ..., timestamp: _Optional[int] = ..., expiration: _Optional[int] = ..., source: _Optional[_Union[Address, _Mapping]] = ..., destination: _Optional[_Union[Address, _Mapping]] = ..., request: _Optional[_Union[Request, _Mapping]] = ..., response: _Optional[_Union[Response, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., signature: _Optional[bytes] = ..., schema: _Optional[str] = ..., federation: _Optional[str] = ..., plain: _Optional[bytes] = ..., cipher: _Optional[bytes] = ..., relays: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Envelopes(_message.Message):
+    __slots__ = ("envelopes",)
+    ENVELOPES_FIELD_NUMBER: _ClassVar[int]
+    envelopes: _containers.RepeatedCompositeFieldContainer[Envelope]
+    def __init__(self, envelopes: _Optional[_Iterable[_Union[Envelope, _Mapping]]] = ...) -> None: ...

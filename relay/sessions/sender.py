@@ -17,10 +17,10 @@ from proto.rmb.inbound import examiner
 from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.routing import Step
 from proto.rmb.tags import has_fail_fast
+from proto.rmb.types_pb2 import Envelope
 from relay.queues.batch import ITEM_BYTES
 
 if TYPE_CHECKING:
-    from proto.rmb.types_pb2 import Envelope
     from relay.queues.batch import Batch
     from relay.queues.destination import Destination
     from relay.queues.keys import SessionKey
@@ -106,7 +106,7 @@ class Sender:
         self.session = session
         self.meter = meter  # of the twin, shared by all its connections here
         self.ended = False
-        self._examine = examiner(key, worker.envelope_bounds)
+        self._examine = examiner(key, worker.envelope_bounds, worker.parse_envelope)
         self._batch: Batch | None = None  # the last batch with a message of this connection
         self._notices: deque[tuple[Batch | None, bytes]] = deque()
         self._notice_bytes = 0
@@ -224,12 +224,13 @@ class Sender:
     # --- waiting for facts --------------------------------------------------------------------
 
     def _wait(self, destination: Destination, payload: bytes, envelope: Envelope) -> None:
-        self._park(destination, payload, envelope)
+        self._park(destination, payload)
         if self.worker.following:
             self.worker.recorder.waits(self, destination, payload, envelope)
 
-    def _park(self, destination: Destination | None, payload: bytes, envelope: Envelope) -> None:
-        self._park_entry(Parked(destination, payload, envelope))
+    def _park(self, destination: Destination | None, payload: bytes) -> None:
+        # Parsed anew: the one at hand would keep a block of others.
+        self._park_entry(Parked(destination, payload, Envelope.FromString(payload)))
         if self._parked_bytes >= PARKED_BYTES:
             self._pause()
 
@@ -327,7 +328,7 @@ class Sender:
 
     def _ping(self, payload: bytes, envelope: Envelope) -> None:
         if self._parked:
-            self._park(None, payload, envelope)
+            self._park(None, payload)
         else:
             self._send_pong(envelope)
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from proto.rmb import notices
 from proto.rmb.address import from_message
+from proto.rmb.blocks import block_parser
 from proto.rmb.reasons import SESSIONS, MessageReason, SessionReason
 from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
@@ -77,6 +78,7 @@ class Worker:
         self.socket_bytes = int(options.bounds.session_bytes * SOCKET_PART)
         self.most_inflight = INFLIGHT_PART * options.bounds.session_messages
         self.envelope_bounds = options.envelope_bounds
+        self.parse_envelope = block_parser()
         self.loop = asyncio.get_running_loop()
         self.wall_s = wall_clock
         self.twins = twins
