@@ -3,8 +3,8 @@
 The protobuf runtime allocates at least two pieces of memory for each message it parses, and hands
 the free pages of the whole process back to the kernel after each ten thousand pieces it has freed
 (`malloc_trim`, on glibc). A relay that handles 60,000 messages a second so did it twelve times a
-second; with gigabytes held for slow readers that took a seventh of its rate. Messages that are
-fields of one other message share its memory, which is freed in few pieces with the last of them.
+second, and walked all that it holds for slow readers each time. Messages that are fields of one
+other message share its memory, which is freed in few pieces with the last of them.
 """
 
 from __future__ import annotations
