@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -86,6 +87,7 @@ class TwinCache:
         # fetch brings is handed to those who wait for it already, and not kept.
         self._flights: dict[int, Flight] = {}
         self._source_failed = False
+        self._return: asyncio.Task[None] | None = None  # asks a source that is away, see below
         self._for_source = Batches(self._ask_source)
         self._stages: tuple[Batches, ...] = (self._for_source,)
         if self._shared is not None:
@@ -155,6 +157,9 @@ class TwinCache:
 
     async def close(self) -> None:
         """End the fetches under way; those who wait for one get `TwinLookupError`."""
+        if self._return is not None:
+            self._return.cancel()
+            await asyncio.wait({self._return})
         for batches in self._stages:
             await batches.close()
             self._fail(batches.waiting, "the twin cache was closed")
@@ -209,6 +214,8 @@ class TwinCache:
                 # Once, not for every look-up meanwhile.
                 logger.warning("twins cannot be looked up, known ones are used: %s", error)
             self._source_failed = True
+            if self._return is None or self._return.done():
+                self._return = asyncio.create_task(self._await_return())
             self._use_stale(batch, str(error), error.known)
         except Exception:
             logger.exception("twin look-up failed")
@@ -218,6 +225,14 @@ class TwinCache:
                 logger.info("twins can be looked up again")
             self._source_failed = False
             self._land(batch, found)
+
+    async def _await_return(self) -> None:
+        """Ask a source that is away every `RETRY_S`: without traffic nobody else would, and the
+        worker would say `away` of one that has long been back."""
+        while self._source.away:
+            await asyncio.sleep(bounds.RETRY_S)
+            with suppress(TwinSourceError):
+                await self._source.highest_id()
 
     async def _fetch(self, ids: list[int]) -> dict[int, TwinRecord]:
         # Before the source is asked: what was announced later makes its answer unfit to be shared.

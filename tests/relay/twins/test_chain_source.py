@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 
 from proto.chain.twin import Twin as ChainTwin
 from relay.twins import chain_source, mirror
-from relay.twins.cache import TwinCache
+from relay.twins.cache import TwinCache, TwinLookupError
 from relay.twins.chain_source import ChainSource
 from relay.twins.models import Twin
 from relay.twins.source import TwinSourceError
@@ -102,6 +102,19 @@ async def test_without_a_node_the_mirror_is_what_is_known(
 
     await eventually(back, 15)
     assert source.away == ""
+
+
+async def test_a_chain_that_is_back_is_noticed_without_a_look_up(
+    source: ChainSource, chain: Devchain
+) -> None:
+    cache = TwinCache(source)
+    assert await cache.look_up(7)
+    chain.stop()
+    with pytest.raises(TwinLookupError, match="no chain node answered"):
+        await cache.look_up(8)
+    chain.start()
+    await eventually(lambda: source.away == "", 15)
+    await cache.close()
 
 
 async def test_a_mute_chain_is_waited_for_once(source: ChainSource, chain: Devchain) -> None:
