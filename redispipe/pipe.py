@@ -80,6 +80,7 @@ class _Link(asyncio.Protocol):
         self._quiet_since = self._loop.time()
         self._gathered: list[bytes] = []  # of this turn, not yet written
         self._in_pieces = False  # they are too large to be copied into one
+        self._why = "the connection to redis ended"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -94,7 +95,9 @@ class _Link(asyncio.Protocol):
             try:
                 reply = gets()
             except hiredis.ProtocolError as error:
-                log.error("redis sent what is not RESP: %s", error)
+                self._why = f"redis sent what is not RESP: {error}"
+                if self.pipe.usable:  # else whoever opens the connection tells it
+                    log.error("%s", self._why)
                 self.drop()
                 return
             if reply is False:
@@ -143,7 +146,7 @@ class _Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         waiting, self.waiting = self.waiting, deque()
-        lost = LinkLost("the connection to redis ended")
+        lost = LinkLost(f"{self._why}: {exc}" if exc else self._why)
         self.pipe.lost(self)
         for _, callback, _ in waiting:
             callback(lost)
@@ -339,11 +342,12 @@ class RedisPipe:
             try:
                 async with asyncio.timeout(CONNECT_S):
                     await self._open()
-            except (OSError, TimeoutError, hiredis.HiredisError) as error:
+            except Exception as error:
                 why = str(error) or "it does not answer"
                 if why not in told and len(told) < TOLD_REASONS:
                     told.add(why)
-                    log.warning("no connection to redis: %s", why)
+                    expected = isinstance(error, OSError | hiredis.HiredisError)
+                    log.warning("no connection to redis: %s", why, exc_info=not expected)
                 failures += 1
                 self.drop()
                 await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S)) - 1])
@@ -394,8 +398,11 @@ class RedisPipe:
         if not isinstance(link, _Link) or self._ended.is_set():
             raise ConnectionError("the connection ended at once")
         self._link = link
-        for arguments in self._opening:
-            await self.call(*arguments)
+        if self._opening:
+            # All in one, before anybody else's: between two of them a request would be carried out
+            # in a database that SELECT has not left yet.
+            commands = b"".join(resp.command(*arguments) for arguments in self._opening)
+            await self.request(commands, skip=len(self._opening) - 1)
         if self._on_up is not None:
             await self._on_up()
         if self._link is not link:

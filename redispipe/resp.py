@@ -56,5 +56,5 @@ def length(size_bytes: int) -> bytes:
 
 def info(reply: bytes | str) -> dict[str, str]:
     """The values of INFO's answer, by name."""
-    text = reply if isinstance(reply, str) else reply.decode()
+    text = reply if isinstance(reply, str) else reply.decode(errors="replace")
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

@@ -153,6 +153,74 @@ async def test_a_quiet_connection_of_a_subscriber_is_asked(valkey: RedisServer) 
         await pipe.close()
 
 
+async def test_requests_of_others_meanwhile_are_in_the_chosen_database(valkey: RedisServer) -> None:
+    """Between two opening commands they would go to where the connection happens to be."""
+    valkey.run("ACL", "SETUSER", "rmb", "on", ">word", "~*", "&*", "+@all")
+    pipe = RedisPipe.to(f"redis://rmb:word@127.0.0.1:{valkey.port}/1", "test")
+    pipe.start()
+    replies: list[Any] = []
+    sent = 0
+    while not pipe.usable:
+        pipe.submit(resp.command("SET", f"key{sent}", "value"), replies.append)
+        sent += 1
+        await asyncio.sleep(0)
+    await pipe.call("PING")
+    assert len(replies) == sent
+    stored = replies.count(b"OK")
+    assert stored > 0
+    assert await pipe.call("DBSIZE") == stored
+    await pipe.close()
+
+
+async def test_a_connection_whose_check_fails_is_opened_again(
+    valkey: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the failure is: a pipe that gave up would look like a Redis that is away."""
+    checks = iter([True, True, False])
+
+    async def check() -> None:
+        if next(checks):
+            raise ValueError("cannot be read")
+
+    pipe = RedisPipe(RedisAddress.parse(valkey.url).connect, [], on_up=check)
+    pipe.start()
+    async with asyncio.timeout(10):
+        await pipe.wait_usable()
+    told = [each for each in caplog.records if "cannot be read" in each.message]
+    assert len(told) == 1
+    assert told[0].exc_info
+    await pipe.close()
+
+
+async def test_a_server_that_is_no_redis_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    asked = asyncio.Semaphore(0)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+        writer.close()
+        asked.release()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        pipe = RedisPipe.to(f"redis://127.0.0.1:{port}", "test")
+        pipe.start()
+        async with asyncio.timeout(10):
+            for _ in range(3):
+                await asked.acquire()
+        await pipe.close()
+    told = [each.message for each in caplog.records if each.name == "redispipe.pipe"]
+    assert len(told) == 1
+    assert "not RESP" in told[0]
+
+
+def test_info_is_read_whatever_names_it_holds() -> None:
+    """A path of a file need not be UTF-8."""
+    found = resp.info("run_id:1\r\nconfig_file:/tmp/m\u00e4.conf\r\n".encode("latin-1"))
+    assert found == {"run_id": "1", "config_file": "/tmp/m\ufffd.conf"}
+
+
 def _pipe(
     server: RedisServer, usable: asyncio.Event, *, port: int = 0, **options: Any
 ) -> RedisPipe:
