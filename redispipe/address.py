@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
 """Opens one connection, given a protocol factory. Tests put a simulated network here."""
@@ -38,14 +38,17 @@ class RedisAddress(NamedTuple):
     user: str
     password: str
     database: int
+    ca_file: str = ""
 
     @classmethod
     def parse(cls, url: str) -> RedisAddress:
         """Reads a URL of the forms redis-py takes, but for those that lead elsewhere than meant.
 
+        Of the options in the query `db`, `username`, `password` and `ssl_ca_certs` count.
+
         Raises:
-            RedisAddressError: unknown scheme, bad host, port, path or database number. The text
-                does not repeat the URL: it may hold a password.
+            RedisAddressError: unknown scheme, bad host, port, path, database number or option. The
+                text does not repeat the URL: it may hold a password.
         """
         try:
             parts = urlsplit(url)
@@ -53,7 +56,15 @@ class RedisAddress(NamedTuple):
             raise RedisAddressError("redis url: the host is none") from None
         if parts.scheme not in ("redis", "rediss", "unix"):
             raise RedisAddressError("redis url: the scheme is not redis, rediss or unix")
-        options = dict(pair.partition("=")[::2] for pair in parts.query.split("&") if pair)
+        if "#" in url or "@" in parts.query:
+            raise RedisAddressError(
+                "redis url: in a user or a password # is written as %23, ? as %3F and @ as %40"
+            )
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        for name, value in options.items():
+            known = name == "ssl_ca_certs" or (name, value) == ("ssl_cert_reqs", "required")
+            if name.startswith("ssl_") and not known:
+                raise RedisAddressError(f"redis url: {name:.40} cannot be {value:.40}")
         unix = parts.scheme == "unix"
         number = options.get("db", "") or ("" if unix else parts.path.strip("/"))
         try:
@@ -65,7 +76,7 @@ class RedisAddress(NamedTuple):
                 "redis url: bad port or database number (a / in a password is written as %2F)"
             ) from None
         if unix:
-            if not url.startswith("unix://") or not parts.path.strip("/"):
+            if not url.startswith("unix://") or parts.hostname or not parts.path.strip("/"):
                 raise RedisAddressError("redis url: write unix:///path/to/socket")
         elif parts.netloc.endswith("@") or " " in parts.netloc:
             raise RedisAddressError("redis url: the host is none")
@@ -82,9 +93,10 @@ class RedisAddress(NamedTuple):
             port=port,
             path=unquote(parts.path) if unix else "",
             tls=parts.scheme == "rediss",
-            user=unquote(parts.username or ""),
-            password=unquote(parts.password or ""),
+            user=options.get("username") or unquote(parts.username or ""),
+            password=options.get("password") or unquote(parts.password or ""),
             database=database,
+            ca_file=options.get("ssl_ca_certs", ""),
         )
 
     def __str__(self) -> str:
@@ -104,7 +116,7 @@ class RedisAddress(NamedTuple):
             with _borrowed(transport) as connection:
                 _send_buffer(connection)
         else:
-            context = ssl.create_default_context() if self.tls else None
+            context = ssl.create_default_context(cafile=self.ca_file or None) if self.tls else None
             transport, _ = await loop.create_connection(factory, self.host, self.port, ssl=context)
             with _borrowed(transport) as connection:
                 _keep_alive(connection)
@@ -113,9 +125,10 @@ class RedisAddress(NamedTuple):
     def opening(self, name: str) -> list[tuple[str | int, ...]]:
         """The commands a fresh connection starts with: log in, choose the database, say who."""
         commands: list[tuple[str | int, ...]] = []
-        if self.password:
-            login = (self.user, self.password) if self.user else (self.password,)
-            commands.append(("AUTH", *login))
+        if self.user:
+            commands.append(("AUTH", self.user, self.password))
+        elif self.password:
+            commands.append(("AUTH", self.password))
         if self.database:
             commands.append(("SELECT", self.database))
         commands.append(("CLIENT", "SETNAME", name))
