@@ -269,13 +269,17 @@ def _handle_trim(
     oldest: list[Any] = []
 
     def trimmed(reply: Any) -> None:
-        if reply:
+        if type(reply) is int and reply:
             if displaced is not None:
                 displaced(oldest[:reply])
             dropped(destination, reply)
 
+    def found(reply: Any) -> None:
+        if isinstance(reply, list):
+            oldest.extend(reply)
+
     if displaced is not None:
-        handlers.append(lambda reply: oldest.extend(reply or ()))
+        handlers.append(found)
     handlers.append(trimmed)
 
 

@@ -271,6 +271,25 @@ async def test_the_oldest_is_dropped_where_the_operator_wants_it(start_relay) ->
     )
 
 
+async def test_a_full_queue_that_another_program_has_overwritten_is_refused_alone(
+    start_relay,
+) -> None:
+    """What is in the same batch for others is decided, and told."""
+    relay = start_relay(settings={"queue.max_messages": "4", "queue.overflow": "drop_oldest"})
+    one, two, three = fresh_twins(3)
+    async with session(relay.url, one) as sender:
+        for _ in range(6):
+            await sender.request((two.id, None), b"kept")
+            await sender.barrier()
+        relay.redis.run("SET", f"stream:{two.id}", "overwritten")
+        await sender.request((two.id, None), b"nowhere")
+        await sender.request((three.id, None), b"stored")
+        await sender.barrier()
+        assert (await sender.receive()).error.message
+    assert _length(relay, f"stream:{three.id}") == 1
+    assert "Traceback" not in relay.log()
+
+
 async def test_two_connections_of_one_twin_do_not_share_a_replacement(relay: RelayProcess) -> None:
     (twin,) = fresh_twins(1)
     first = await connect(relay.url, twin, "one")
