@@ -142,7 +142,13 @@ class _Link(asyncio.Protocol):
 
     @property
     def flushed(self) -> bool:
-        return self.transport is not None and not self._gathered and self.buffered_bytes == 0
+        transport = self.transport
+        return (
+            transport is not None
+            and not self._gathered
+            and self.buffered_bytes == 0
+            and transport.get_extra_info("sslcontext") is None
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         waiting, self.waiting = self.waiting, deque()
@@ -226,7 +232,8 @@ class RedisPipe:
 
     @property
     def flushed(self) -> bool:
-        """Whether the kernel has taken all that was written on the connection there is."""
+        """Whether the kernel has taken all that was written on the connection there is; over TLS
+        nobody can tell."""
         return self._link is not None and self._link.flushed
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import uvloop
 from redispipe import resp
 from redispipe.address import SEND_BUFFER_BYTES, RedisAddress
 from redispipe.pipe import LOOKS, LinkLost, RedisPipe
+from tests.support.certificates import make_certificate
 from tests.support.redis_servers import RedisServer
 from tests.support.tcp_proxy import tcp_proxy
 
@@ -151,6 +153,43 @@ async def test_a_quiet_connection_of_a_subscriber_is_asked(valkey: RedisServer) 
             connection.to_client.stall()
         await asyncio.wait_for(usable.wait(), 10)
         await pipe.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_what_tls_has_taken_is_not_flushed(tmp_path: Path, tls: bool) -> None:
+    """Its transport counts what it holds itself, and not what the one below still has."""
+    certificate, key = make_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    async def main() -> None:
+        arrived, enough = asyncio.Event(), asyncio.Event()
+
+        async def redis(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"test\r\n")
+            writer.write(b"+OK\r\n")
+            await reader.read(1)
+            arrived.set()
+            await enough.wait()
+            writer.close()
+
+        server = await asyncio.start_server(redis, "127.0.0.1", 0, ssl=context if tls else None)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            url = f"redis{'s' if tls else ''}://localhost:{port}?ssl_ca_certs={certificate}"
+            pipe = RedisPipe.to(url if tls else url.partition("?")[0], "test")
+            pipe.start()
+            await pipe.wait_usable()
+            pipe.submit(resp.command("PING"), lambda reply: None, at_once=True)
+            assert pipe.flushed != tls
+            await arrived.wait()
+            assert pipe.flushed != tls
+            pipe.submit(bytes(32 << 20), lambda reply: None, at_once=True)
+            assert not pipe.flushed
+            await pipe.close()
+            enough.set()
+
+    uvloop.run(main())
 
 
 async def test_requests_of_others_meanwhile_are_in_the_chosen_database(valkey: RedisServer) -> None:
