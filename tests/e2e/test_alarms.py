@@ -103,7 +103,7 @@ async def test_what_happens_to_workers_queues_and_partners(
     nobody = f"127.0.0.1:{free_port()}"
     server = start_server(append_fsync="everysec")
     one, two, away = fresh_twins(3)
-    for _ in range(19):  # mail that another program left; the first sweep finds it
+    for _ in range(95):  # mail that another program left; the first sweep finds it
         server.run("XADD", f"stream:{away.id}", "*", "_", b"left")
     relay = start_relay(
         server,
@@ -114,7 +114,7 @@ async def test_what_happens_to_workers_queues_and_partners(
             "alarms.allow_private": "1",
             "federation.allow_private": "1",
             "federation.scheme": "http",
-            "queue.max_messages": "20",
+            "queue.max_messages": "100",
             "limits.count": "30",
             "limits.size": "1000000",
         },
