@@ -24,6 +24,10 @@ this process, which is busy with its own sockets. A TCP socket's buffer grows by
 """
 
 
+ADDRESS_S: Final = 2.0
+"""Wait for one address of a name that has others: it may swallow what is sent to it."""
+
+
 class RedisAddressError(ValueError):
     """The URL cannot be used; the text says which part and why."""
 
@@ -60,10 +64,11 @@ class RedisAddress(NamedTuple):
             raise RedisAddressError(
                 "redis url: in a user or a password # is written as %23, ? as %3F and @ as %40"
             )
-        options = dict(parse_qsl(parts.query, keep_blank_values=True))
-        for name, value in options.items():
+        options: dict[str, str] = {}
+        for name, value in parse_qsl(parts.query):
+            options.setdefault(name, value)
             known = name == "ssl_ca_certs" or (name, value) == ("ssl_cert_reqs", "required")
-            if name.startswith("ssl_") and not known:
+            if (name.startswith("ssl_") and not known) or name in ("host", "port", "path"):
                 raise RedisAddressError(f"redis url: {name:.40} cannot be {value:.40}")
         unix = parts.scheme == "unix"
         number = options.get("db", "") or ("" if unix else parts.path.strip("/"))
@@ -93,8 +98,8 @@ class RedisAddress(NamedTuple):
             port=port,
             path=unquote(parts.path) if unix else "",
             tls=parts.scheme == "rediss",
-            user=options.get("username") or unquote(parts.username or ""),
-            password=options.get("password") or unquote(parts.password or ""),
+            user=unquote(parts.username or "") or options.get("username", ""),
+            password=unquote(parts.password or "") or options.get("password", ""),
             database=database,
             ca_file=options.get("ssl_ca_certs", ""),
         )
@@ -108,18 +113,41 @@ class RedisAddress(NamedTuple):
         """Opens one connection on the running loop.
 
         Raises:
-            OSError: nobody answers there.
+            OSError: nobody answers there; the text says where.
         """
+        try:
+            if self.path:
+                return await self._connect_unix(factory)
+            return await self._connect_tcp(factory)
+        except OSError as error:
+            raise ConnectionError(f"{self}: {error or 'it does not answer'}") from error
+
+    async def _connect_unix(self, factory: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
+        transport, _ = await asyncio.get_running_loop().create_unix_connection(factory, self.path)
+        with _borrowed(transport) as connection:
+            _send_buffer(connection)
+        return transport
+
+    async def _connect_tcp(self, factory: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
         loop = asyncio.get_running_loop()
-        if self.path:
-            transport, _ = await loop.create_unix_connection(factory, self.path)
-            with _borrowed(transport) as connection:
-                _send_buffer(connection)
-        else:
-            context = ssl.create_default_context(cafile=self.ca_file or None) if self.tls else None
-            transport, _ = await loop.create_connection(factory, self.host, self.port, ssl=context)
-            with _borrowed(transport) as connection:
-                _keep_alive(connection)
+        context = ssl.create_default_context(cafile=self.ca_file or None) if self.tls else None
+        found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        for left, (*_, place) in zip(range(len(found) - 1, -1, -1), found, strict=True):
+            try:
+                async with asyncio.timeout(ADDRESS_S if left else None):
+                    transport, _ = await loop.create_connection(
+                        factory,
+                        *place[:2],
+                        ssl=context,
+                        server_hostname=self.host if context else None,
+                    )
+            except OSError:
+                if not left:
+                    raise
+            else:
+                break
+        with _borrowed(transport) as connection:
+            _keep_alive(connection)
         return transport
 
     def opening(self, name: str) -> list[tuple[str | int, ...]]:

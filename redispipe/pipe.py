@@ -103,7 +103,10 @@ class _Link(asyncio.Protocol):
             if reply is False:
                 return
             if not waiting:
-                self.pipe.push(reply)
+                if self.pipe.usable or not isinstance(reply, hiredis.ReplyError):
+                    self.pipe.push(reply)
+                else:  # why it is turned away
+                    self._why = str(reply)
                 continue
             head = waiting[0]
             if head[0]:
@@ -154,8 +157,8 @@ class _Link(asyncio.Protocol):
         waiting, self.waiting = self.waiting, deque()
         lost = LinkLost(f"{self._why}: {exc}" if exc else self._why)
         self.pipe.lost(self)
-        for _, callback, _ in waiting:
-            callback(lost)
+        for _, callback, refused in waiting:
+            callback(lost if refused is None else LinkLost(str(refused)))
 
     def look(self, *, ping: bool) -> float:
         """How many seconds it has given no sign although an answer is due, as far as looks tell.

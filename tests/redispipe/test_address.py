@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+
 import pytest
 
+from redispipe import address
 from redispipe.address import RedisAddress, RedisAddressError
 from redispipe.pipe import RedisPipe
 from tests.support.redis_servers import RedisServer
@@ -22,6 +26,7 @@ NAMED = ("CLIENT", "SETNAME", "x")
         ("unix:///run/redis.sock?username=rmb&password=w%23d", ("AUTH", "rmb", "w#d")),
         ("unix://:word@/run/redis.sock", ("AUTH", "word")),
         ("rediss://host?ssl_cert_reqs=required&password=word", ("AUTH", "word")),
+        ("redis://:word@host?username=rmb&password=other&password=third", ("AUTH", "rmb", "word")),
     ],
 )
 def test_who_logs_in_is_whom_redis_py_means(url: str, login: tuple[str, ...]) -> None:
@@ -38,6 +43,7 @@ def test_who_logs_in_is_whom_redis_py_means(url: str, login: tuple[str, ...]) ->
         ("unix://run/redis.sock", "unix:///path"),
         ("rediss://host?ssl_cert_reqs=none", "ssl_cert_reqs cannot be none"),
         ("rediss://host?ssl_keyfile=/key", "ssl_keyfile"),
+        ("redis://host?port=6380", "port"),
         ("redis://host/abc", "database number"),
         ("http://host", "scheme"),
     ],
@@ -50,6 +56,37 @@ def test_what_would_lead_elsewhere_is_refused(url: str, why: str) -> None:
 
 def test_a_file_of_authorities_is_kept() -> None:
     assert RedisAddress.parse("rediss://host?ssl_ca_certs=/etc/ca.pem").ca_file == "/etc/ca.pem"
+
+
+async def test_an_address_that_swallows_what_is_sent_is_passed_over(
+    valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name may lead to an IPv6 address that nobody routes, before the one that works."""
+    monkeypatch.setattr(address, "ADDRESS_S", 0.2)
+    with socket.socket() as full, socket.socket() as one, socket.socket() as two:
+        full.bind(("127.0.0.2", 0))
+        full.listen(0)
+        for filling in (one, two):
+            filling.setblocking(False)
+            filling.connect_ex(full.getsockname())
+        places = [full.getsockname(), ("127.0.0.1", valkey.port)]
+
+        async def two_addresses(*_: object, **__: object) -> list[object]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "getaddrinfo", two_addresses)
+        connect = RedisAddress.parse("redis://redis.example").connect
+        transport = await asyncio.wait_for(connect(asyncio.Protocol), 10)
+        assert transport.get_extra_info("peername") == places[1]
+        transport.close()
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:1", "unix:/nowhere/redis.sock"])
+async def test_where_nobody_answers_is_told(place: str) -> None:
+    url = place.replace("unix:", "unix://") if "unix" in place else f"redis://{place}"
+    with pytest.raises(ConnectionError, match=place):
+        await RedisAddress.parse(url).connect(asyncio.Protocol)
 
 
 async def test_a_user_of_the_query_logs_in(valkey: RedisServer) -> None:

@@ -254,6 +254,33 @@ async def test_a_server_that_is_no_redis_is_told_of_once(caplog: pytest.LogCaptu
     assert "not RESP" in told[0]
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_why_redis_turns_a_connection_away_is_told(
+    at_once: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with too many clients: it says so, to nobody's request or to the first, and leaves."""
+    asked = asyncio.Semaphore(0)
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not at_once:
+            await reader.read(100)
+        writer.write(b"-ERR max number of clients reached\r\n")
+        writer.close()
+        asked.release()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        pipe = RedisPipe.to(f"redis://rmb:word@127.0.0.1:{port}/1", "test")
+        pipe.start()
+        async with asyncio.timeout(10):
+            for _ in range(3):
+                await asked.acquire()
+        await pipe.close()
+    told = [each.message for each in caplog.records if each.name == "redispipe.pipe"]
+    assert any("max number of clients reached" in each for each in told)
+    assert all(each.startswith("no connection to redis") for each in told)
+
+
 def test_info_is_read_whatever_names_it_holds() -> None:
     """A path of a file need not be UTF-8."""
     found = resp.info("run_id:1\r\nconfig_file:/tmp/m\u00e4.conf\r\n".encode("latin-1"))
