@@ -20,6 +20,7 @@ from typing import Final
 import hiredis
 
 from redispipe import resp
+from relay.server.left_files import LeftFiles
 from relay.server.output import say
 
 OPTIONS: Final = ("--auto-aof-rewrite-percentage", "0")
@@ -27,9 +28,9 @@ OPTIONS: Final = ("--auto-aof-rewrite-percentage", "0")
 
 LEAST_BYTES: Final = 256 << 20
 """Messages of 16 KiB make the server's own bound, 64 MiB, several times a second, and each rewrite
-stops it for some 50 ms (it waits for the disk). A file that grows for long stops it for longer: it
-writes nothing while the disk syncs, and then all of it in one piece, 400 ms at the worst. With
-256 MiB a tenth more gets through than with 1 GiB, and the longest wait is a third."""
+stops it while it waits for the disk. A file that grows for long stops it for longer: it writes
+nothing while the disk syncs, and then all of it in one piece, 400 ms at the worst. With 256 MiB a
+tenth more gets through than with 1 GiB, and the longest wait is a third."""
 
 MEMORIES: Final = 2
 """A file of so many times what is in memory is rewritten."""
@@ -46,14 +47,16 @@ Ask = Callable[[str], str]
 
 
 @contextlib.contextmanager
-def rewritten_when_due(path: Path) -> Iterator[None]:
+def rewritten_when_due(path: Path, folder: Path) -> Iterator[None]:
     """Within it a thread looks at a server's file again and again.
 
     Args:
         path: the server's Unix socket; nobody need listen.
+        folder: where its files are.
     """
     stop = threading.Event()
-    looking = threading.Thread(target=_keep_looking, args=(path, stop), name="rewriting")
+    arguments = (path, LeftFiles(folder), stop)
+    looking = threading.Thread(target=_keep_looking, args=arguments, name="rewriting")
     looking.start()
     try:
         yield
@@ -67,21 +70,24 @@ def is_due(file_bytes: int, memory_bytes: int) -> bool:
     return file_bytes >= max(LEAST_BYTES, MEMORIES * memory_bytes)
 
 
-def _keep_looking(path: Path, stop: threading.Event) -> None:
+def _keep_looking(path: Path, left: LeftFiles, stop: threading.Event) -> None:
     wait_s = LOOK_S
     while not stop.wait(wait_s):
         wait_s = LOOK_S
         with contextlib.suppress(OSError, hiredis.HiredisError), connected(path) as ask:
             while not stop.wait(wait_s):
-                wait_s = _look(ask)
+                left.free(stop.wait)
+                wait_s = _look(ask, left.hold)
+    left.close()
 
 
-def _look(ask: Ask) -> float:
+def _look(ask: Ask, hold: Callable[[], None]) -> float:
     """Begin a rewrite if it is time for one; returns the seconds until the next look."""
     state = resp.info(ask("INFO persistence")) | resp.info(ask("INFO memory"))
     under_way = state["aof_rewrite_in_progress"] == "1"
     if under_way or not is_due(int(state.get("aof_current_size", 0)), int(state["used_memory"])):
         return LOOK_S
+    hold()
     try:
         ask("BGREWRITEAOF")
     except hiredis.ReplyError as error:  # no memory for one more process, say

@@ -169,7 +169,8 @@ class Run:
             name="the bundled Redis server",
             module=SERVER_MODULE,
             arguments=(
-                *("--users-fd", str(users_read), "--socket", str(path), "--"),
+                *("--users-fd", str(users_read), "--socket", str(path)),
+                *("--folder", str(embedded.server_folder(data_dir)), "--"),
                 *embedded.server_command(program, data_dir, path),
             ),
             inherited_fds=(users_read, lock.fd),

@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--users-fd", type=int, required=True)
     parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--lifeline-fd", type=int, required=True)
     parser.add_argument("--ready-fd", type=int, required=True)
     parser.add_argument("command", nargs="+")
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     threading.Thread(target=_stop_when_unused, args=(server, options.users_fd), daemon=True).start()
     if _wait_until_it_answers(server, options.socket):
         tell_ready(options.ready_fd)
-    with rewritten_when_due(options.socket):
+    with rewritten_when_due(options.socket, options.folder):
         code = server.wait()
     return code if code >= 0 else KILLED - code
 

@@ -212,7 +212,7 @@ def _valkey(folder: Path, cores: frozenset[int], append_only: str) -> Iterator[R
     with on_cores(cores):
         server = start_valkey(folder, *rewriting.OPTIONS, append_fsync=append_fsync)
     try:
-        with rewriting.rewritten_when_due(Path(server.socket_path)):
+        with rewriting.rewritten_when_due(Path(server.socket_path), folder):
             yield server
     finally:
         server.remove()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import hiredis
 import psutil
 import pytest
 
-from relay.server import rewriting
+from relay.server import left_files, rewriting
 from tests.support.redis_servers import RedisServer, start_valkey
 from tests.support.waiting import wait_until
 
@@ -26,7 +27,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisSer
     monkeypatch.setattr(rewriting, "LOOK_S", 0.01)
     server = start_valkey(tmp_path, *rewriting.OPTIONS, append_fsync="everysec")
     try:
-        with rewriting.rewritten_when_due(Path(server.socket_path)):
+        with rewriting.rewritten_when_due(Path(server.socket_path), tmp_path):
             yield server
     finally:
         server.remove()
@@ -84,6 +85,22 @@ def test_what_has_passed_leaves_the_file(server: RedisServer) -> None:
     wait_until(lambda: rewrites(server) > 0 and file_bytes(server) < 2 * LEAST_BYTES, TIMEOUT_S)
 
 
+def test_what_a_rewrite_leaves_is_not_freed_by_the_server(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait for the disk to do so."""
+    freed: list[int] = []
+    shrink = os.ftruncate
+
+    def note(descriptor: int, size_bytes: int) -> None:
+        freed.append(os.fstat(descriptor).st_size - size_bytes)
+        shrink(descriptor, size_bytes)
+
+    monkeypatch.setattr(left_files.os, "ftruncate", note)
+    pass_through(server, 3 * LEAST_BYTES)
+    wait_until(lambda: sum(freed) >= LEAST_BYTES, TIMEOUT_S)
+
+
 def test_what_is_queued_is_not_written_again(server: RedisServer) -> None:
     for number in range(3 * LEAST_BYTES // MIB):
         server.run("SET", f"queued:{number}", b"x" * MIB)
@@ -132,5 +149,5 @@ def test_one_that_cannot_begin_is_tried_again_after_a_while() -> None:
             raise hiredis.ReplyError("ERR Can't execute an AOF background rewriting")
         return "aof_rewrite_in_progress:0\r\naof_current_size:1000000000\r\nused_memory:1\r\n"
 
-    assert rewriting._look(ask) == rewriting.FAILED_S
+    assert rewriting._look(ask, lambda: None) == rewriting.FAILED_S
     assert asked[-1] == "BGREWRITEAOF"
