@@ -37,7 +37,8 @@ class Template:
         destination: receiving twin.
         payload_size_bytes: size of the payload alone; the envelope is some 150 bytes more.
         now: unix time of the envelope's timestamp.
-        key: signs every message, for relays that check what others bring; costs some 85 us each.
+        key: signs every message, for relays that check what others bring; costs 25 to 85 us each.
+        signed_ahead: so many are signed now, so that a measured second pays for none of them.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Template:
         payload_size_bytes: int,
         now: int,
         key: SigningKey | None = None,
+        signed_ahead: int = 0,
     ) -> None:
         if payload_size_bytes < SMALLEST_PAYLOAD_BYTES:
             raise ValueError(f"payload_size_bytes is below {SMALLEST_PAYLOAD_BYTES}")
@@ -70,6 +72,9 @@ class Template:
         self._signature_at = self.buffer.index(SIGNATURE)
         # What is signed between the uid and the payload, see `proto.rmb.challenge`.
         self._fixed = b"%d%d%d%d%b" % (now, EXPIRATION_S, source, destination, COMMAND.encode())
+        self._signatures: list[bytes] = []  # by number of the message
+        if key is not None:
+            self._signatures = [self._signature(self._unsigned(n)) for n in range(signed_ahead)]
         self._check()
 
     def _check(self) -> None:
@@ -82,16 +87,26 @@ class Template:
 
     def patch(self, sequence: int) -> bytearray:
         """Make the buffer the message with this number, and return it."""
+        buffer = self._unsigned(sequence)
+        if self._key is not None:
+            ahead = self._signatures
+            signature = ahead[sequence] if sequence < len(ahead) else self._signature(buffer)
+            at = self._signature_at
+            buffer[at : at + len(SIGNATURE)] = signature
+        return buffer
+
+    def _unsigned(self, sequence: int) -> bytearray:
         buffer = self.buffer
         buffer[UID_AT : UID_AT + 12] = b"%012x" % sequence
         HEAD.pack_into(buffer, self._payload_at, self._measurement, self._flow, sequence)
-        if self._key is not None:
-            digest = hashlib.md5(buffer[UID_AT : UID_AT + UID_BYTES], usedforsecurity=False)
-            digest.update(self._fixed)
-            digest.update(buffer[self._payload_at :])
-            at = self._signature_at
-            buffer[at : at + len(SIGNATURE)] = self._key.sign(digest.digest())
         return buffer
+
+    def _signature(self, buffer: bytearray) -> bytes:
+        assert self._key is not None
+        digest = hashlib.md5(buffer[UID_AT : UID_AT + UID_BYTES], usedforsecurity=False)
+        digest.update(self._fixed)
+        digest.update(buffer[self._payload_at :])
+        return self._key.sign(digest.digest())
 
 
 def ping(source: int, uid: str, now: int) -> bytes:

@@ -89,6 +89,7 @@ class Generator:
         payload_size_bytes: int,
         lanes: list[str] | None = None,
         signed: bool = False,
+        signed_ahead: int = 0,
     ) -> None:
         """Make flows between (sender, receiver) twins; flows of an earlier call are forgotten.
 
@@ -97,6 +98,7 @@ class Generator:
             payload_size_bytes: of every message.
             lanes: name of the lane of each flow, all "all" by default.
             signed: with valid signatures.
+            signed_ahead: of each flow, before this returns; those after them are signed when sent.
         """
         ledger = self.ledger
         ledger.reset(payload_size_bytes)
@@ -107,6 +109,7 @@ class Generator:
             template = Template(
                 *(ledger.measurement, index, source, destination, payload_size_bytes, now),
                 key=bench_twins.signing_key(source) if signed else None,
+                signed_ahead=signed_ahead,
             )
             lane = ledger.lanes.setdefault(lanes[index] if lanes else "all", Lane())
             ledger.flows.append(Flow(ledger, lane, template, transport))

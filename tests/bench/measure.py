@@ -38,7 +38,9 @@ class Load:
     pairs: tuple[tuple[int, int], ...]  # (sender, receiver) twins
     window: int
     payload_size_bytes: int = 256
-    signed: bool = False  # with valid signatures, for relays that check what others bring
+    signed_per_s: int = 0
+    """With valid signatures, for relays that check what others bring: for so many messages a second
+    they are made before the measurement, as the load generators may share the relays' cores."""
 
     @property
     def twins(self) -> list[int]:
@@ -110,7 +112,9 @@ class Sample:
         return wrong + sum(self.notices.values()) + sum(self.closes.values())
 
 
-def connect(target: Target, generators: Generators, load: Load) -> list[list[tuple[int, int]]]:
+def connect(
+    target: Target, generators: Generators, load: Load, seconds: float
+) -> list[list[tuple[int, int]]]:
     """Sign the load's twins in and prepare its flows; returns each generator's pairs."""
     shares = generators.share(load.pairs)
     for url, there in target.homes(load.twins).items():
@@ -127,7 +131,8 @@ def connect(target: Target, generators: Generators, load: Load) -> list[list[tup
             {
                 "pairs": share,
                 "payload_size_bytes": load.payload_size_bytes,
-                "signed": load.signed,
+                "signed": bool(load.signed_per_s),
+                "signed_ahead": int(load.signed_per_s * (WARM_UP_S + seconds) / len(load.pairs)),
             }
             for share in shares
         ],
@@ -175,7 +180,7 @@ def disk_waits(target: Target) -> int:
 
 def throughput(target: Target, generators: Generators, load: Load, seconds: float) -> Sample:
     """Measure a load once, on connections of its own."""
-    shares = connect(target, generators, load)
+    shares = connect(target, generators, load, seconds)
     try:
         return window_of(target, generators, seconds, load)
     finally:

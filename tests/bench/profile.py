@@ -42,7 +42,7 @@ def profile(bench: Bench, row: str) -> str:
             workers = ours.worker_pids
             if crowd:
                 crowd.gather(ours, generators)
-            shares = connect(ours, generators, load)
+            shares = connect(ours, generators, load, bench.seconds)
             generators.all("start", window=load.window)
             time.sleep(WARM_UP_S)
             (folder / "on").touch()

@@ -33,7 +33,7 @@ from tests.bench.rows.throughput import FIRST_ROW
 from tests.bench.targets import Target, TargetError
 from tests.bench.twins import FIRST_TWIN
 
-SIGNED = replace(FIRST_ROW, signed=True)
+SIGNED = replace(FIRST_ROW, signed_per_s=20_000)
 ONE_PAIR = pair_load(1, window=1)
 QUEUED = 100_000
 QUEUE_BOUND = 200_000
@@ -74,7 +74,7 @@ def _crossing(
     options = replace(bench.options, environment={**bench.options.environment, **(settings or {})})
     with (
         bench.yardstick() as base,
-        federated.pair(layout().server, options, load.twins, trusted=not load.signed) as ours,
+        federated.pair(layout().server, options, load.twins, trusted=not load.signed_per_s) as ours,
         bench.generators() as generators,
     ):
         _warm_up(ours, generators, load)
@@ -103,7 +103,7 @@ def _compare(
     bench: Bench, ours: Target, base: Target, generators: Generators, load: Load
 ) -> tuple[list[Sample], list[Sample]]:
     """As `Bench.compare`; B carries the same bytes and nobody signs or checks them."""
-    bare = replace(load, signed=False)
+    bare = replace(load, signed_per_s=0)
     mine, theirs = side_by_side(
         [ours, base],
         bench.runs,
@@ -117,7 +117,7 @@ def _compare(
 
 def crossing_alone(bench: Bench) -> Row:
     """The way of one message through two idle relays, beside its way through one."""
-    load = replace(ONE_PAIR, signed=True)
+    load = replace(ONE_PAIR, signed_per_s=3_000)
     local = Load(((FIRST_TWIN, FIRST_TWIN + 2),), window=1)
     twins = sorted({*load.twins, *local.twins})
     with (
