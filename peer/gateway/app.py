@@ -223,7 +223,7 @@ class Gateway:
                 queues.REQUEST,
                 fields,
                 self._outgoing.take_request,
-                self._balance,
+                self._entries_taken,
                 self._look_again,
             ),
             SystemQueue(
@@ -232,7 +232,7 @@ class Gateway:
                 queues.RESPONSE,
                 fields,
                 self._outgoing.take_response,
-                self._balance,
+                self._entries_taken,
                 self._look_again,
             ),
         )
@@ -349,6 +349,11 @@ class Gateway:
             asyncio.get_running_loop().call_soon(token.refused, error)
 
     # Who waits for whom.
+
+    def _entries_taken(self) -> None:
+        """Has what came of them written with the next read: Redis does both when it wakes up."""
+        self._balance()
+        self._commits.flush()
 
     def _balance(self) -> None:
         """Takes from the system lists as long as there is room for it."""

@@ -71,6 +71,8 @@ class Batch:
     def without_late(self, now: float) -> list[Then]:
         """Takes out the commands whose time is over; returns what gives them up."""
         late = [each for each in self.limited if each.until <= now]
+        if not late:
+            return []
         unwritten = self._unwritten()
         self._take_out(late)
         return [each.give_up for each in late if id(each.written) in unwritten]

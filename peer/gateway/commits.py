@@ -76,6 +76,7 @@ class Commits:
         self.pipe = RedisPipe.to(url, "rmb-peer-writes", self._came_up)
         self.refused = 0  # batches Redis did not take
         self._on_room = on_room
+        self._loop = asyncio.get_running_loop()  # to ask for it each time is a call of the kernel
         self._boot = uuid.uuid4().hex
         self._number = 0
         self._filling = Batch()
@@ -85,7 +86,8 @@ class Commits:
         self._was_full = False
         self._scheduled = False
         self._retry: asyncio.TimerHandle | None = None  # of a batch that was refused
-        self._limit: asyncio.TimerHandle | None = None  # of the batch that is unanswered
+        self._limit: asyncio.TimerHandle | None = None  # looks at `_asked_at`
+        self._asked_at: float | None = None  # loop time; when Redis got the batch it has to answer
         self._unread = False  # the last thing that was asked was refused
         self._early = True  # the last batch was not refused
         self._idle = asyncio.Event()
@@ -167,6 +169,11 @@ class Commits:
         for each in push.commands:
             self.add(each)
 
+    def flush(self) -> None:
+        """Writes what was added or gathered now instead of at the end of this turn, if it can."""
+        if self._scheduled and self._unanswered is None:
+            self._flush()
+
     def gather(self, late: Then) -> None:
         """Has `late` called just before the next batch is closed, to `add` what it gathered.
 
@@ -181,7 +188,7 @@ class Commits:
 
     async def applied(self) -> None:
         """Returns when all that was added or gathered so far is applied."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = self._loop.create_future()
 
         def then() -> None:
             if not future.done():
@@ -223,7 +230,7 @@ class Commits:
         if not self._scheduled:
             self._scheduled = True
             self._idle.clear()
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         if self._unanswered is not None:
@@ -248,20 +255,22 @@ class Commits:
         Args:
             errors: for those of its commands, by their ids: asked for when one was refused.
         """
-        batch = self._unanswered
+        batch, loop = self._unanswered, self._loop
         assert batch is not None
         for give_up in batch.without_late(time.time()):
-            asyncio.get_running_loop().call_soon(give_up)
+            loop.call_soon(give_up)
         mark = command("SET", keys.COMMITTED, f"{self._boot} {self._number}")
         parts = (_MULTI, *batch.commands, mark)
         # Each of them is answered before EXEC is.
-        self._limit = asyncio.get_running_loop().call_later(ANSWER_S, self._give_up)
+        self._asked_at = loop.time()
+        if self._limit is None:
+            self._limit = loop.call_later(ANSWER_S, self._look_answered)
         if errors is None:
             payload = b"".join((*parts, _EXEC))
             self.pipe.submit(payload, self._answered, len(parts))
             if self._early and batch.written and len(payload) <= MAX_EARLY_BYTES:
                 # Uvloop writes at the end of a turn.
-                asyncio.get_running_loop().call_soon(self._look_written, batch)
+                loop.call_soon(self._look_written, batch)
         else:
             for each in parts:
                 self.pipe.submit(each, partial(_note, errors, id(each)))
@@ -272,6 +281,18 @@ class Commits:
         if self.pipe.flushed:
             _run(batch.written)
 
+    def _look_answered(self) -> None:
+        """Gives up a connection whose answer is late; one timer for many batches."""
+        self._limit = None
+        if self._asked_at is None:
+            return
+        left_s = self._asked_at + ANSWER_S - self._loop.time()
+        if left_s > 0:
+            self._limit = self._loop.call_later(left_s, self._look_answered)
+        else:
+            self._asked_at = None
+            self._give_up()
+
     def _give_up(self) -> None:
         log.error("redis has not answered for %.0f s, it is connected to anew", ANSWER_S)
         self.pipe.drop()
@@ -281,8 +302,7 @@ class Commits:
             self.pipe.drop()  # the next batch would not be bound to the connection
 
     def _answered(self, reply: Any, errors: dict[int, Exception] | None = None) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
+        self._asked_at = None
         if isinstance(reply, LinkLost):
             return  # `_came_up` finds out
         if reply is None:
@@ -315,7 +335,7 @@ class Commits:
         batch = self._unanswered
         assert batch is not None
         self._early = False
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         if errors:
             forbidden = batch.without_forbidden(errors)
             error = next(iter(errors.values()))
@@ -363,7 +383,7 @@ class Commits:
         batch = self._unanswered
         assert batch is not None
         self._filling.put(batch.halve())
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         if batch.no_room_since is not None and now - batch.no_room_since >= ROOM_S:
             _leave_out(batch.without_impatient(), Why.NO_ROOM)
         self._rewrite()
@@ -405,7 +425,7 @@ class Commits:
         if self._retry is not None:
             self._retry.cancel()
         found = await self.pipe.call("GET", keys.COMMITTED)
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         if found == f"{self._boot} {self._number}".encode():
             loop.call_soon(self._settle)
         else:

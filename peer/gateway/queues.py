@@ -29,7 +29,7 @@ from peer.gateway import keys
 from peer.gateway.bounds import TAKE_BYTES, TAKE_ENTRIES, TAKE_FIRST, WAIT_S
 from peer.randomness import random_bytes
 from proto.rmb.sealing import new_uid
-from redispipe.pipe import LinkLost, RedisPipe
+from redispipe.pipe import RedisPipe
 from redispipe.resp import command
 
 log = logging.getLogger(__name__)
@@ -113,8 +113,11 @@ class SystemQueue:
         self._on_read = on_read
         self._on_up = on_up
         self._spare: list[str] = []  # fields that no entry got yet
-        self._spare_since = 0.0  # when the first of them was made, monotonic
-        self._asked: frozenset[str] = frozenset()  # fields of the read that is under way
+        self._spare_since = 0.0  # when the first of them was made, loop time
+        self._asked: list[str] = []  # fields of the read that is under way
+        self._asked_at = 0.0  # loop time; when it began
+        self._loop = asyncio.get_running_loop()
+        self._reading: asyncio.Future[None]  # done when no read is under way
         self._ask = TAKE_FIRST  # how many entries the next read takes at most
         self._refused = False  # the last read was
         self._open = asyncio.Event()
@@ -143,54 +146,89 @@ class SystemQueue:
         """Takes until it is cancelled; a read that was under way then is found again later."""
         self.pipe.start()
         try:
-            blocking = True
             while True:
                 await self._open.wait()
                 await self.pipe.wait_usable()
-                blocking = await self._step(blocking)
+                self._reading = self._loop.create_future()
+                self._read(blocking=True)
+                await self._read_on()
+                if self._refused:
+                    await asyncio.sleep(_REFUSED_PAUSE_S)
+                    self.pipe.drop()  # a new connection loads the script again
         finally:
             await self.pipe.close()
 
-    async def _step(self, blocking: bool) -> bool:
-        """One read; returns whether the next one has to block."""
-        if time.monotonic() - self._spare_since > _SPARE_S:
+    async def _read_on(self) -> None:
+        """Returns when there is no read under way any more; each begins the next one.
+
+        Raises:
+            Exception: what the owner raised for an entry.
+        """
+        reading = self._reading
+        while not reading.done():
+            left_s = self._asked_at + WAIT_S + _ANSWER_S - self._loop.time()
+            if left_s > 0:
+                await asyncio.wait((reading,), timeout=left_s)
+            else:
+                self.pipe.drop()
+                await asyncio.wait((reading,))
+        reading.result()
+
+    def _read(self, *, blocking: bool) -> None:
+        """Begins one read."""
+        now = self._asked_at = self._loop.time()
+        if now - self._spare_since > _SPARE_S:
             self._spare = []  # a field tells when its entry was taken
         ask, fields = self._ask, self._spare
         if not fields:
-            self._spare_since = time.monotonic()
+            self._spare_since = now
         fields.extend(self._fields.make() for _ in range(ask - len(fields)))
+        asked = self._asked = fields[:ask]
         named = (self._queue, keys.PROCESSING)
-        take = command("EVALSHA", self._sha, 2, *named, self._kind, TAKE_BYTES, *fields[:ask])
+        take = command("EVALSHA", self._sha, 2, *named, self._kind, TAKE_BYTES, *asked)
         payload, skip = (self._wait + take, 1) if blocking else (take, 0)
-        self._asked = frozenset(fields[:ask])
+        self.pipe.submit(payload, self._answered, skip, at_once=True)
+
+    def _answered(self, reply: Any) -> None:
         try:
-            async with asyncio.timeout(WAIT_S + _ANSWER_S):
-                entries: list[bytes] = await self.pipe.request(payload, skip)
-        except (LinkLost, TimeoutError) as error:
+            goes_on = self._take(reply)
+        except Exception as error:
+            self._end(error)
+            return
+        if not goes_on:
+            self._end()
+
+    def _take(self, reply: Any) -> bool:
+        """Takes what a read gave and begins the next one; False: not now."""
+        asked, self._asked = self._asked, []
+        if isinstance(reply, Exception):
             # The fields may be in use: entries under them are found by looking.
             self._spare = []
-            if isinstance(error, TimeoutError):
-                self.pipe.drop()
-            return True
-        except hiredis.ReplyError as error:
-            if not self._refused:
-                log.error("%s: redis refused to be read: %s", self._queue.decode(), error)
-            self._refused = True
-            self._spare = []
-            await asyncio.sleep(_REFUSED_PAUSE_S)
-            self.pipe.drop()  # a new connection loads the script again
-            return True
-        finally:
-            self._asked = frozenset()
+            refused = isinstance(reply, hiredis.ReplyError)
+            if refused and not self._refused:
+                log.error("%s: redis refused to be read: %s", self._queue.decode(), reply)
+            self._refused = refused
+            return False
         self._refused = False
-        count = len(entries)
-        self._spare = fields[count:]
+        ask, count = len(asked), len(reply)
+        self._spare = self._spare[count:]
         self._ask = min(ask * 2, TAKE_ENTRIES) if count == ask else max(ask // 2, TAKE_FIRST)
-        for field, entry in zip(fields, entries, strict=False):
+        for field, entry in zip(asked, reply, strict=False):
             self._on_taken(field, entry)
         if count:
             self._on_read()
-        return count < ask
+        if not self._open.is_set():
+            return False
+        self._read(blocking=count < ask)
+        return True
+
+    def _end(self, error: Exception | None = None) -> None:
+        if self._reading.done():
+            return
+        if error is None:
+            self._reading.set_result(None)
+        else:
+            self._reading.set_exception(error)
 
     async def _came_up(self) -> None:
         self._sha = await self.pipe.call("SCRIPT", "LOAD", _SCRIPT)

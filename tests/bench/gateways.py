@@ -62,7 +62,7 @@ def gateway(
             redis = start_valkey(folder / "redis", append_fsync="everysec")
         log = folder / "gateway.log"
         command = [
-            *(sys.executable, "-m", "peer.gateway.command", "--redis", redis.url),
+            *(sys.executable, "-m", "peer.gateway.command", "--redis", redis.unix_url),
             *("--relay", relay.url.replace("127.0.0.1", "localhost"), "--twins", str(twins)),
             *options,
         ]

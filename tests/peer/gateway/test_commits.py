@@ -60,6 +60,25 @@ async def test_entries_that_wait_for_redis_are_counted(valkey: RedisServer) -> N
     await writing.aclose(5.0)
 
 
+async def test_a_batch_is_written_at_once_when_that_is_asked_for(
+    valkey: RedisServer, writing: Commits
+) -> None:
+    def number() -> int:
+        return int((valkey.run("GET", keys.COMMITTED) or b"- 0").split()[1])
+
+    writing.add(command("LPUSH", "list", "1"))
+    await writing.applied()
+    before = number()
+    writing.add(command("LPUSH", "list", "2"))
+    writing.flush()
+    writing.add(command("LPUSH", "list", "3"))
+    writing.flush()  # one is unanswered: it waits
+    writing.add(command("LPUSH", "list", "4"))
+    await writing.applied()
+    assert number() == before + 2
+    assert valkey.run("LRANGE", "list", 0, -1) == [b"4", b"3", b"2", b"1"]
+
+
 async def test_a_refused_batch_is_not_written_twice_when_the_connection_is_lost(
     valkey: RedisServer, writing: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
