@@ -4,7 +4,8 @@ When a rewrite of its append-only file is done, the server removes the files bef
 until the disk has the list of those that are left. Where 256 MiB are freed in one piece, the disk
 does that first: 160 ms in which nobody is served, every other second with messages of 16 KiB (seen
 on ext4 with `discard`). So what will be left is opened before, which keeps it, and made smaller
-step by step once it has no name any more; the disk has time for the server in between.
+step by step once it has no name any more; the disk has time for the server in between. What the
+disk has not got of it by then would keep it as busy, so that is written before the rewrite begins.
 """
 
 from __future__ import annotations
@@ -34,15 +35,18 @@ class LeftFiles:
         self._held: dict[tuple[int, int], int] = {}  # descriptor by device and inode
 
     def hold(self) -> None:
-        """Keeps what there is now, for when it is left; what cannot be opened is not kept."""
+        """Keeps what there is now, for when it is left, and has the disk write all of it.
+
+        What cannot be opened is not kept.
+        """
         for path in self._paths():
             with contextlib.suppress(OSError):
                 descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
                 found = os.fstat(descriptor)
-                if (found.st_dev, found.st_ino) in self._held:
+                held = self._held.setdefault((found.st_dev, found.st_ino), descriptor)
+                if held != descriptor:
                     os.close(descriptor)
-                else:
-                    self._held[found.st_dev, found.st_ino] = descriptor
+                os.fsync(held)
 
     def free(self, wait: Callable[[float], bool]) -> None:
         """Frees what has no name any more.

@@ -93,6 +93,17 @@ def test_without_time_the_rest_is_freed_in_one_piece(folder: Path, left: LeftFil
     assert held() == [SIZE_BYTES]
 
 
+def test_the_disk_has_what_is_held(
+    folder: Path, left: LeftFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(
+        left_files.os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+    )
+    left.hold()
+    assert sorted(synced) == sorted(map(str, (folder / "appendonlydir").iterdir()))
+
+
 def test_nothing_is_held_in_the_end(folder: Path, left: LeftFiles) -> None:
     left.hold()
     left.close()
