@@ -193,10 +193,10 @@ class SystemQueue:
         try:
             goes_on = self._take(reply)
         except Exception as error:
-            self._end(error)
-            return
-        if not goes_on:
-            self._end()
+            self._reading.set_exception(error)
+        else:
+            if not goes_on:
+                self._reading.set_result(None)
 
     def _take(self, reply: Any) -> bool:
         """Takes what a read gave and begins the next one; False: not now."""
@@ -221,14 +221,6 @@ class SystemQueue:
             return False
         self._read(blocking=count < ask)
         return True
-
-    def _end(self, error: Exception | None = None) -> None:
-        if self._reading.done():
-            return
-        if error is None:
-            self._reading.set_result(None)
-        else:
-            self._reading.set_exception(error)
 
     async def _came_up(self) -> None:
         self._sha = await self.pipe.call("SCRIPT", "LOAD", _SCRIPT)
