@@ -19,7 +19,7 @@ from relay.rest.caller import Request
 from relay.rest.lines import CSV, lines
 from relay.rest.operation import get
 from relay.rest.paging import page
-from relay.rest.schema import Page, PageQuery, Stamp
+from relay.rest.schema import Day, Page, PageQuery, Stamp
 
 router = Router(tags=["analytics"])
 
@@ -95,8 +95,8 @@ class EventMinuteOut(Schema):
 class BudgetQuery(Schema):
     """Of which days."""
 
-    since: date = Field(description="The first day, UTC.")
-    until: date = Field(description="The last day.")
+    since: Day = Field(description="The first day, UTC.")
+    until: Day = Field(description="The last day.")
 
 
 class MonthQuery(Schema):

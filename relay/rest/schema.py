@@ -6,7 +6,7 @@ which PostgreSQL refuses, and nothing that is no Unicode.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 from ninja import Field, Schema
@@ -24,6 +24,13 @@ def _within_reach(at: datetime) -> datetime:
     if not storable.is_within_reach(at):
         raise ValueError(f"must be between {storable.FIRST_YEAR} and {storable.LAST_YEAR}")
     return at
+
+
+def _no_number(value: Any) -> Any:
+    # Else one is taken for seconds, or for milliseconds where it is large.
+    if isinstance(value, date) or (isinstance(value, str) and value[4:5] == "-"):
+        return value
+    raise ValueError("must be a day such as 2026-01-31, with a time where one is asked for")
 
 
 def _whole(value: Any) -> Any:
@@ -52,8 +59,11 @@ Count = Annotated[Whole, Field(ge=0, le=MAX_ID)]
 Stamp = Annotated[
     AwareDatetime,
     Field(description="A point in time with its offset, such as 2026-01-31T12:00:00Z."),
+    BeforeValidator(_no_number),
     AfterValidator(_within_reach),
 ]
+
+Day = Annotated[date, BeforeValidator(_no_number)]
 
 
 LIVE: Final = "live"
