@@ -20,6 +20,7 @@ from peer.link import Link, check_url
 from peer.links import Links
 from proto.limits.backoff import Backoff
 from tests.support.relay_process import eventually
+from tests.support.stream_server import stream_server
 
 QUICK = Backoff(first_s=0.01, longest_s=0.02)
 Handler = Callable[[ServerConnection], Awaitable[None]]
@@ -92,17 +93,16 @@ async def test_messages_of_one_turn_are_one_write() -> None:
         writer.write(accepted(await reader.readuntil(b"\r\n\r\n")))
         while data := await reader.read(1 << 20):
             reads.append(len(data))
-        writer.close()
 
-    server = await asyncio.start_server(handler, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        async with linked(f"ws://127.0.0.1:{port}") as (link, _):
-            assert await link.writable(10)
-            for _ in range(100):
-                assert link.try_send(bytes(200))
-            await eventually(lambda: sum(reads) == 100 * 208)
-            assert len(reads) == 1
+    async with (
+        stream_server(handler) as server,
+        linked(f"ws://127.0.0.1:{server.port}") as (link, _),
+    ):
+        assert await link.writable(10)
+        for _ in range(100):
+            assert link.try_send(bytes(200))
+        await eventually(lambda: sum(reads) == 100 * 208)
+        assert len(reads) == 1
 
 
 async def test_a_new_token_for_each_attempt_and_the_relays_reason() -> None:
@@ -203,10 +203,8 @@ CHUNK_BYTES = 20_000
 async def test_a_large_message_on_a_slow_line_is_no_silence(way: str) -> None:
     """No frame is complete for longer than a silent connection is kept."""
     taken: list[int] = []
-    open_writers: set[asyncio.StreamWriter] = set()
 
     async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        open_writers.add(writer)
         writer.write(accepted(await reader.readuntil(b"\r\n\r\n")))
         frame = b"\x82\x7f" + SLOW_BYTES.to_bytes(8, "big") + bytes(SLOW_BYTES)
         with contextlib.suppress(ConnectionError):
@@ -216,13 +214,16 @@ async def test_a_large_message_on_a_slow_line_is_no_silence(way: str) -> None:
             while data := await reader.read(CHUNK_BYTES):
                 taken.append(len(data))
                 await asyncio.sleep(0.05)
-        writer.close()
-        open_writers.discard(writer)
 
-    server = await asyncio.start_server(trickle, "127.0.0.1", 0, limit=CHUNK_BYTES)
-    server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, CHUNK_BYTES)
-    url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, linked(url, ping_after_s=0.2, give_up_after_s=0.5) as (link, received):
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, CHUNK_BYTES)
+    async with (
+        stream_server(trickle, sock=listener, limit=CHUNK_BYTES) as server,
+        linked(f"ws://127.0.0.1:{server.port}", ping_after_s=0.2, give_up_after_s=0.5) as (
+            link,
+            received,
+        ),
+    ):
         assert await link.writable(10)
         if way == "up":
             assert link.try_send(bytes(SLOW_BYTES))
@@ -232,7 +233,6 @@ async def test_a_large_message_on_a_slow_line_is_no_silence(way: str) -> None:
         assert link.sessions == 1
         # And then it is silent: pings are not answered.
         await eventually(lambda: link.sessions == 2)
-    await eventually(lambda: not open_writers)
 
 
 async def test_a_quiet_relay_that_answers_pings_is_kept() -> None:
@@ -261,20 +261,15 @@ async def test_a_quiet_relay_that_answers_pings_is_kept() -> None:
 async def raw_relay(said: bytes) -> AsyncIterator[tuple[str, asyncio.Queue[bytes]]]:
     """Says something behind the upgrade; yields its URL, and what it is answered."""
     answers: asyncio.Queue[bytes] = asyncio.Queue()
-    open_writers: set[asyncio.StreamWriter] = set()
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        open_writers.add(writer)
         writer.write(accepted(await reader.readuntil(b"\r\n\r\n")) + said)
         with contextlib.suppress(ConnectionError):
             while answer := await reader.read(1 << 20):
                 answers.put_nowait(answer)
-        writer.close()
-        open_writers.discard(writer)
 
-    async with await asyncio.start_server(handler, "127.0.0.1", 0) as server:
-        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}", answers
-        await eventually(lambda: not open_writers)
+    async with stream_server(handler) as server:
+        yield f"ws://127.0.0.1:{server.port}", answers
 
 
 async def test_a_flood_of_pings_gets_few_pongs() -> None:
@@ -361,16 +356,15 @@ async def test_a_relay_that_answers_no_close_frame_is_left(monkeypatch: pytest.M
             while await reader.read(1 << 20):
                 pass
         ended.set()
-        writer.close()
 
-    server = await asyncio.start_server(handler, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        async with linked(f"ws://127.0.0.1:{port}") as (link, _):
-            assert await link.writable(10)
-            async with asyncio.timeout(5):
-                await link.aclose()
-                await ended.wait()
+    async with (
+        stream_server(handler) as server,
+        linked(f"ws://127.0.0.1:{server.port}") as (link, _),
+    ):
+        assert await link.writable(10)
+        async with asyncio.timeout(5):
+            await link.aclose()
+            await ended.wait()
 
 
 async def test_a_busy_relay_is_left_after_half_a_second() -> None:

@@ -16,6 +16,7 @@ from redispipe.address import SEND_BUFFER_BYTES, RedisAddress
 from redispipe.pipe import LOOKS, LinkLost, RedisPipe
 from tests.support.certificates import make_certificate
 from tests.support.redis_servers import RedisServer
+from tests.support.stream_server import stream_server
 from tests.support.tcp_proxy import tcp_proxy
 
 ANSWER_S = 0.5
@@ -171,12 +172,9 @@ def test_what_tls_has_taken_is_not_flushed(tmp_path: Path, tls: bool) -> None:
             await reader.read(1)
             arrived.set()
             await enough.wait()
-            writer.close()
 
-        server = await asyncio.start_server(redis, "127.0.0.1", 0, ssl=context if tls else None)
-        async with server:
-            port = server.sockets[0].getsockname()[1]
-            url = f"redis{'s' if tls else ''}://localhost:{port}?ssl_ca_certs={certificate}"
+        async with stream_server(redis, ssl=context if tls else None) as server:
+            url = f"redis{'s' if tls else ''}://localhost:{server.port}?ssl_ca_certs={certificate}"
             pipe = RedisPipe.to(url if tls else url.partition("?")[0], "test")
             pipe.start()
             await pipe.wait_usable()
@@ -238,12 +236,10 @@ async def test_a_server_that_is_no_redis_is_told_of_once(caplog: pytest.LogCaptu
         await reader.read(100)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await reader.read()
-        writer.close()
         asked.release()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        pipe = RedisPipe.to(f"redis://127.0.0.1:{port}", "test")
+    async with stream_server(answer) as server:
+        pipe = RedisPipe.to(f"redis://127.0.0.1:{server.port}", "test")
         pipe.start()
         async with asyncio.timeout(10):
             for _ in range(3):
@@ -265,12 +261,10 @@ async def test_why_redis_turns_a_connection_away_is_told(
         if not at_once:
             await reader.read(100)
         writer.write(b"-ERR max number of clients reached\r\n")
-        writer.close()
         asked.release()
 
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        pipe = RedisPipe.to(f"redis://rmb:word@127.0.0.1:{port}/1", "test")
+    async with stream_server(refuse) as server:
+        pipe = RedisPipe.to(f"redis://rmb:word@127.0.0.1:{server.port}/1", "test")
         pipe.start()
         async with asyncio.timeout(10):
             for _ in range(3):

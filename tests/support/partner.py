@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from proto.federation import batch
 from proto.rmb import types_pb2 as pb
+from tests.support.stream_server import StreamServer
 
 
 @dataclass(frozen=True)
@@ -81,29 +82,19 @@ class Partner:
         self.domain = f"127.0.0.1:{port}"
         self.deliveries: list[Delivery] = []
         self.behave = behave or answer(202)
-        self._server: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._server = StreamServer(self._serve)
         self.accepted = 0
         self._hosts = hosts
         self._tls = tls
 
     async def start(self) -> Partner:
         """Listen; the caller stops it."""
-        self._server = await asyncio.start_server(
-            self._serve, self._hosts, self.port, ssl=self._tls
-        )
+        await self._server.start(self._hosts, self.port, ssl=self._tls)
         return self
 
     async def stop(self) -> None:
         """Stop listening and end every connection: nobody is there any more."""
-        if self._server is None:
-            return
-        self._server.close()
-        for task, writer in self._connections.items():
-            writer.transport.abort()
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
-        self._server = None
+        await self._server.stop()
 
     def envelopes(self) -> list[pb.Envelope]:
         """Every message that was sent here, each time it was."""
@@ -114,9 +105,6 @@ class Partner:
         return [envelope.plain for envelope in self.envelopes()]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections[task] = writer
         self.accepted += 1
         number = self.accepted
         try:
@@ -125,11 +113,8 @@ class Partner:
                 self.deliveries.append(delivery)
                 await self.behave(delivery, writer)
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError, HangUpError, asyncio.CancelledError):
+        except (asyncio.IncompleteReadError, ConnectionError, HangUpError):
             pass  # the end of a connection, whoever wanted it
-        finally:
-            del self._connections[task]
-            writer.close()
 
 
 async def _read_request(reader: asyncio.StreamReader, connection: int) -> Delivery:

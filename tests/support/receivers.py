@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from tests.support.partner import Behaviour, Delivery, Partner, answer
 from tests.support.redis_servers import free_port
+from tests.support.stream_server import StreamServer
 
 WAIT_S = 10.0
 
@@ -109,30 +110,18 @@ class MailServer:
         self.secured = False
         self._tls = tls
         self._loop = loop
-        self._server: asyncio.Server | None = None
-        self._serving: set[asyncio.Task[None]] = set()
+        self._server = StreamServer(self._serve)
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        await self._server.start(port=self.port)
 
     async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._serving:
-            task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        await self._server.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._serving.add(task)
-        try:
+        went = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError)
+        with contextlib.suppress(*went):
             await self._talk(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
-            pass  # the client went
-        finally:
-            self._serving.discard(task)
-            writer.close()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def say(text: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.support.stream_server import stream_server
 from tests.support.tcp_proxy import Direction, Flow, TcpProxy, tcp_proxy
 
 TIMEOUT_S = 5.0
@@ -21,12 +22,11 @@ async def echo_proxy() -> AsyncIterator[TcpProxy]:
                 await writer.drain()
         except ConnectionError:
             pass
-        finally:
-            writer.close()
 
-    server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server, tcp_proxy(("127.0.0.1", port), receive_buffer_bytes=8192) as proxy:
+    async with (
+        stream_server(echo) as server,
+        tcp_proxy(("127.0.0.1", server.port), receive_buffer_bytes=8192) as proxy,
+    ):
         yield proxy
 
 

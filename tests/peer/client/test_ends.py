@@ -16,6 +16,7 @@ from peer.modules.files import Uploads
 from proto.rmb.sealing import Sealer
 from tests.peer.client.conftest import MakeClient
 from tests.peer.test_link import accepted
+from tests.support.stream_server import stream_server
 from tests.support.world import fresh_twins
 
 
@@ -78,7 +79,6 @@ async def test_nothing_goes_on_after_an_end_that_is_cancelled(
             while await reader.read(1 << 16):
                 pass
         ended.set()
-        writer.close()
 
     async def use(url: str) -> None:
         async with make_client(alice, relays=[url]) as client:
@@ -86,9 +86,9 @@ async def test_nothing_goes_on_after_an_end_that_is_cancelled(
             ending.set()
             raise LookupError("nothing is drained")
 
-    async with await asyncio.start_server(deaf, "127.0.0.1", 0) as server:
+    async with stream_server(deaf) as server:
         before = asyncio.all_tasks()
-        task = asyncio.create_task(use(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+        task = asyncio.create_task(use(f"ws://127.0.0.1:{server.port}"))
         await ending.wait()
         for _ in range(turns):
             await asyncio.sleep(0)

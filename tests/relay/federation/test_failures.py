@@ -19,6 +19,7 @@ from tests.support.partner import Delivery, respond, silence
 from tests.support.partner_server import PartnerServer, partner
 from tests.support.redis_servers import RedisServer, start_valkey
 from tests.support.relay_process import eventually
+from tests.support.stream_server import stream_server
 from tests.support.tcp_proxy import Flow, tcp_proxy
 
 
@@ -472,11 +473,9 @@ async def test_a_relay_that_takes_no_connection_counts_however_short_that_is(mak
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()  # a TLS handshake, never answered
-        writer.close()
 
-    listener = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
-    async with listener:
-        domain = f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    async with stream_server(say_nothing) as silent:
+        domain = f"127.0.0.1:{silent.port}"
         out.put(out.twin(9, domain))
         await out.start(1)
         await eventually(lambda: int(out.partner(domain).get("failures", 0)) >= 3)

@@ -26,6 +26,7 @@ from tests.support.envelopes import request
 from tests.support.partner import answer, hang_up, silence
 from tests.support.partner_server import partner
 from tests.support.redis_servers import free_port
+from tests.support.stream_server import stream_server
 
 BODY = request((1, None), (2, None)).SerializeToString()
 
@@ -44,12 +45,8 @@ async def post(http: HttpClient, domain: str, answer_bytes: int = 0) -> Reply:
 @contextlib.asynccontextmanager
 async def raw_server(*parts: bytes, pause_s: float = 0.0, close: bool = True) -> AsyncIterator[str]:
     """Answers each request with these bytes, one part after the other."""
-    serving: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        serving.add(task)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
@@ -60,17 +57,9 @@ async def raw_server(*parts: bytes, pause_s: float = 0.0, close: bool = True) ->
                 await asyncio.sleep(pause_s)
             if not close:
                 await reader.read()
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-        await server.wait_closed()
-        await asyncio.wait_for(asyncio.gather(*serving, return_exceptions=True), 10)
+    async with stream_server(serve) as server:
+        yield f"127.0.0.1:{server.port}"
 
 
 async def test_a_connection_is_used_again() -> None:
@@ -196,23 +185,23 @@ async def test_a_silent_address_holds_the_next_one_up_for_a_moment(tmp_path: Pat
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()  # a TLS handshake, never answered
         ended.set()
-        writer.close()
 
-    async with partner(tls=context) as other:
-        listener = await asyncio.start_server(say_nothing, "127.0.0.2", other.port)
+    async with (
+        partner(tls=context) as other,
+        stream_server(say_nothing, "127.0.0.2", other.port),
+    ):
         http = HttpClient(
             at("127.0.0.2", "127.0.0.1"),
             scheme="https",
             connect_timeout_s=10.0,
             ca_file=str(certificate),
         )
-        async with listener:
-            started = time.monotonic()
-            reply = await http.post(f"localhost:{other.port}", "/", {}, BODY, 10.0)
-            assert reply.status == 202
-            assert NEXT_ADDRESS_S <= time.monotonic() - started < 5
-            async with asyncio.timeout(5):
-                await ended.wait()
+        started = time.monotonic()
+        reply = await http.post(f"localhost:{other.port}", "/", {}, BODY, 10.0)
+        assert reply.status == 202
+        assert NEXT_ADDRESS_S <= time.monotonic() - started < 5
+        async with asyncio.timeout(5):
+            await ended.wait()
         await http.close()
 
 
