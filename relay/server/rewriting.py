@@ -14,12 +14,14 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import hiredis
 
 from redispipe import resp
+from relay.server.beside import working_beside
 from relay.server.left_files import LeftFiles
 from relay.server.output import say
 
@@ -54,15 +56,8 @@ def rewritten_when_due(path: Path, folder: Path) -> Iterator[None]:
         path: the server's Unix socket; nobody need listen.
         folder: where its files are.
     """
-    stop = threading.Event()
-    arguments = (path, LeftFiles(folder), stop)
-    looking = threading.Thread(target=_keep_looking, args=arguments, name="rewriting")
-    looking.start()
-    try:
+    with working_beside("rewriting", partial(_keep_looking, path, LeftFiles(folder))):
         yield
-    finally:
-        stop.set()
-        looking.join()
 
 
 def is_due(file_bytes: int, memory_bytes: int) -> bool:

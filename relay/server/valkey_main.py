@@ -5,7 +5,8 @@ needs it any more. That is told by a pipe: the supervisor and every child of it 
 end, so end-of-file means that all of them are gone, however they went. Workers that still flush
 their removals after a kill -9 of the supervisor therefore find the server running. Should this
 process itself be killed, Linux ends the server (parent-death signal); elsewhere the next start
-waits for its lock. It also tells the server when to rewrite its file (`relay.server.rewriting`).
+waits for its lock. It also tells the server when to rewrite its file (`relay.server.rewriting`),
+and the disk to begin with what is appended (`relay.server.early_writes`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from typing import Final
 
 import hiredis
 
+from relay.server.allocator import server_environment
+from relay.server.early_writes import written_early
 from relay.server.lifeline import await_eof, tell_ready
 from relay.server.rewriting import connected, rewritten_when_due
 
@@ -55,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     server = subprocess.Popen(
         options.command,
+        env=server_environment(options.command[0]),
         pass_fds=(own_lock,),
         preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )
@@ -63,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     threading.Thread(target=_stop_when_unused, args=(server, options.users_fd), daemon=True).start()
     if _wait_until_it_answers(server, options.socket):
         tell_ready(options.ready_fd)
-    with rewritten_when_due(options.socket, options.folder):
+    with rewritten_when_due(options.socket, options.folder), written_early(options.folder):
         code = server.wait()
     return code if code >= 0 else KILLED - code
 

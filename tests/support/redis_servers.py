@@ -14,6 +14,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,15 @@ def free_port() -> int:
 class RedisServer:
     """One server process; the same port, socket and folder through every restart."""
 
-    def __init__(self, program: str, folder: Path, args: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        program: str,
+        folder: Path,
+        args: tuple[str, ...],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
+        self._environment = environment
         self.port = free_port()
         self.log_path = folder / "redis.log"
         # A Unix socket path holds at most 107 bytes: pytest's folders may be longer.
@@ -86,7 +94,10 @@ class RedisServer:
         """
         assert not self.running, "the server is running already"
         self._process = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            self._command,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         ready = threading.Event()
         self._drain = threading.Thread(
@@ -123,8 +134,8 @@ class RedisServer:
             return client.execute_command(*command)
 
     def url_of_user(self, *more: str) -> str:
-        """Add a user with a relay's rights and `more` rules; where he finds the server."""
-        self.run("ACL", "SETUSER", "rmb", *RELAY_RULE, *more)
+        """A user with a relay's rights and `more` rules, whatever he had; where he finds it."""
+        self.run("ACL", "SETUSER", "rmb", "reset", *RELAY_RULE, *more)
         return self.url.replace("//", "//rmb:word@")
 
     def stop(self) -> None:
@@ -176,15 +187,21 @@ class RedisServer:
         self._process = None
 
 
-def start_valkey(folder: Path, *args: str, append_fsync: str | None = None) -> RedisServer:
+def start_valkey(
+    folder: Path,
+    *args: str,
+    append_fsync: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> RedisServer:
     """Start the bundled Valkey.
 
     Args:
         folder: where its files go.
         args: further options, such as `"--maxmemory", "20mb"`.
         append_fsync: `always`, `everysec` or `no` for an append-only file; None for no file.
+        environment: of the process, instead of the tests' own.
     """
-    return _start(VALKEY_PROGRAM, folder, args, append_fsync)
+    return _start(VALKEY_PROGRAM, folder, args, append_fsync, environment)
 
 
 def start_redis62(folder: Path, *args: str, append_fsync: str | None = None) -> RedisServer:
@@ -193,11 +210,15 @@ def start_redis62(folder: Path, *args: str, append_fsync: str | None = None) -> 
 
 
 def _start(
-    program: str, folder: Path, args: tuple[str, ...], append_fsync: str | None
+    program: str,
+    folder: Path,
+    args: tuple[str, ...],
+    append_fsync: str | None,
+    environment: Mapping[str, str] | None = None,
 ) -> RedisServer:
     folder.mkdir(parents=True, exist_ok=True)
     if append_fsync is not None:
         args = ("--appendonly", "yes", "--appendfsync", append_fsync, *args)
-    server = RedisServer(program, folder, args)
+    server = RedisServer(program, folder, args, environment)
     server.start()
     return server
