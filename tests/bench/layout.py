@@ -7,6 +7,7 @@ the others. With fewer than four cores nothing is pinned, and the report says so
 from __future__ import annotations
 
 import contextlib
+import ctypes.util
 import os
 import platform
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import psutil
+
+from relay.server.allocator import LIBRARY
 
 SERVER_CORES = 2
 FEWEST_CORES_TO_PIN = 4
@@ -102,6 +105,7 @@ def machine() -> dict[str, object]:
         "kernel": platform.release().split("-")[0],
         "python": platform.python_version(),
         "pinned": layout().pinned,
+        "redis_allocator": ctypes.util.find_library(LIBRARY) or "of the C library",
         "load_average_at_start": round(os.getloadavg()[0], 1),
         "versions": {name: version(name) for name in PACKAGES},
     }

@@ -54,6 +54,15 @@ def summary(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def machine_text() -> str:
+    """What the figures were measured on, in two lines."""
+    facts = layout.machine()
+    versions = facts.pop("versions")
+    assert isinstance(versions, dict)
+    pairs = [f"{name.replace('_', ' ')} {value}" for name, value in facts.items()]
+    return "\n".join(["", ", ".join(pairs), ", ".join(f"{n} {v}" for n, v in versions.items())])
+
+
 def document(rows: list[Row], options: dict[str, Any]) -> dict[str, Any]:
     """The whole run as plain values."""
     return {

@@ -23,9 +23,11 @@ from pathlib import Path
 import psutil
 
 from relay.server import rewriting
+from relay.server.allocator import server_environment
+from relay.server.early_writes import written_early
 from tests.bench import twins as bench_twins
 from tests.bench.layout import on_cores
-from tests.support.redis_servers import RedisServer, free_port, start_valkey
+from tests.support.redis_servers import VALKEY_PROGRAM, RedisServer, free_port, start_valkey
 
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 60.0
@@ -210,9 +212,17 @@ def _valkey(folder: Path, cores: frozenset[int], append_only: str) -> Iterator[R
     """A server as embedded mode keeps it."""
     append_fsync = None if append_only == "no" else append_only
     with on_cores(cores):
-        server = start_valkey(folder, *rewriting.OPTIONS, append_fsync=append_fsync)
+        server = start_valkey(
+            folder,
+            *rewriting.OPTIONS,
+            append_fsync=append_fsync,
+            environment=server_environment(VALKEY_PROGRAM),
+        )
     try:
-        with rewriting.rewritten_when_due(Path(server.socket_path), folder):
+        with (
+            rewriting.rewritten_when_due(Path(server.socket_path), folder),
+            written_early(folder),
+        ):
             yield server
     finally:
         server.remove()
