@@ -27,9 +27,11 @@ ANALYTICS := $(VENV)/.analytics-installed
 COMPILE := uv pip compile --universal --generate-hashes --python-version 3.11 --no-annotate \
              --no-header --no-emit-index-url --no-emit-find-links
 
+AS_ROOT := as_root=$$([ "$$(id -u)" = 0 ] || echo 'sudo -n')
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-analytics run demo test lint types cover bench fuzz docs screenshots fmt proto requirements \
-        browser java spark-classes system-deps clean
+        browser proxies java spark-classes system-deps clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +48,7 @@ demo: $(RELAY) ## Let demo twins talk through the relay of `make run`
 
 # End-to-end tests wait more than they work: three at a time keep two cores busy. In the order of
 # their names the long ones come first, so that none is left over at the end.
-test: $(DEV) browser java spark-classes ## Run all tests; ARGS="-k name" for some, JOBS=1 one by one
+test: $(DEV) browser proxies java spark-classes ## Run all tests; ARGS="-k name" for some, JOBS=1 one by one
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile \
 	    --no-loadscope-reorder $(ARGS)
 
@@ -63,7 +65,7 @@ lint: $(DEV) ## Check style, requirement files and migrations
 types: $(DEV) ## Check types
 	$(BIN)/mypy
 
-cover: $(DEV) browser java spark-classes ## Run all tests and report what they cover
+cover: $(DEV) browser proxies java spark-classes ## Run all tests and report what they cover
 	$(BIN)/coverage run -m pytest $(ARGS)
 	$(BIN)/coverage report --skip-covered --show-missing
 
@@ -104,6 +106,15 @@ browser:
 	    $(MAKE) --no-print-directory system-deps || \
 	    echo 'Chromium is missing: install it, or the browser tests fail' >&2
 
+# The reverse proxies of the tests, unpacked and not installed: Debian's packages would start them.
+proxies: $(BIN)/python
+	@if { command -v nginx && command -v caddy; } >/dev/null || [ -e $(VENV)/proxies/.unpacked ]; then :; \
+	else echo 'Unpacking nginx and Caddy'; mkdir -p $(VENV)/proxies && cd $(VENV)/proxies && \
+	    { apt-get -q download nginx caddy || { $(AS_ROOT); $$as_root apt-get -q update && \
+	    apt-get -q download nginx caddy; }; } >/dev/null 2>&1 && \
+	    for package in *.deb; do dpkg -x "$$package" . || exit 1; done && rm *.deb && touch .unpacked || \
+	    echo 'nginx or Caddy is missing: install both, or the tests of proxies fail' >&2; fi
+
 # Spark runs on Java 17 or 21; the packaged one is a trimmed Java 25.
 java: $(BIN)/python
 	@version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
@@ -118,8 +129,7 @@ spark-classes:
 
 system-deps: ## Install the browser of the browser tests (Debian, Ubuntu)
 	@echo 'Installing Chromium'
-	@as_root=$$([ "$$(id -u)" = 0 ] || echo 'sudo -n'); \
-	$$as_root apt-get -q update && \
+	@$(AS_ROOT); $$as_root apt-get -q update && \
 	$$as_root apt-get -q install --no-install-recommends -y chromium >/dev/null
 
 clean: ## Remove the virtual environment and all caches; data stays

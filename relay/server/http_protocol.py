@@ -1,8 +1,13 @@
 """The first bytes of every connection: uvicorn's HTTP protocol with bounds in time and size.
 
 A websocket handshake is judged here and handed to `frame_protocol.FrameProtocol` without building
-the request a second time. A small POST is offered to an application that takes such (`small_post`);
-all other requests stay with uvicorn. No query string is logged: it is the client's token.
+the request a second time; a listener with another `ws` class has it built for that. A small POST is
+offered to an application that takes such (`small_post`); all other requests stay with uvicorn. No
+query string is logged: it is the client's token.
+
+A request with `Upgrade` is the last one of its connection, whatever comes of it. The parser takes
+it to end at its head, so bytes behind it could be the body of one request or the head of the next:
+behind a proxy that shares connections among users that is another user's request.
 
     limits = ServerLimits(...)
     uvicorn.Config(app, http=http_protocol(limits), ws=FrameProtocol, ...)
@@ -13,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 import httptools
@@ -27,6 +32,8 @@ from relay.server.small_post import FORWARDED, AnswerHeads, SmallPost, TakePost
 from relay.server.socket import EXTENSION
 
 logger = logging.getLogger(__name__)
+
+BODY_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class _RefusedError(Exception):
@@ -50,6 +57,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self._header_bytes = 0  # of the headers the parser told of
         self._head_complete = False
         self._websocket = False
+        self._last_head = False  # of this connection: what comes behind it is not read
         self._at_work: RequestResponseCycle | None = None
         self._refusal: tuple[int, str, str] | None = None
         self._post: list[bytes] | None = None  # parts of a body that may be here as a whole
@@ -68,8 +76,8 @@ class RelayHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._refusal is not None or self.parser is None:
-            return  # answered; what still comes is of no interest
+        if self._refusal is not None or self._last_head or self.parser is None:
+            return  # answered, or about to be; what still comes is of no interest
         self.limits.idle.remove(self)
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
@@ -125,13 +133,9 @@ class RelayHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_complete = True
         self.limits.handshakes.remove(self)
-        upgrade = self.parser.should_upgrade()
-        self._websocket = upgrade and self._get_upgrade() == b"websocket"
-        if self._websocket:
-            self._begin_scope()
-            self.scope["method"] = self.parser.get_method().decode("ascii")
-            self.scope["http_version"] = self.parser.get_http_version()
-        elif not upgrade and self._may_be_small_post():
+        if self.parser.should_upgrade():
+            self._begin_last()
+        elif self._may_be_small_post():
             self._post = []
         else:
             self._begin_request()
@@ -173,6 +177,20 @@ class RelayHttpProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._at_work = cycle
         super()._start_asgi_task(cycle, app)
+
+    def _begin_last(self) -> None:
+        """Begin a request that asks for an upgrade, to a websocket or anything else."""
+        self._last_head = True
+        if any(name in BODY_HEADERS and value != b"0" for name, value in self.headers):
+            self._refuse(400, "a request with Upgrade must not have a body", "bad_handshake")
+        self._websocket = self._get_upgrade() == b"websocket"
+        if self._websocket:
+            self._begin_scope()
+            self.scope["method"] = self.parser.get_method().decode("ascii")
+            self.scope["http_version"] = self.parser.get_http_version()
+            return
+        self._begin_request()
+        self.cycle.keep_alive = False
 
     def _begin_request(self) -> None:
         """Hands a request whose head is complete to uvicorn."""
@@ -314,6 +332,10 @@ class RelayHttpProtocol(HttpToolsProtocol):
         except HandshakeError as error:
             self._answer(error.status, str(error), "bad_handshake", error.headers)
             return
+        if self.ws_protocol_class is not FrameProtocol:
+            self.handle_websocket_upgrade()
+            self._leave()
+            return
         protocol = FrameProtocol(
             self.server_state, self.transport, self.loop, self.limits, _remote(self.client)
         )
@@ -329,12 +351,15 @@ class RelayHttpProtocol(HttpToolsProtocol):
             EXTENSION: {"socket": protocol, "query": query if question else None},
         }
         self.transport.set_protocol(protocol)
+        self._leave()
+        protocol.run(self.app, scope, handshake.key, early)
+
+    def _leave(self) -> None:
+        """Nothing of HTTP outlives the upgrade; parser and protocol would hold each other."""
         self.connections.discard(self)
         self.limits.unread.remove(self)
-        # Nothing of HTTP outlives the upgrade; parser and protocol would hold each other.
         self.parser = self.transport = self.flow = None  # type: ignore[assignment]
         self.scope = self.headers = self.cycle = self._at_work = None  # type: ignore[assignment]
-        protocol.run(self.app, scope, handshake.key, early)
 
 
 def _remote(client: tuple[str, int] | None) -> str:

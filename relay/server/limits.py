@@ -34,7 +34,8 @@ class ServerLimits:
 
     Attributes:
         handshake_timeout_s: from the connection, or the first byte of a later request, to the end
-            of the request's headers; and for a client to read some of an answer.
+            of the request's headers.
+        answer_timeout_s: for a client to read some of an answer.
         max_message_bytes: of one websocket message.
         partial_bytes: of incomplete messages of all connections together.
         max_request_line_bytes: of path and query string; beyond it 414.
@@ -44,6 +45,7 @@ class ServerLimits:
     """
 
     handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S
+    answer_timeout_s: float = HANDSHAKE_TIMEOUT_S
     max_message_bytes: int = MAX_MESSAGE_BYTES
     partial_bytes: int = PARTIAL_BYTES
     max_request_line_bytes: int = MAX_REQUEST_LINE_BYTES
@@ -59,5 +61,5 @@ class ServerLimits:
     def __post_init__(self) -> None:
         self.partial = MessageBudget(self.partial_bytes)
         self.handshakes = Deadlines(self.handshake_timeout_s)
-        self.unread = Deadlines(self.handshake_timeout_s)
+        self.unread = Deadlines(self.answer_timeout_s)
         self.idle = Deadlines(self.keep_alive_s)

@@ -50,6 +50,12 @@ CUT_GRACE_S: Final = 2
 MAX_WORD_BYTES: Final = 1024
 """Of a message to the operator site's websocket, which wants none."""
 
+SITE_LIMITS: Final = ServerLimits(
+    answer_timeout_s=60.0, max_request_line_bytes=16 * 1024, max_head_bytes=64 * 1024
+)
+"""Bounds of the operator site's listener. Browsers send it the cookies of every site on the same
+host, and a person may page slowly through an export."""
+
 
 class DrainingServer(uvicorn.Server):
     """uvicorn with a bound on TLS handshakes, whose application ends its sessions itself."""
@@ -159,6 +165,7 @@ def listener_limits(config: Any) -> ServerLimits:
     relay = config.relay
     return ServerLimits(
         handshake_timeout_s=relay.handshake_timeout_s,
+        answer_timeout_s=relay.handshake_timeout_s,
         max_message_bytes=relay.max_message_bytes,
         partial_bytes=relay.partial_bytes,
     )
@@ -196,6 +203,7 @@ def admin_server() -> uvicorn.Config:
     return uvicorn.Config(
         "rmbsite.asgi:admin",
         interface="asgi3",
+        http=http_protocol(SITE_LIMITS),
         # The console's live numbers: clients only listen.
         ws="websockets-sansio",
         ws_max_size=MAX_WORD_BYTES,

@@ -85,7 +85,7 @@ class EchoApp:
 class Running:
     """A started server."""
 
-    def __init__(self, app: EchoApp, limits: ServerLimits, address: Any) -> None:
+    def __init__(self, app: Any, limits: ServerLimits, address: Any) -> None:
         self.app = app
         self.limits = limits
         self.address = address
@@ -107,23 +107,24 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    app: EchoApp | None = None,
+    app: Any = None,
     limits: ServerLimits | None = None,
     *,
     path: str | None = None,
+    ws: Any = FrameProtocol,
     take_post: TakePost | None = None,
     **options: Any,
 ) -> AsyncIterator[Running]:
     """Serve `app` on a free port, or on a Unix socket, and stop it in the end.
 
-    `take_post` is offered small POSTs to `/`.
+    `take_post` is offered small POSTs to `/`; `ws` gets websockets, as with uvicorn's option.
     """
     app = app or EchoApp()
     limits = limits or ServerLimits()
     config = uvicorn.Config(
         app,
         http=http_protocol(limits, take_post, [b"/"]),
-        ws=FrameProtocol,
+        ws=ws,
         lifespan="off",
         log_config=None,
         timeout_graceful_shutdown=5,

@@ -279,7 +279,7 @@ def test_an_answer_that_nobody_reads_ends_in_time(run: Run) -> None:
     async def main() -> None:
         app = Held(50_000_000)
         app.go_on.set()
-        limits = ServerLimits(handshake_timeout_s=0.3)
+        limits = ServerLimits(answer_timeout_s=0.3)
         async with running(app, limits) as server:
             _, writer = await server.open()
             writer.transport.pause_reading()
@@ -300,7 +300,7 @@ def test_the_rest_of_an_answer_keeps_no_connection(run: Run, tmp_path: Path, kee
     async def main() -> None:
         app = Held(20_000)
         app.go_on.set()
-        limits = ServerLimits(handshake_timeout_s=0.3, keep_alive_s=0.3)
+        limits = ServerLimits(answer_timeout_s=0.3, keep_alive_s=0.3)
         options = {"path": str(tmp_path / "s"), "timeout_keep_alive": 0.3}
         async with running(app, limits, **options) as server:
             for count in range(15):
@@ -320,7 +320,7 @@ def test_an_answer_that_is_read_slowly_comes_whole(run: Run) -> None:
     async def main() -> None:
         app = Held(20_000_000)
         app.go_on.set()
-        limits = ServerLimits(handshake_timeout_s=0.3)
+        limits = ServerLimits(answer_timeout_s=0.3)
         async with running(app, limits) as server:
             reader, writer = await server.open()
             writer.write(PLAIN)

@@ -62,7 +62,6 @@ def test_a_whole_request_is_taken_and_the_connection_kept(run: Run) -> None:
         WHOLE.replace(b"Host", b"Connection: close\r\nHost"),
         WHOLE.replace(b"Host", b"X-Forwarded-For: 9.9.9.9\r\nHost"),
         WHOLE.replace(b"Host", b"Expect: 100-continue\r\nHost"),
-        WHOLE.replace(b"Host", b"Connection: Upgrade\r\nUpgrade: h2c\r\nHost"),
     ],
 )
 def test_others_go_by_asgi(run: Run, request_bytes: bytes) -> None:
