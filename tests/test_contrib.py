@@ -191,12 +191,13 @@ def test_the_operators_proxy_passes_live_numbers_on() -> None:
     """By nginx with a word for it: what a location sets replaces all that was set above it."""
     text = (CONTRIB / "nginx" / "operator.conf").read_text()
     assert f"location = {PATH} {{" in text
-    for header in ("Host $http_host", "X-Forwarded-Proto $scheme", "Upgrade $http_upgrade"):
+    for header in ("Host $http_host", "X-Forwarded-Proto $scheme", "Upgrade $rmb_upgrade"):
         assert text.count(f"proxy_set_header {header};") == 1
     locations = re.findall(r"location [^{]*\{([^}]*)\}", text)
     assert len(locations) == 3 and not [each for each in locations if "proxy_set_header" in each]
     defined = (CONTRIB / "nginx" / "rmb.conf").read_text()
-    assert "map $http_upgrade $rmb_connection" in defined and "log_format rmb " in defined
+    assert "map $http_upgrade $rmb_upgrade" in defined and "log_format rmb " in defined
+    assert "map $rmb_upgrade $rmb_connection" in defined
 
 
 def test_gateway_unit_reads_its_secret_from_a_file() -> None:
