@@ -17,10 +17,10 @@ MAX_REASON_BYTES: Final = MAX_CONTROL_BYTES - 2
 """UTF-8 reason of a close frame: what the two bytes of the code leave."""
 
 
-MAX_CALL_FRAMES: Final = 1024
+MAX_CALL_FRAMES: Final = 128
 """Messages in one frame, and so many other frames, that a reader reads at a time, whatever they
-give: a read of the smallest frames there are is work for half a second, and others have their turn
-meanwhile."""
+give: two milliseconds of work or so. Then other connections have their turn. A read of the smallest
+frames there are is work for half a second."""
 
 
 class PartialBudget:

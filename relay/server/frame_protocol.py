@@ -37,6 +37,10 @@ from relay.server.socket import Receiver
 FULL_READ_BYTES: Final = 256_000
 """A read of that size leaves more in the kernel. uvloop reads up to 32 such pieces in one turn of
 the loop, which may take seconds; others are let in after each."""
+MAX_TURN_PINGS: Final = 64
+"""A connection that sends so many pings without a pause is read no further..."""
+PINGS_PAUSE_S: Final = 0.064
+"""... for this long: a thousand a second."""
 GATHERED_BYTES: Final = 4096
 """From this size on the kernel gathers header and payload: a copy costs more than two pieces."""
 
@@ -69,6 +73,7 @@ class FrameProtocol(asyncio.Protocol):
         "_owner",
         "_peer_closed",
         "_pending_pong",
+        "_pings",
         "_reader",
         "_reading_paused",
         "_receiver",
@@ -125,6 +130,7 @@ class FrameProtocol(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._pending_pong: bytes | None = None
         self._reading_paused = False
+        self._pings = 0  # answered since others had their turn
         self._turn_given = False  # others have theirs, and `_read_on` comes after it
         self._writing_paused = False
         owner.connections.add(self)
@@ -243,7 +249,7 @@ class FrameProtocol(asyncio.Protocol):
             self.last_received = self._loop.time()
             if self._has_more():
                 self._let_others_in()
-            elif not self._early:
+            elif not self._early and not self._turn_given:
                 self._transport.resume_reading()
 
     def close(self, code: int, reason: str) -> None:
@@ -273,7 +279,7 @@ class FrameProtocol(asyncio.Protocol):
                 receiver.messages_received(messages)
             if reader.events:  # type: ignore[union-attr]
                 self._handle_events()
-        if len(data) >= FULL_READ_BYTES or self._has_more():
+        if len(data) >= FULL_READ_BYTES or self._has_more() or self._pings >= MAX_TURN_PINGS:
             self._let_others_in()
 
     def eof_received(self) -> None:
@@ -323,7 +329,11 @@ class FrameProtocol(asyncio.Protocol):
             self._transport.pause_reading()
             if not self._turn_given:
                 self._turn_given = True
-                self._loop.call_soon(self._read_on)
+                if self._pings < MAX_TURN_PINGS:
+                    self._loop.call_soon(self._read_on)
+                else:
+                    self._loop.call_later(PINGS_PAUSE_S, self._read_on)
+                self._pings = 0
 
     def _has_more(self) -> bool:
         return self._reader is not None and self._reader.more
@@ -363,6 +373,7 @@ class FrameProtocol(asyncio.Protocol):
                 self._close_code = event.code
                 self._detail = event.refusal.value
                 self._begin_close(close_frame(close_payload(event.code, event.text)))
+        self._pings += len(pongs)
         if pongs and self._state is State.OPEN:
             if self._writing_paused:
                 # The newest answers them all (RFC 6455, section 5.5.3): a peer that pings and does

@@ -4,8 +4,10 @@
     token unreadable, expired, badly signed        401  invalid jwt: ...
     twin lookup failed                             500
     twin unknown                                   401  twin not found N
-    and ours: too many handshakes from an address  429, twin banned 403, above capacity or
-    draining                                       503
+    and ours: too many handshakes from an address, or a twin whose input has ended its sessions too
+    often just now                                 429
+    twin banned                                    403
+    above capacity or draining                     503
 
 All of it comes before the upgrade, and cheap checks come first: a refusal makes clients redial.
 """
@@ -106,6 +108,8 @@ class Admission:
             if record is MISSING:
                 record = await self._look_up(token.twin, address, now)
                 self._check_open()  # others came meanwhile
+            if not worker.meters.may_sign_in(token.twin, now):
+                raise _refusal(SessionReason.IP_LIMIT)
             if record is None:
                 raise Refusal(401, f"twin not found {token.twin}", SessionReason.UNAUTHORIZED)
             tokens.check_signature(token, record.account)

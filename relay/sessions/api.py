@@ -56,6 +56,9 @@ class LiveSessionOut(Schema):
     bytes_out: int
     backlog: int = Field(description="Messages on their way to the client.")
     drops: int = Field(description="Messages from or to it that ended undelivered.")
+    slowed: int = Field(
+        description="Pauses in reading from its client, because its messages were refused."
+    )
 
 
 class SessionOut(Schema):
@@ -79,6 +82,7 @@ class SessionOut(Schema):
     bytes_out: int
     backlog: int
     drops: int
+    slowed: int
 
     @staticmethod
     def resolve_sid(session: Session) -> str | None:

@@ -38,6 +38,8 @@ class Counters:
         "rx_bytes",
         "sessions_filled",
         "sessions_opened",
+        "slowed",
+        "slowed_s",
         "tx",
         "tx_bytes",
         "went_back",
@@ -59,6 +61,8 @@ class Counters:
         self.went_back = 0
         self.check_found = 0
         self.limit_hits = 0
+        self.slowed = 0
+        self.slowed_s = 0.0
         self.drops: Counter[str] = Counter()  # by message reason
         self.evictions: Counter[str] = Counter()  # by session reason
         self.refused_handshakes: Counter[str] = Counter()  # by session reason
@@ -99,6 +103,8 @@ class Counters:
             "relay_redis_went_back_total": self.went_back,
             "relay_check_found_total": self.check_found,
             "relay_limit_hits_total": self.limit_hits,
+            "relay_slowed_total": self.slowed,
+            "relay_slowed_seconds_total": self.slowed_s,
             "relay_commit_seconds_sum": self.commit_s,
             "relay_commit_seconds_count": self.batches,
             "relay_delivery_seconds_sum": self.delivery_s,

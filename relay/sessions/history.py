@@ -68,6 +68,7 @@ class SessionProgress(NamedTuple):
     bytes_out: int = 0
     backlog: int = 0
     drops: int = 0
+    slowed: int = 0
 
 
 @dataclass(slots=True)

@@ -53,6 +53,7 @@ class LiveSession:
         messages_in, ...: since it was opened, up to 15 s old.
         backlog: messages on their way to the client at the last look.
         drops: messages from or to it that ended undelivered.
+        slowed: pauses in reading from it, because its messages were refused.
     """
 
     key: str
@@ -70,6 +71,7 @@ class LiveSession:
     bytes_out: int
     backlog: int
     drops: int
+    slowed: int
 
 
 def live(
@@ -246,4 +248,5 @@ def _shown(row: Session) -> LiveSession:
         bytes_out=row.bytes_out,
         backlog=row.backlog,
         drops=row.drops,
+        slowed=row.slowed,
     )

@@ -9,12 +9,14 @@ may overrun it by that part and by what it admits within one commit.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.limits.window import WINDOW_S, Excess, Increment, Limit, WindowCount, window_index
 from proto.rmb.reasons import MessageReason
 from redispipe import resp
 from relay.queues import keys
+from relay.sessions.pacing import BURST_S, Pace
 
 if TYPE_CHECKING:
     from relay.queues.commit import CommitLog
@@ -42,6 +44,7 @@ class Meter:
         "hit_window",
         "limit",
         "limited",
+        "pace",
         "twin",
         "users",
         "window",
@@ -53,6 +56,7 @@ class Meter:
         self.window = WindowCount()
         self.change(limit)
         self.users = 0  # connections of the twin
+        self.pace = Pace()  # of what it sends in vain
         self.expiring = -1  # the window whose counter was given its time to live
         self.hit_window = -1  # the window whose first refusal was logged
 
@@ -91,6 +95,10 @@ class Meter:
         else:
             self._book.later[self] = None
 
+    def forgotten(self, window: int, monotonic_s: float) -> bool:
+        """Whether nothing that it knows counts any more."""
+        return self.window.window != window and self.pace.due_s <= monotonic_s
+
     def first_hit(self) -> bool:
         """Whether this is the first refusal of the window: one log line each."""
         first = self.hit_window != self.window.window
@@ -126,7 +134,7 @@ class MeterBook:
         meter.users -= 1
         if meter.users:
             return
-        if meter.limited and meter.window.messages:
+        if (meter.limited and meter.window.messages) or meter.pace.due_s:
             self._unused[meter] = None
         else:
             self._meters.pop(meter.twin, None)
@@ -142,12 +150,22 @@ class MeterBook:
         for twin, meter in self._meters.items():
             meter.change(self._limit(twin))
 
-    def report_all(self, now_s: float) -> None:
-        """Has everything reported with the next batch; called every second."""
+    def may_sign_in(self, twin: int, monotonic_s: float) -> bool:
+        """Whether a twin may open a connection: not while it pays for input that ended others."""
+        meter = self._meters.get(twin)
+        return meter is None or meter.pace.ahead_s(monotonic_s) <= BURST_S
+
+    def report_all(self, now_s: float, monotonic_s: float = math.inf) -> None:
+        """Has everything reported with the next batch; called every second.
+
+        Args:
+            now_s: unix time.
+            monotonic_s: of the loop's clock.
+        """
         self.due.update(self.later)
         self.later.clear()
         window = window_index(now_s)
-        for meter in [each for each in self._unused if each.window.window != window]:
+        for meter in [each for each in self._unused if each.forgotten(window, monotonic_s)]:
             del self._unused[meter]
             self._meters.pop(meter.twin, None)
 

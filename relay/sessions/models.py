@@ -48,6 +48,10 @@ class Session(models.Model):
     drops = models.PositiveBigIntegerField(
         default=0, help_text="Messages from or to the session that ended undelivered."
     )
+    slowed = models.PositiveBigIntegerField(
+        default=0,
+        help_text="Pauses in reading from the client, because its messages were refused.",
+    )
 
     class Meta:
         ordering = ("-opened_at", "-id")

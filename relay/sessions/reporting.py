@@ -75,4 +75,5 @@ def _progress(session: Session) -> SessionProgress:
         bytes_out=session.bytes_out,
         backlog=session.destination.queued,
         drops=session.drops,
+        slowed=session.slowed,
     )

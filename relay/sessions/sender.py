@@ -9,6 +9,7 @@ connection is decided and committed, and what comes after it waits behind it.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,6 +20,7 @@ from proto.rmb.routing import Step
 from proto.rmb.tags import has_fail_fast
 from proto.rmb.types_pb2 import Envelope
 from relay.queues.batch import ITEM_BYTES
+from relay.sessions.pacing import pause_s
 
 if TYPE_CHECKING:
     from relay.queues.batch import Batch
@@ -42,6 +44,8 @@ NOTICES: Final = 1024
 """Notices that may wait behind a barrier; above it the connection is not read."""
 NOTICE_BYTES: Final = 1 << 20
 """The same: a pong brings back what its ping had in it."""
+READY_BYTES: Final = 64 << 10
+"""Notices that one write has: a system call for each would cost more than the rest of a refusal."""
 
 
 class Fact(NamedTuple):
@@ -84,10 +88,14 @@ class Sender:
         "_parked",
         "_parked_bytes",
         "_paused",
+        "_ready",
+        "_ready_bytes",
+        "_vain",
         "ended",
         "key",
         "meter",
         "session",
+        "slowed",
         "socket",
         "worker",
     )
@@ -116,6 +124,10 @@ class Sender:
         self._facts: dict[Destination, Fact] = {}  # fetched, not yet acted upon
         self._away_bytes = 0  # sent since Redis went away
         self._paused = False
+        self._ready: list[bytes] | None = None  # notices of this read, written in its end
+        self._ready_bytes = 0
+        self._vain = 0  # refused messages and pings that are not charged yet
+        self.slowed: asyncio.TimerHandle | None = None  # until then the connection is not read
 
     @property
     def waits_for(self) -> set[Destination]:
@@ -136,6 +148,7 @@ class Sender:
         followed = worker.recorder.followed(self.key) if worker.following else ()
         count = len(messages)
         total = sum(map(len, messages))
+        self._ready = []
         now_s = 0.0
         meter: Meter | None = None  # counts them one by one, where that makes a difference
         if self.meter.limited:
@@ -171,12 +184,15 @@ class Sender:
                     break
             elif envelope is not None:
                 self._ping(payload, envelope)
+        self._write_ready()
         session.messages_in += count
         session.bytes_in += total
         worker.metrics.rx += count
         worker.metrics.rx_bytes += total
         if not commit.pipe.usable or commit.overfull:
             self._hold_back(total + ITEM_BYTES * count)
+        if self._vain or self.meter.pace.due_s:
+            self._slow_down(count)
 
     def _route(
         self,
@@ -292,6 +308,7 @@ class Sender:
         self, envelope: Envelope | None, reason: MessageReason, detail: str | None
     ) -> None:
         if reason is MessageReason.UNPARSABLE:
+            self._write_ready()  # the socket closes behind what it is told
             self.worker.drop(self, None, reason)
             self.worker.end(self.session, SessionReason.UNPARSABLE)
         else:
@@ -318,6 +335,7 @@ class Sender:
         self, envelope: Envelope | None, reason: MessageReason, detail: str | None
     ) -> bytes | None:
         self.session.drops += 1
+        self._vain += 1
         self.worker.drop(self, envelope, reason)
         if envelope is None:
             return None
@@ -327,6 +345,7 @@ class Sender:
         return notice
 
     def _ping(self, payload: bytes, envelope: Envelope) -> None:
+        self._vain += 1
         if self._parked:
             self._park(None, payload)
         else:
@@ -341,7 +360,14 @@ class Sender:
         if self.ended:
             return
         if after is None and not self._notices:
-            self._write([notice])
+            if self._ready is None:
+                self._write([notice])
+                return
+            self._ready.append(notice)
+            self._ready_bytes += len(notice)
+            if self._ready_bytes >= READY_BYTES:
+                self._write_ready()
+                self._ready = []
             return
         if after is not None and (not self._notices or self._notices[-1][0] is not after):
             after.waiters.append(self)
@@ -362,6 +388,13 @@ class Sender:
         if len(self._notices) < NOTICES // 2 and self._notice_bytes < NOTICE_BYTES // 2:
             self._resume()
 
+    def _write_ready(self) -> None:
+        """Writes the notices that this read caused, all at once."""
+        ready, self._ready = self._ready, None
+        self._ready_bytes = 0
+        if ready and not self.ended:
+            self._write(ready)
+
     def _write(self, ready: list[bytes]) -> None:
         """Gives notices to the socket; a client that takes none is not read any further."""
         self.socket.send_messages(ready)
@@ -372,6 +405,25 @@ class Sender:
 
     def room(self) -> None:
         """The socket takes messages again."""
+        self._resume()
+
+    def _slow_down(self, count: int) -> None:
+        """Charges what this read brought in vain, and reads on when that has its time."""
+        vain, self._vain = self._vain, 0
+        worker = self.worker
+        pace = self.meter.pace
+        pause = pause_s(pace, worker.pace, vain, max(0, count - vain), worker.loop.time())
+        if pace.due_s <= worker.loop.time():
+            pace.due_s = 0.0  # all of it has passed: reads cost nothing more
+        if pause > 0 and self.slowed is None and not self.ended:
+            self.session.slowed += 1
+            worker.metrics.slowed += 1
+            worker.metrics.slowed_s += pause
+            self.slowed = worker.loop.call_later(pause, self._speed_up)
+            self._pause()
+
+    def _speed_up(self) -> None:
+        self.slowed = None
         self._resume()
 
     def _hold_back(self, size_bytes: int) -> None:
@@ -395,6 +447,7 @@ class Sender:
         if (
             self._paused
             and not self.ended
+            and self.slowed is None
             and self not in self.worker.held_back
             and len(self._asked) < LOOK_UPS
             and self._parked_bytes < PARKED_BYTES

@@ -93,6 +93,7 @@ class Session:
         "removals",
         "removing",
         "sender",
+        "slowed",
         "socket",
         "socket_closed",
         "suspects",
@@ -142,6 +143,7 @@ class Session:
         self.took_bytes = 0  # of them
         self.announced = False  # the recorder knows that it is open
         self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = self.drops = 0
+        self.slowed = 0  # times it was not read for a while, for what it sent in vain
 
     @property
     def held(self) -> bool:

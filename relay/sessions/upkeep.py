@@ -137,7 +137,7 @@ class Upkeep:
         there = await self._ask("EXPIRE", name, BEAT_TTL_S)
         try:
             await self._ask("HSET", name, *self._report())
-            worker.meters.report_all(worker.wall_s())
+            worker.meters.report_all(worker.wall_s(), worker.loop.time())
             worker.commit.schedule()
             if worker.commit.idle:
                 worker.commit.writes_work()

@@ -38,6 +38,7 @@ from relay.sessions.hits import Hits
 from relay.sessions.hub import Hub
 from relay.sessions.meters import MeterBook
 from relay.sessions.options import History, Twins, WorkerOptions
+from relay.sessions.pacing import END_COST, VAIN_PER_S, Pace
 from relay.sessions.recorder import Recorder
 from relay.sessions.router import Router
 from relay.sessions.sender import Sender
@@ -54,6 +55,15 @@ STALLED_LOOKS: Final = 100
 READ_AGAIN_S: Final = 1.0
 """Pause before a stream is read again that could not be read."""
 DRAIN_STEP_S: Final = 0.02
+REFUSED_INPUT: Final = frozenset(
+    {
+        SessionReason.UNPARSABLE,
+        SessionReason.TEXT_FRAME,
+        SessionReason.TOO_LARGE,
+        SessionReason.PROTOCOL_ERROR,
+    }
+)
+"""What a client sent ended its session."""
 DESTINATIONS: Final = 100_000
 """Keys remembered; above it those in no use are forgotten each minute, at its double at once."""
 
@@ -89,6 +99,7 @@ class Worker:
         self.metrics = Counters()
         self.hits = Hits()
         self.meters = MeterBook(options.limit)
+        self.pace = Pace()  # of what all twins send in vain
         self.commit = CommitLog(options.boot_id, connect, opening, options.queue, self)
         self.hub = Hub(connect, opening, self)
         self.guests = Guests(self)
@@ -212,6 +223,10 @@ class Worker:
         session.sender.ended = True
         self.full_sessions.pop(session, None)
         self.held_back.pop(session.sender, None)
+        if session.sender.slowed is not None:
+            session.sender.slowed.cancel()
+        if reason in REFUSED_INPUT:
+            session.sender.meter.pace.charge(END_COST / VAIN_PER_S, self.loop.time())
         self.meters.release(session.sender.meter)
         self.metrics.evictions[reason] += 1
         close = SESSIONS[reason]

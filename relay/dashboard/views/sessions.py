@@ -56,6 +56,7 @@ _COUNTERS: Final = (
     Column("bytes_in", "Bytes in", Kind.BYTES, order="bytes_in", optional=True, hint=_OLD),
     Column("bytes_out", "Bytes out", Kind.BYTES, order="bytes_out", optional=True, hint=_OLD),
 )  # fmt: skip
+_SLOWED: Final = "pauses in reading from its client, because its messages were refused"
 _RATE: Final = "between two looks of this site; none at the first"
 LIVE: Final = (
     *_ADDRESS,
@@ -69,6 +70,7 @@ LIVE: Final = (
            hint=f"messages on their way to its client; {_OLD}"),
     Column("drops", "Drops", Kind.NUMBER, order="drops",
            hint=f"messages from or to it that ended undelivered; {_OLD}"),
+    Column("slowed", "Slowed", Kind.NUMBER, optional=True, hint=f"{_SLOWED}; {_OLD}"),
     Column("user_agent", "Client", Cell.CODE, optional=True, hint="its User-Agent"),
 )  # fmt: skip
 ENDED: Final = (
@@ -82,6 +84,7 @@ ENDED: Final = (
     *(Column(each.key, each.title, each.kind, optional=True) for each in _COUNTERS[2:]),
     Column("drops", "Drops", Kind.NUMBER, order="drops",
            hint="messages from or to it that ended undelivered"),
+    Column("slowed", "Slowed", Kind.NUMBER, optional=True, hint=_SLOWED),
     Column("user_agent", "Client", Cell.CODE, optional=True, hint="its User-Agent"),
 )  # fmt: skip
 ENDED_ORDERS: Final = {
@@ -296,7 +299,8 @@ def _common(
 
 def _counters(session: LiveSession | Session) -> dict[str, Any]:
     names = (
-        "messages_in", "messages_out", "bytes_in", "bytes_out", "drops", "user_agent", "opened_at",
+        "messages_in", "messages_out", "bytes_in", "bytes_out", "drops", "slowed", "user_agent",
+        "opened_at",
     )  # fmt: skip
     return {name: getattr(session, name) for name in names}
 

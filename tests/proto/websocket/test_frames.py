@@ -153,7 +153,7 @@ def test_reader_that_the_budget_ends_says_so_when_asked() -> None:
 def test_reader_that_the_budget_ends_with_frames_waiting() -> None:
     budget = MessageBudget(8000)
     reader = FrameReader(10_000, budget)
-    reader.receive_data(FrameSpec(2, b"").serialize() * 2 * MAX_CALL_FRAMES)
+    reader.receive_data(FrameSpec(2, b"x" * 42).serialize() * 2 * MAX_CALL_FRAMES)
     assert reader.more
     other = FrameReader(10_000, budget)
     other.receive_data(FrameSpec(2, b"x" * 6000).serialize()[:5000])

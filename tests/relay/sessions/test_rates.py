@@ -14,7 +14,7 @@ from relay.sessions.rates import Looks, Rates
 SESSION = LiveSession(
     key="7", twin=7, sid=None, epoch=1, worker="boot", slot="0", address="192.0.2.1:5",
     user_agent="", opened_at=datetime(2026, 1, 1, tzinfo=UTC), messages_in=1000, messages_out=0,
-    bytes_in=0, bytes_out=0, backlog=0, drops=0,
+    bytes_in=0, bytes_out=0, backlog=0, drops=0, slowed=0,
 )  # fmt: skip
 
 

@@ -126,5 +126,6 @@ def _row(session: Session) -> dict[str, Any]:
     names = (
         "twin", "epoch", "worker", "slot", "remote", "user_agent", "opened_at", "closed_at",
         "close_reason", "messages_in", "messages_out", "bytes_in", "bytes_out", "drops",
+        "slowed",
     )  # fmt: skip
     return {"key": session.key_text, **{name: getattr(session, name) for name in names}}
