@@ -343,6 +343,8 @@ class FrameProtocol(asyncio.Protocol):
         self._turn_given = False
         if self._has_more() and not self._reading_paused:
             self.data_received(b"")
+            self._let_others_in()  # one portion a turn: the socket is read in the next one
+            return
         waits = self._reading_paused or self._has_more() or self._early
         if not waits and not self._transport.is_closing():
             self._transport.resume_reading()
