@@ -36,12 +36,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_messages_queued_total", "counter", "Messages committed to wait in a queue."),
     Metric("relay_messages_federated_total", "counter", "Messages handed to federation."),
     Metric("relay_limit_hits_total", "counter", "Windows in which a twin exceeded its limit."),
-    Metric(
-        "relay_slowed_total",
-        "counter",
-        "Pauses in reading a connection whose messages were refused, or that sent many pings.",
-    ),
-    Metric("relay_slowed_seconds_total", "counter", "Length of these pauses."),
+    Metric("relay_slowed_total", "counter", "Pauses in reading connections that send in vain."),
+    Metric("relay_slowed_seconds_total", "counter", "Length of these pauses, in seconds."),
     Metric("relay_delivery_seconds", "histogram", "Time from a message to its receiver's socket."),
     # Sessions.
     Metric("relay_sessions_opened_total", "counter", "Sessions that began."),

@@ -31,16 +31,9 @@ from proto.websocket.frames import (
 from relay.server.acknowledgement import Outgoing
 from relay.server.conversation import Conversation
 from relay.server.handshake import http_answer
-from relay.server.limits import ServerLimits
+from relay.server.limits import FULL_READ_BYTES, MAX_TURN_PINGS, PINGS_PAUSE_S, ServerLimits
 from relay.server.socket import Receiver
 
-FULL_READ_BYTES: Final = 256_000
-"""A read of that size leaves more in the kernel. uvloop reads up to 32 such pieces in one turn of
-the loop, which may take seconds; others are let in after each."""
-MAX_TURN_PINGS: Final = 64
-"""A connection that sends so many pings without a pause is read no further..."""
-PINGS_PAUSE_S: Final = 0.064
-"""... for this long: a thousand a second."""
 GATHERED_BYTES: Final = 4096
 """From this size on the kernel gathers header and payload: a copy costs more than two pieces."""
 
@@ -329,10 +322,8 @@ class FrameProtocol(asyncio.Protocol):
             self._transport.pause_reading()
             if not self._turn_given:
                 self._turn_given = True
-                if self._pings < MAX_TURN_PINGS:
-                    self._loop.call_soon(self._read_on)
-                else:
-                    self._loop.call_later(PINGS_PAUSE_S, self._read_on)
+                pause_s = PINGS_PAUSE_S if self._pings >= MAX_TURN_PINGS else 0.0
+                self._loop.call_later(pause_s, self._read_on)
                 self._pings = 0
 
     def _has_more(self) -> bool:

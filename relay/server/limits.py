@@ -24,6 +24,13 @@ headers. Clients that pipeline send a dozen."""
 KEEP_ALIVE_S: Final = 75
 """Between two requests of one connection. Relays keep theirs for 15 s (ours) or 90 s (the
 reference), and what they send while it is being closed here costs them another try."""
+FULL_READ_BYTES: Final = 256_000
+"""A read of that size leaves more in the kernel. uvloop reads up to 32 such pieces in one turn of
+the loop, which may take seconds; others are let in after each."""
+MAX_TURN_PINGS: Final = 64
+"""A connection that sends so many pings without a pause is read no further..."""
+PINGS_PAUSE_S: Final = 0.064
+"""... for this long: 128 are one read, so 2,000 a second."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """For the peer's close frame, and for the kernel to drain."""
 

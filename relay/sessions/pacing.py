@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from proto.rmb.reasons import SessionReason
+
 VAIN_PER_S: Final = 2_000
 """Messages in vain that a worker takes of one twin per second."""
 BURST_S: Final = 0.25
@@ -26,6 +28,16 @@ refused message does not wait for the thousands of others."""
 END_COST: Final = 400
 """Messages in vain that input counts for which ends its session: the twin has to sign in again, and
 may do so five times a second."""
+
+REFUSED_INPUT: Final = frozenset(
+    {
+        SessionReason.UNPARSABLE,
+        SessionReason.TEXT_FRAME,
+        SessionReason.TOO_LARGE,
+        SessionReason.PROTOCOL_ERROR,
+    }
+)
+"""What a client sent ended its session."""
 
 
 class Pace:

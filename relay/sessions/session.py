@@ -40,11 +40,9 @@ REFUSED_MESSAGES: Final = (MessageReason.TEXT_FRAME, MessageReason.TOO_LARGE)
 
 START: Final = b"-"
 SOCKET_PART: Final = 3 / 4
-"""How much of what a session may have in memory its socket may be given: the rest goes to the
-objects around the messages and to the gaps between them, measured with messages of 4 KiB."""
+"""Of what a session may have in memory, for its socket: objects and gaps take the rest."""
 INFLIGHT_PART: Final = 32
-"""So many times the messages that a socket may hold may be on their way, which is two batches: each
-of them is remembered, and a kernel takes hundreds of thousands of small ones."""
+"""So many times the messages that a socket may hold may be on their way: each is remembered."""
 LOOK_S: Final = 0.004
 """How often a socket is looked at for acknowledgements while batches go out. The pause doubles with
 each look that finds no progress..."""
@@ -142,8 +140,8 @@ class Session:
         self.took = 0  # entries taken from the stream since it last had everything
         self.took_bytes = 0  # of them
         self.announced = False  # the recorder knows that it is open
-        self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = self.drops = 0
-        self.slowed = 0  # times it was not read for a while, for what it sent in vain
+        self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = 0
+        self.drops = self.slowed = 0  # slowed: pauses in reading
 
     @property
     def held(self) -> bool:

@@ -38,7 +38,7 @@ from relay.sessions.hits import Hits
 from relay.sessions.hub import Hub
 from relay.sessions.meters import MeterBook
 from relay.sessions.options import History, Twins, WorkerOptions
-from relay.sessions.pacing import END_COST, VAIN_PER_S, Pace
+from relay.sessions.pacing import END_COST, REFUSED_INPUT, VAIN_PER_S, Pace
 from relay.sessions.recorder import Recorder
 from relay.sessions.router import Router
 from relay.sessions.sender import Sender
@@ -55,15 +55,6 @@ STALLED_LOOKS: Final = 100
 READ_AGAIN_S: Final = 1.0
 """Pause before a stream is read again that could not be read."""
 DRAIN_STEP_S: Final = 0.02
-REFUSED_INPUT: Final = frozenset(
-    {
-        SessionReason.UNPARSABLE,
-        SessionReason.TEXT_FRAME,
-        SessionReason.TOO_LARGE,
-        SessionReason.PROTOCOL_ERROR,
-    }
-)
-"""What a client sent ended its session."""
 DESTINATIONS: Final = 100_000
 """Keys remembered; above it those in no use are forgotten each minute, at its double at once."""
 

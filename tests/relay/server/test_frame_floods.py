@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from proto.websocket.bounds import MAX_CALL_FRAMES
-from relay.server.frame_protocol import PINGS_PAUSE_S
+from relay.server.limits import PINGS_PAUSE_S
 from tests.relay.server.running import (
     EchoApp,
     Recorded,
