@@ -375,18 +375,21 @@ class RedisPipe:
         link = self._link
         while link is not None and not self._ended.is_set():
             self.silent = link.look(ping=self._pings) >= self._answer_s
-            # Looked at once more: its answer may have come meanwhile.
-            if (
-                self.silent
-                and await self._redis_answers()
-                and link.look(ping=False) >= self._answer_s
-            ):
-                log.warning("redis answers, but not on the connection there was: it is cut")
-                link.drop()
-                return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._answer_s / LOOKS):
-                    await self._ended.wait()
+            if self.silent and await self._redis_answers():
+                # Redis may have been away as a whole and be back just now: the answer here may
+                # be on its way, or have been lost on it and be sent again.
+                await self._ends_within(self._answer_s / 2)
+                if link.look(ping=False) >= self._answer_s:
+                    log.warning("redis answers, but not on the connection there was: it is cut")
+                    link.drop()
+                    return
+            await self._ends_within(self._answer_s / LOOKS)
+
+    async def _ends_within(self, pause_s: float) -> None:
+        """Waits, at most until the connection has ended."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._ended.wait()
 
     async def _redis_answers(self) -> bool:
         """Whether it does on a connection of its own."""

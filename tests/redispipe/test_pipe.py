@@ -128,6 +128,28 @@ async def test_a_redis_that_is_paused_is_not_left(valkey: RedisServer) -> None:
     await pipe.close()
 
 
+async def test_an_answer_that_comes_behind_another_connections_is_waited_for(
+    valkey: RedisServer,
+) -> None:
+    """Redis was away and is back: which of two connections it answers first means nothing."""
+    async with tcp_proxy(("127.0.0.1", valkey.port)) as proxy:
+        usable = asyncio.Event()
+        pipe = _pipe(valkey, usable, port=proxy.port, answer_s=ANSWER_S)
+        pipe.start()
+        await usable.wait()
+        (first,) = proxy.connections
+        first.to_client.stall()
+        answered = asyncio.Event()
+        proxy.on_ended = lambda connection: answered.set()  # another one was made for a PING
+        answer = asyncio.create_task(pipe.call("PING"))
+        async with asyncio.timeout(10):
+            await answered.wait()
+        first.to_client.resume()
+        assert await answer == b"PONG"
+        assert pipe.connections == 1
+        await pipe.close()
+
+
 async def test_a_quiet_connection_of_a_subscriber_is_asked(valkey: RedisServer) -> None:
     """What would tell that it is dead is what does not come."""
     pushes: asyncio.Queue[Any] = asyncio.Queue()
