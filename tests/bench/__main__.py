@@ -39,6 +39,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--events", type=int, default=Bench.events, help=f"of analytics ({Bench.events:,})"
     )
+    parser.add_argument(
+        "--minutes", type=float, default=Bench.minutes, help=f"of soak ({Bench.minutes:g})"
+    )
     parser.add_argument("--events-in", type=Path, help="keep these here for the next run")
     parser.add_argument(
         "--profile",
@@ -65,6 +68,7 @@ def main() -> int:
         options=RelayOptions(append_only=chosen.appendonly, command=chosen.command),
         events=chosen.events // 10 if chosen.quick else chosen.events,
         events_in=chosen.events_in,
+        minutes=chosen.minutes,
     )
     if chosen.profile:
         print(profile.profile(bench, chosen.profile))

@@ -39,6 +39,7 @@ class Bench:
         options: how the relay is started.
         events: of the rows about analytics.
         events_in: a folder where these are kept for the next run.
+        minutes: length of the soak.
     """
 
     runs: int = 5
@@ -47,6 +48,7 @@ class Bench:
     options: RelayOptions = field(default_factory=RelayOptions)
     events: int = 5_000_000
     events_in: Path | None = None
+    minutes: float = 60.0
 
     @property
     def most_rounds(self) -> int:

@@ -38,6 +38,7 @@ PAYLOAD_BYTES = 256
 CHUNK_MESSAGES = 200
 EXPIRES_S = 1
 TOKEN_TTL_S = 7_200
+CHURN_S = 0.05
 SETTLE_S = 1.0
 """From the first answers to `ready`: queues that have to be full are, back-pressure has begun."""
 
@@ -81,6 +82,7 @@ KINDS: dict[str, Callable[[int, str | None], bytes]] = {
     "outbox_full": _to(ELSEWHERE_TWIN),
     "offline_failfast": _to(ABSENT_TWIN, tags=FAIL_FAST),
     "expired": _to(EXPIRING_TWIN, expiration=EXPIRES_S),
+    "new_sids": _to(ABSENT_TWIN),
     "ping": _ping,
     "websocket_ping": lambda source, sid: bytes((0x80 | PING, 0x80)) + os.urandom(4),
 }
@@ -91,7 +93,8 @@ class Flood:
 
     def __init__(self, port: int, kind: str) -> None:
         self._port = port
-        self._frame = KINDS[kind]
+        self._kind = kind
+        self._frame = KINDS.get(kind, KINDS["ping"])
         self.answered = asyncio.Event()
         self.sent = self.sign_ins = 0
 
@@ -118,13 +121,14 @@ class Flood:
     async def send(self, twin: int, sid: str | None, most: int | None = None) -> None:
         """Flood on one connection, and on the next one when it ends; `most`: messages in all."""
         chunk = self._frame(twin, sid) * CHUNK_MESSAGES
+        fresh = self._kind == "new_sids"
         while most is None or most > 0:
             writer = None
             try:
                 reader, writer = await self.connect(twin, sid)
                 reading = asyncio.ensure_future(self._read(reader))
                 while not reading.done() and (most is None or most > 0):
-                    writer.write(chunk)
+                    writer.write(self._to_new_sids(twin, sid) if fresh else chunk)
                     await writer.drain()
                     self.sent += CHUNK_MESSAGES
                     most = None if most is None else most - CHUNK_MESSAGES
@@ -136,6 +140,29 @@ class Flood:
             finally:
                 if writer is not None:
                     writer.transport.abort()
+
+    def _to_new_sids(self, twin: int, sid: str | None) -> bytes:
+        """A chunk of messages for sessions that nobody has heard of."""
+        frames = []
+        for number in range(CHUNK_MESSAGES):
+            envelope = request(twin, sid, ABSENT_TWIN, expiration=60)
+            envelope.destination.connection = f"{os.getpid()}-{self.sent + number}"
+            frames.append(_binary(envelope))
+        return b"".join(frames)
+
+    async def churn(self, twin: int) -> None:
+        """Sign in with ever new session ids, send one message to each, and leave."""
+        while True:
+            sid = f"{os.getpid()}-{self.sign_ins}"
+            _, writer = await self.connect(twin, sid)
+            envelope = request(twin, sid, twin)
+            envelope.destination.connection = sid
+            writer.write(_binary(envelope))
+            await writer.drain()
+            self.sent += 1
+            self.answered.set()
+            await asyncio.sleep(CHURN_S)
+            writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
@@ -157,7 +184,8 @@ async def main(port: int, kind: str, connections: list[tuple[int, str | None]]) 
         # No source alone may fill a queue.
         fillers = [bench_twins.FIRST_TWIN + 2_000 + number for number in range(4)]
         await asyncio.gather(*(flood.send(twin, None, 2_600) for twin in fillers))
-    tasks = [asyncio.ensure_future(flood.send(*each)) for each in connections]
+    flooding = flood.send if kind != "churn" else lambda twin, sid: flood.churn(twin)
+    tasks = [asyncio.ensure_future(flooding(*each)) for each in connections]
     if kind == "expired":
         tasks.append(asyncio.ensure_future(flood.read_now_and_then(EXPIRING_TWIN)))
     if kind not in ("websocket_ping",):
