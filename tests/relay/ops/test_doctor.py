@@ -30,6 +30,7 @@ from relay.queues import keys
 from relay.twins.models import Twin
 from tests.relay.conftest import AddWorker, use_redis
 from tests.support.certificates import make_certificate
+from tests.support.identities import twin
 from tests.support.redis_servers import RedisServer, free_port, start_valkey
 from tests.support.relay_process import ROOT, command_environment, run_command
 
@@ -67,7 +68,7 @@ def sound(
     for queue in background.QUEUES:
         site_redis.run("SET", background._alive(queue), "1")
     call_command("createsuperuser", "--noinput", "--username", "one", "--email", "")
-    Twin.objects.create(id=7, account=bytes(32))
+    Twin.objects.create(id=7, account=twin(7).account)
     Evaluation.objects.create(pk=Evaluation.ONLY, done=time.time())
     yield site_redis
     site_redis.run("CONFIG", "SET", "appendonly", "no")  # others share it
@@ -153,6 +154,11 @@ def test_database_away(sound: RedisServer, monkeypatch: pytest.MonkeyPatch) -> N
 def test_nobody_can_sign_in(sound: RedisServer, django_user_model: Any) -> None:
     django_user_model.objects.all().delete()
     assert "createsuperuser" in examine()["database.operators"].remedy
+
+
+def test_twins_that_anybody_can_sign_for(sound: RedisServer) -> None:
+    Twin.objects.create(id=9, account=bytes(32))
+    assert "accounts of twins 9:" in examine()["database.accounts"].text
 
 
 @pytest.mark.parametrize(

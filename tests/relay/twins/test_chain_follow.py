@@ -276,7 +276,7 @@ def test_who_lost_the_lease_stores_nothing(site_redis: RedisServer) -> None:
     lease = Lease(client(), keys.CHAIN_LEASE)
     assert lease.take()
     sink = chain_follow.MirrorSink(client(), lease)
-    sink.twin_changed(ChainTwin(7, bytes(32), b"old.example"), 5)
+    sink.twin_changed(ChainTwin(7, bytes(range(32)), b"old.example"), 5)
     client().set(keys.CHAIN_LEASE, "somebody else")
     assert not lease.renew()
     with pytest.raises(chain_follow.LeaseLostError):

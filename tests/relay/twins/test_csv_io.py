@@ -75,6 +75,7 @@ class TestImport:
             f"5,{account(5)},",
             f"1,{account(6)},,here",
             f'7,{account(7)},,"a\x07"',
+            f"8,0x{'00' * 32},,here",
         )
         assert refused(file) == [
             "line 3: id: must be a number, not 'x'",
@@ -83,6 +84,7 @@ class TestImport:
             "line 7: 3 fields, there must be 4",
             "line 8: id: twin 1 is on line 2 already",
             "line 9: relays: must not contain control characters",
+            "line 10: account: anybody can sign for this account (a key of small order)",
         ]
         assert Twin.objects.count() == 0
 
