@@ -89,6 +89,7 @@ class TwinCache:
         self._source_failed = False
         self._return: asyncio.Task[None] | None = None  # asks a source that is away, see below
         self._for_source = Batches(self._ask_source)
+        self._near = Batches(self._ask_near)
         self._stages: tuple[Batches, ...] = (self._for_source,)
         if self._shared is not None:
             self._stages = (Batches(self._ask_shared), self._for_source)
@@ -134,6 +135,15 @@ class TwinCache:
         # Shielded: a caller that goes away must not cancel the look-up of the others.
         return await asyncio.shield(flight)
 
+    async def look_near(self, twin: int) -> TwinRecord | Missing | None:
+        """What memory or the shared cache knows: the source is not asked."""
+        known = self.get(twin)
+        if known is not MISSING or self._shared is None:
+            return known
+        flight: Flight = asyncio.get_running_loop().create_future()
+        self._near.put(twin, flight)
+        return await flight or MISSING
+
     def invalidate(self, ids: Iterable[int] | None) -> None:
         """Make twins stale after a change.
 
@@ -160,7 +170,7 @@ class TwinCache:
         if self._return is not None:
             self._return.cancel()
             await asyncio.wait({self._return})
-        for batches in self._stages:
+        for batches in (self._near, *self._stages):
             await batches.close()
             self._fail(batches.waiting, "the twin cache was closed")
             batches.waiting.clear()
@@ -202,6 +212,24 @@ class TwinCache:
         for twin, flight in batch.items():
             if twin not in found:
                 self._for_source.put(twin, flight)
+
+    async def _ask_near(self, batch: dict[int, Flight]) -> None:
+        assert self._shared is not None
+        generation = self.generation
+        try:
+            found = await self._shared.read(list(batch))
+        except asyncio.CancelledError:
+            self._fail(batch, "the twin cache was closed")
+            raise
+        if generation != self.generation:  # some of them may have changed meanwhile
+            found = {}
+        now = self._clock()
+        for twin, flight in batch.items():
+            record = found.get(twin)
+            if record is not None and twin not in self._flights:
+                self._keep(twin, record, now)
+            if not flight.done():
+                flight.set_result(record)
 
     async def _ask_source(self, batch: dict[int, Flight]) -> None:
         try:

@@ -245,6 +245,21 @@ def test_workers_that_are_not_well(sound: RedisServer, add_worker: AddWorker) ->
     assert "test/4 (pid 4711) is full" in found["relay.capacity"].text
 
 
+def test_addresses_that_are_refused(settings: Any, sound: RedisServer) -> None:
+    minute = int(time.time()) // 60
+    sound.run("ZADD", keys.hits("address", minute), 9, "192.0.2.9")
+    assert "relay.addresses" not in examine(), "twins over their limits are no matter of these"
+    for address, count in (("192.0.2.1", 3), ("192.0.2.2", 2400)):
+        sound.run("ZADD", keys.hits("handshake", minute), count, address)
+    found = examine()["relay.addresses"]
+    assert found.level is Level.WARNING
+    assert "of 2 addresses" in found.text and "192.0.2.2 (2,400), 192.0.2.1 (3)" in found.text
+    assert "relay.handshakes_per_ip_per_s" in found.remedy
+    assert "substrate." not in found.remedy, "twins are of the registry"
+    configured(settings, "twins", source="tfchain")
+    assert "substrate.look_ups_per_ip_per_s" in examine()["relay.addresses"].remedy
+
+
 def test_no_celery(sound: RedisServer) -> None:
     sound.run("DEL", background._alive("federation"))
     found = examine()["celery.workers"]
