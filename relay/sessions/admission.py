@@ -100,7 +100,10 @@ class Admission:
                 raise TokenError(f"sid is longer than {self._max_sid_bytes} bytes")
             record = worker.twins.get(token.twin)
             if record is MISSING:
+                generation = worker.twins.generation
                 record = await self._look_up(token.twin, address)
+                if worker.twins.generation != generation:
+                    worker.rights.changed([token.twin])  # looks when the session is open
                 self._check_open()  # others came meanwhile
             if record is None:
                 raise Refusal(401, f"twin not found {token.twin}", SessionReason.UNAUTHORIZED)

@@ -44,6 +44,7 @@ class _Held(NamedTuple):
     record: TwinRecord
     refresh_at: float
     stale_at: float
+    late: bool = False  # the source was away or slow: this is what was known before
 
 
 class TwinCache:
@@ -113,6 +114,11 @@ class TwinCache:
         if self._highest < twin and now < self._highest_until:
             return None
         return MISSING
+
+    def doubts(self, twin: int) -> bool:
+        """Whether memory has a twin that the source could not be asked about when it was wanted."""
+        held = self._held.get(twin)
+        return held is not None and held.late
 
     async def look_up(self, twin: int) -> TwinRecord | None:
         """The twin, from wherever it is known; None when there is no such twin.
@@ -330,7 +336,7 @@ class TwinCache:
 
     def _late(self, record: TwinRecord) -> _Held:
         now = self._clock()
-        return _Held(record, now + bounds.RETRY_S, now + self._life_s)
+        return _Held(record, now + bounds.RETRY_S, now + self._life_s, late=True)
 
     def _fail(self, batch: dict[int, Flight], detail: str) -> None:
         for twin, flight in batch.items():

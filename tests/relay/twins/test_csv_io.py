@@ -254,7 +254,7 @@ def test_workers_hear_of_an_import_that_changed_something(site_redis: RedisServe
         for _ in range(2):
             import_twins(lines(f"7,{account(7)},,here"), actor=SYSTEM)
         message = news.get_message(timeout=5)
-        assert message is not None and message["data"] == b"*"
+        assert message is not None and message["data"] == b"1 *"
         assert news.get_message(timeout=0) is None
     assert site_redis.run("GET", keys.TWINS_VERSION) == b"1"
     assert site_redis.run("EXISTS", keys.TWINS) == 0

@@ -55,6 +55,9 @@ class Twins:
     def get(self, twin: int) -> Any:
         return self._known.get(twin, MISSING)
 
+    def doubts(self, twin: int) -> bool:
+        return False
+
     async def look_near(self, twin: int) -> Any:
         return self.get(twin)
 
