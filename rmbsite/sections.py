@@ -389,6 +389,12 @@ class OidcConfig:
     viewer_groups: tuple[str, ...] = option((), "Groups whose members are viewers.")
     operator_groups: tuple[str, ...] = option((), "Groups whose members are operators.")
     owner_groups: tuple[str, ...] = option((), "Groups whose members are owners.")
+    role_hours: int = option(
+        720,
+        "Hours a role holds after a sign-in at the provider, also for API tokens; 0 is for ever.",
+        minimum=0,
+        maximum=24 * 366,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
