@@ -22,7 +22,7 @@ from django.db import Error as DatabaseError
 from relay.audit.models import AuditEntry
 
 LOOK_S: Final = 0.4
-"""With a look, the pause of whoever waits for it and a judgement, a right ends within a second."""
+"""A look, the pause before the next one and a judgement together take less than a second."""
 SETTLE_S: Final = 1.0
 """After news one more judgement follows: a sign-out is logged before its session is gone."""
 
@@ -35,7 +35,7 @@ class _Newest:
         self._look_at = 0.0
 
     async def look(self) -> int:
-        """The number; whoever comes while it is asked for gets the one before."""
+        """The number; callers that come while it is asked for get the one before."""
         now = time.monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK_S

@@ -1,11 +1,12 @@
 """What an open session rests on: its twin exists, has the account that signed in, and lists this
-relay unless the session was a guest's from the start.
+relay unless the session is a guest's.
 
     news of changed twins, or of missed ones: all -> `changed` -> look-ups -> `Worker.end`
 
 A session whose twin lost one of these ends within a second, as by a ban. Its client may sign in
 with what is true now: a twin of other relays as a guest. While the source of twins does not answer
-the last known twins count, and are looked up again.
+the last known twins count, and are looked up again. A guest whose twin lists this relay now becomes
+a member.
 """
 
 from __future__ import annotations
@@ -74,16 +75,20 @@ class Rights:
         if worker.twins.doubts(twin):
             self._doubtful.add(twin)
         for session in sessions:
-            if not self._holds(session, record):
-                worker.end(session, SessionReason.TWIN_CHANGED)
+            if session.end_reason is None:
+                self._apply(session, record)
 
-    def _holds(self, session: Session, record: TwinRecord | None) -> bool:
-        account = self._worker.sessions.get(session)
-        if account is None:  # the session is over
-            return True
-        if record is None or record.account != account:
-            return False
-        return session.guest or not self._worker.domains.isdisjoint(record.relays)
+    def _apply(self, session: Session, record: TwinRecord | None) -> None:
+        worker = self._worker
+        here = record is not None and not worker.domains.isdisjoint(record.relays)
+        if (
+            record is None
+            or record.account != worker.sessions[session]
+            or not (here or session.guest)
+        ):
+            worker.end(session, SessionReason.TWIN_CHANGED)
+        elif here and session.guest:
+            worker.guests.at_home(session)
 
     async def _look_again(self) -> None:
         await asyncio.sleep(AGAIN_S)

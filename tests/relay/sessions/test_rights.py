@@ -161,6 +161,23 @@ async def test_a_guest_stays_one_whatever_its_other_relays(world: World) -> None
     await eventually(lambda: guest.end == CHANGED, WITHIN_S)
 
 
+async def test_a_guest_whose_twin_comes_here_becomes_a_member(world: World) -> None:
+    socket = await world.open(3)
+    (session,) = world.worker.sessions
+
+    def guests() -> set[bytes]:
+        return set(world.server.run("SMEMBERS", keys.GUESTS))
+
+    await eventually(lambda: guests() == {b"3:s"})
+    world.put(3, ("localhost",))
+    await settled(world, 3)
+    await eventually(lambda: not guests() and not world.worker.guests.everywhere)
+    assert socket.end is None and not session.guest
+    world.put(3, ("away.example",))
+    world.announce(3)
+    await eventually(lambda: socket.end == CHANGED, WITHIN_S)
+
+
 async def test_twins_that_did_not_change_are_not_looked_up(world: World) -> None:
     await world.open(1)
     await world.open(2)
