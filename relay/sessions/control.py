@@ -35,9 +35,9 @@ class Control:
         """Twins changed: the version that makes, and ``<id>,<id>`` or ``*`` for all."""
         version, _, names = payload.rpartition(b" ")
         ids = None if names == b"*" else [int(number) for number in names.split(b",")]
+        self._twins_changed(ids)
         if version and int(version) == int(self._twins_version or 0) + 1:
             self._twins_version = version  # nothing was missed
-        self._twins_changed(ids)
 
     def twins_version(self, version: bytes | None) -> None:
         """The version of the twins as of now; one that was not announced makes all stale."""

@@ -147,8 +147,10 @@ class TwinCache:
         if known is not MISSING or self._shared is None:
             return known
         flight: Flight = asyncio.get_running_loop().create_future()
+        flight.add_done_callback(_retrieve)
         self._near.put(twin, flight)
-        return await flight or MISSING
+        # Shielded: others may wait for the same one.
+        return await asyncio.shield(flight) or MISSING
 
     def invalidate(self, ids: Iterable[int] | None) -> None:
         """Make twins stale after a change.

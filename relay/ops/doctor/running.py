@@ -137,7 +137,7 @@ def _complaints(found: list[WorkerState]) -> Iterator[Finding]:
 
 
 def addresses() -> Iterator[Finding]:
-    """None is refused for what many twins do together."""
+    """No address is refused for what its many twins do together."""
     try:
         refused = [each for each in hits.addresses() if each.handshakes]
     except Away:

@@ -38,6 +38,18 @@ async def test_a_near_look_up_asks_the_hash_and_not_the_source(
     await cache.close()
 
 
+async def test_a_near_look_up_that_is_given_up_takes_nothing_from_others(
+    clock: StillClock, redis: Redis
+) -> None:
+    await TwinCache(ScriptedSource(7), redis.execute_command, clock, wall_clock=clock).look_up(7)
+    cache = TwinCache(ScriptedSource(7), redis.execute_command, clock, wall_clock=clock)
+    first, second = (asyncio.create_task(cache.look_near(7)) for _ in range(2))
+    await asyncio.sleep(0)
+    second.cancel()
+    assert await first == record(7)
+    await cache.close()
+
+
 async def test_a_near_look_up_that_a_change_overtakes_is_not_kept(
     clock: StillClock, redis: Redis
 ) -> None:
