@@ -37,7 +37,13 @@ WATCH_S: Final = 5.0
 DAILY_WATCH_S: Final = 60.0
 """How late what is done once a day may begin."""
 
-TASK_PACKAGES: Final = ("relay.federation", "relay.twins", "relay.alarms", "relay.analytics")
+ROLES_WATCH_S: Final = 60.0
+"""How late a role of the provider may end, which holds for an hour at least."""
+
+TASK_PACKAGES: Final = (
+    *("relay.federation", "relay.twins", "relay.alarms", "relay.analytics"),
+    *(["relay.access"] if settings.RMB.oidc.issuer else []),
+)
 
 
 class Schedule(Scheduler):  # type: ignore[misc]
@@ -90,6 +96,8 @@ _watch("federation.watch")
 _watch("alarms.evaluate")
 if settings.RMB.analytics.daily_at:
     _watch("analytics.daily", DAILY_WATCH_S)
+if settings.RMB.oidc.issuer and settings.RMB.oidc.role_hours:
+    _watch("access.end_roles", ROLES_WATCH_S)
 if settings.RMB.twins.source == "tfchain":
     _watch("chain.watch")
 

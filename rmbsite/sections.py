@@ -125,6 +125,12 @@ class SubstrateConfig:
         minimum=0,
         maximum=100_000,
     )
+    look_ups_per_ip_per_s: int = option(
+        500,
+        "Look-ups of twins at chain nodes each second that sign-ins and messages from one address, "
+        "or one /64 of IPv6, may cause; 0 is any.",
+        minimum=0,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -383,6 +389,12 @@ class OidcConfig:
     viewer_groups: tuple[str, ...] = option((), "Groups whose members are viewers.")
     operator_groups: tuple[str, ...] = option((), "Groups whose members are operators.")
     owner_groups: tuple[str, ...] = option((), "Groups whose members are owners.")
+    role_hours: int = option(
+        720,
+        "Hours a role holds after a sign-in at the provider, also for API tokens; 0 is for ever.",
+        minimum=0,
+        maximum=24 * 366,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from peer.errors import TwinsAwayError
 from peer.twins import Twin
 from proto.chain import relays
 from proto.chain import twin as on_chain
+from proto.identity.accounts import WEAK_ACCOUNTS
 
 BATCH_TWINS: Final = 500
 """Twins in one question: what a node reads at a time."""
@@ -89,8 +90,11 @@ class ChainTwins:
                         if failure is not None:
                             answer.set_exception(failure)
                         else:
-                            answer.set_result(_twin(twin) if twin is not None else None)
+                            answer.set_result(_twin(twin))
 
 
-def _twin(twin: on_chain.Twin) -> Twin:
+def _twin(twin: on_chain.Twin | None) -> Twin | None:
+    """What peers work with; a twin that anybody can sign for does not exist to them."""
+    if twin is None or twin.account in WEAK_ACCOUNTS:
+        return None
     return Twin(twin.id, twin.account, twin.pk or None, relays.split(twin.relay))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from peer.twins import Twin
 from proto.identity import ss58
+from proto.identity.accounts import WEAK_ACCOUNT, WEAK_ACCOUNTS
 from proto.identity.bounds import ACCOUNT_BYTES, MAX_TWIN, PUBLIC_KEY_BYTES
 from proto.identity.errors import AddressError
 
@@ -38,11 +39,15 @@ def _id(value: object) -> int:
 def _account(value: object) -> bytes:
     text = str(value)
     if text.startswith("0x"):
-        return _hex("account", text, ACCOUNT_BYTES)
-    try:
-        return ss58.decode(text)
-    except AddressError as error:
-        raise ValueError(f"account: {error}") from None
+        account = _hex("account", text, ACCOUNT_BYTES)
+    else:
+        try:
+            account = ss58.decode(text)
+        except AddressError as error:
+            raise ValueError(f"account: {error}") from None
+    if account in WEAK_ACCOUNTS:
+        raise ValueError(f"account: {WEAK_ACCOUNT}")
+    return account
 
 
 def _pk(value: object) -> bytes | None:

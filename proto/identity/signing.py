@@ -13,6 +13,7 @@ from typing import Final
 import ed25519_zebra
 import sr25519
 
+from proto.identity.accounts import WEAK_ACCOUNT, WEAK_ACCOUNTS
 from proto.identity.bounds import ACCOUNT_BYTES, MINI_SECRET_BYTES, SIGNATURE_BYTES
 from proto.identity.errors import SecretError, SignatureError
 from proto.identity.seeds import parse_path, parse_secret
@@ -97,7 +98,8 @@ def verify(account: bytes, message: bytes, signature: bytes) -> None:
     """Check that the holder of `account` signed `message`.
 
     Raises:
-        SignatureError: the signature is malformed or does not fit; the texts are rmb-peer's.
+        SignatureError: the signature is malformed or does not fit, with rmb-peer's texts, or
+            anybody could have made it (see `accounts`).
     """
     if len(signature) != SIGNATURE_BYTES:
         raise SignatureError(
@@ -105,6 +107,8 @@ def verify(account: bytes, message: bytes, signature: bytes) -> None:
         )
     if len(account) != ACCOUNT_BYTES:
         raise SignatureError(f"invalid account length, expected: {ACCOUNT_BYTES}")
+    if account in WEAK_ACCOUNTS:
+        raise SignatureError(WEAK_ACCOUNT)
     scheme = signature[0]
     if scheme == _SR25519:
         if not _sr25519_fits(account, message, signature[1:]):
@@ -125,18 +129,5 @@ def _sr25519_fits(account: bytes, message: bytes, signature: bytes) -> bool:
         return False
 
 
-# Ordinates of the points of order 1, 2, 4 and 8 on edwards25519, the two that fit in 255 bits
-# unreduced included. Everybody can "sign" for such an account, one of all zeros among them (which
-# a registry might hold for "none"), as the scheme (ZIP 215, what Substrate uses) lets them pass.
-_P: Final = 2**255 - 19
-_ORDER_8_ORDINATE: Final = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
-_SMALL_ORDER_ORDINATES: Final = frozenset(
-    {0, 1, _P - 1, _P, _P + 1, _ORDER_8_ORDINATE, _P - _ORDER_8_ORDINATE}
-)
-_ORDINATE_MASK: Final = 2**255 - 1
-
-
 def _ed25519_fits(account: bytes, message: bytes, signature: bytes) -> bool:
-    if int.from_bytes(account, "little") & _ORDINATE_MASK in _SMALL_ORDER_ORDINATES:
-        return False
     return bool(ed25519_zebra.ed_verify(signature, message, account))

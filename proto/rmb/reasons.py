@@ -62,6 +62,7 @@ class SessionReason(StrEnum):
     HANDSHAKE_TIMEOUT = "handshake_timeout"
     UNAUTHORIZED = "unauthorized"
     IP_LIMIT = "ip_limit"
+    TWIN_CHANGED = "twin_changed"
 
 
 class SessionEnd(NamedTuple):
@@ -145,5 +146,8 @@ SESSIONS: Final[dict[SessionReason, SessionEnd]] = {
     ),
     SessionReason.IP_LIMIT: SessionEnd(
         None, 429, "ip_limit", "too many handshakes from one address"
+    ),
+    SessionReason.TWIN_CHANGED: SessionEnd(
+        4006, None, "twin_changed", "the twin was removed, or has another account or other relays"
     ),
 }

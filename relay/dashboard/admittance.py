@@ -1,4 +1,4 @@
-"""Whether a socket may have live numbers: asked when it opens, and again every few seconds.
+"""Whether a socket may have live numbers: asked when it opens, and again when rights change.
 
 By the same rules as the pages: somebody of the staff has signed in, has a second factor where one
 is demanded, and has the permission. So a session that ended ends its sockets too.

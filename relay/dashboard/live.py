@@ -1,7 +1,7 @@
 """The one websocket of the console, `/console/live`: a frame of numbers each second.
 
     a page opens it -> is it a page of ours? -> who is it, may they? -> are there too many?
-    -> the newest frame each second, and every `CHECK_S` again: may they still?
+    -> the newest frame each second, and when rights may have changed: may they still?
 
 A socket costs a write each second; the frame is text that was made once for all of them. The client
 says nothing: whatever it sends ends the socket. One that does not read is sent nothing more until
@@ -23,6 +23,7 @@ from typing import Any, Final
 from channels.consumer import AsyncConsumer
 from django.db import Error as DatabaseError
 
+from relay.access.watch import LOOK_S, Watch
 from relay.dashboard.admittance import (
     SIGNED_OUT,
     Verdict,
@@ -35,6 +36,7 @@ from relay.ops.metric_names import series
 
 PATH: Final = "/console/live"
 CHECK_S: Final = 15.0
+"""Rights are judged so often though nothing is known to have changed."""
 UNSURE_S: Final = 300.0
 """While the database is away a socket that was allowed stays for so long: live numbers are wanted
 most when something is wrong."""
@@ -145,16 +147,16 @@ class LiveConsumer(AsyncConsumer):  # type: ignore[misc]
         """Sends frames while the account may have them."""
         loop = asyncio.get_running_loop()
         sure_at = loop.time()
-        check_at = sure_at + CHECK_S
+        watch = Watch(CHECK_S)
         with feed.listening() as number:
             while True:
                 text = ""
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(check_at):
+                    async with asyncio.timeout(LOOK_S):
                         number, text = await feed.next(number)
                 if text and not await self._write(text):
                     return STUCK
-                if loop.time() < check_at:
+                if not await watch.due():
                     continue
                 try:
                     verdict = await judge_async(session_key)
@@ -165,7 +167,6 @@ class LiveConsumer(AsyncConsumer):  # type: ignore[misc]
                     if verdict.close_code or verdict.account != account:
                         return verdict.close_code or SIGNED_OUT
                     sure_at = loop.time()
-                check_at = loop.time() + CHECK_S
 
     async def _write(self, text: str) -> bool:
         """Sends a frame; False when the client has not read for too long."""

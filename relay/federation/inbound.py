@@ -35,6 +35,7 @@ from relay.federation.inbound_memory import mark
 from relay.federation.inbound_partners import InboundPartners, Partner
 from relay.federation.verification import Verification
 from relay.ops.metric_names import series
+from relay.twins.look_ups import open_look_ups
 
 if TYPE_CHECKING:
     from relay.sessions.worker import Worker
@@ -83,7 +84,9 @@ class Inbound:
         self._undecided = PartialBudget(config.relay.partial_bytes)
         self._verification = Verification(federation.verify_processes)
         self._partners = InboundPartners(worker)
-        self._intake = Intake(worker, self._verification, self._partners)
+        self._intake = Intake(
+            worker, self._verification, self._partners, open_look_ups(config, worker.twins)
+        )
         self._places: TokenBuckets[str] | None = None
         if federation.requests_per_ip_per_s:
             rate = federation.requests_per_ip_per_s

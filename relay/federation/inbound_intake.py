@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
 from proto.federation.inbound import examine
-from proto.limits.bucket import TokenBuckets
 from proto.rmb.challenge import challenge
 from proto.rmb.reasons import MessageReason
 from proto.rmb.routing import Facts, Step, Twin, route
@@ -41,6 +40,7 @@ from relay.federation.inbound_partners import InboundPartners, Partner
 from relay.federation.verification import Check, Verification
 from relay.queues import keys
 from relay.twins.cache import MISSING, TwinLookupError
+from relay.twins.look_ups import LookUps
 from relay.twins.source import TwinRecord
 
 if TYPE_CHECKING:
@@ -50,11 +50,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_UPS: Final = 1024
-"""Twin look-ups for messages of other relays under way at once, in a worker."""
-ADDRESS_LOOK_UPS_PER_S: Final = 500
-"""... and begun per second and address: unknown twins are cheap to name."""
-BURST_S: Final = 5
 SLICE: Final = 64
 """Messages of a request that one turn of the loop looks at: less than a millisecond."""
 LARGE_BYTES: Final = 256 << 10
@@ -146,7 +141,11 @@ class Intake:
     """
 
     def __init__(
-        self, worker: Worker, verification: Verification, partners: InboundPartners
+        self,
+        worker: Worker,
+        verification: Verification,
+        partners: InboundPartners,
+        look_ups: LookUps,
     ) -> None:
         self.memory = Memory()
         self.under_way = 0
@@ -154,10 +153,7 @@ class Intake:
         self._verification = verification
         self._partners = partners
         self._admission = InboundAdmission(worker)
-        self._looking_up = 0
-        self._look_ups: TokenBuckets[str] = TokenBuckets(
-            ADDRESS_LOOK_UPS_PER_S, ADDRESS_LOOK_UPS_PER_S * BURST_S
-        )
+        self._look_ups = look_ups
 
     def at_hand(self, arrival: Arrival) -> bool:
         """Whether nothing has to be asked for before a message's signature is checked.
@@ -267,17 +263,11 @@ class Intake:
         return records
 
     async def _look_up(self, twin: int, place: str) -> TwinRecord | TwinLookupError | None:
-        now = self._worker.loop.time()
-        if self._looking_up >= LOOK_UPS or not self._look_ups.take(place, now):
-            return TwinLookupError("too many look-ups")
-        self._looking_up += 1
         try:
-            return await self._worker.twins.look_up(twin)
+            return await self._look_ups.look_up(twin, place)
         except TwinLookupError as error:
             log.debug("twin %d cannot be looked up: %s", twin, error)
             return error
-        finally:
-            self._looking_up -= 1
 
     async def _check(self, slices: Slices, records: Records) -> list[asyncio.Task[None] | None]:
         """Judges all but the signatures, whose checks it begins, one for each slice."""

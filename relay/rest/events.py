@@ -4,9 +4,9 @@
     return await stream(request, "alarm.view", source, ids=re.compile("[0-9]{1,18}"))
 
 The reader says with `Last-Event-ID` what it had; the source begins after that. A comment each 15 s
-shows that the stream lives. It ends when the reader goes, after an hour, when the permission ends,
-or when the source does, as it does when a store is away; readers come back by themselves, as
-browsers do.
+shows that the stream lives. It ends when the reader goes, after an hour, within a second of the
+permission (`relay.access.watch`), or when the source does, as it does when a store is away; readers
+come back by themselves, as browsers do.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from django.http import StreamingHttpResponse
 
 from relay.access import matrix
 from relay.access.errors import ServiceError
+from relay.access.watch import LOOK_S, Watch
 from relay.rest import caller
 from relay.rest.bounds import HEARTBEAT_S, MAX_STREAM_S, MAX_STREAMS, MAX_STREAMS_OF_ONE
 from relay.rest.problem import Refusal, refuse_field
@@ -106,7 +107,8 @@ async def _lines(
 ) -> AsyncIterator[bytes]:
     key = request.caller.key
     end = time.monotonic() + longest_s
-    checked = time.monotonic()
+    alive_at = time.monotonic() + heartbeat_s
+    watch = Watch(heartbeat_s)
     _open[key] += 1
     following: asyncio.Task[Event] | None = None
     try:
@@ -114,14 +116,19 @@ async def _lines(
         while time.monotonic() < end:
             if following is None:
                 following = asyncio.ensure_future(anext(events))
-            await asyncio.wait({following}, timeout=heartbeat_s)
-            if time.monotonic() - checked >= heartbeat_s:
-                checked = time.monotonic()
-                if not await database_sync_to_async(_still_may)(request, action):
+            await asyncio.wait({following}, timeout=min(heartbeat_s, LOOK_S))
+            try:
+                if await watch.due() and not await _still_may(request, action):
                     return
+            except _OUTAGES as error:
+                logger.warning("a stream of events ends: %s", error)
+                return
             if not following.done():
-                yield b": alive\n\n"
+                if time.monotonic() >= alive_at:
+                    alive_at = time.monotonic() + heartbeat_s
+                    yield b": alive\n\n"
                 continue
+            alive_at = time.monotonic() + heartbeat_s
             try:
                 event = following.result()
             except StopAsyncIteration:
@@ -144,6 +151,7 @@ async def _lines(
             await close()
 
 
+@database_sync_to_async  # type: ignore[untyped-decorator]
 def _still_may(request: Any, action: str) -> bool:
     """Whether the reader may still do this: the token or account may have ended meanwhile."""
     with contextlib.suppress(Refusal):

@@ -4,8 +4,8 @@
     token unreadable, expired, badly signed        401  invalid jwt: ...
     twin lookup failed                             500
     twin unknown                                   401  twin not found N
-    and ours: too many handshakes from an address, or a twin whose input has ended its sessions too
-    often just now                                 429
+    and ours: too many handshakes, or look-ups on the chain, from an address, or a twin whose input
+    has ended its sessions too often just now      429
     twin banned                                    403
     above capacity or draining                     503
 
@@ -23,6 +23,7 @@ from proto.limits.bucket import TokenBuckets
 from proto.rmb.reasons import SESSIONS, SessionReason
 from relay.queues.keys import SessionKey
 from relay.twins.cache import MISSING, TwinLookupError
+from relay.twins.look_ups import LookUps, PlaceLimitError
 from relay.twins.source import TwinRecord
 
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
 BURST_S: Final = 5
 """An address may use so many seconds of its rate at once: clients behind one address redial
 together after a restart."""
-LOOK_UPS: Final = 1024
-"""Twin look-ups before authentication under way at once, in a worker."""
-ADDRESS_LOOK_UPS_PER_S: Final = 500
-"""... and begun per second and address: unknown twins are cheap to name."""
 
 
 class Refusal(Exception):
@@ -64,12 +61,14 @@ class Admission:
     def __init__(
         self,
         worker: Worker,
+        look_ups: LookUps,
         *,
         handshakes_per_ip_per_s: int,
         max_sid_bytes: int,
         max_token_lifetime_s: int,
     ) -> None:
         self._worker = worker
+        self._look_ups = look_ups
         self._max_sid_bytes = max_sid_bytes
         self._max_token_lifetime_s = max_token_lifetime_s
         self._handshakes: TokenBuckets[str] | None = None
@@ -77,10 +76,6 @@ class Admission:
             self._handshakes = TokenBuckets(
                 handshakes_per_ip_per_s, handshakes_per_ip_per_s * BURST_S
             )
-        self._look_ups: TokenBuckets[str] = TokenBuckets(
-            ADDRESS_LOOK_UPS_PER_S, ADDRESS_LOOK_UPS_PER_S * BURST_S
-        )
-        self._looking_up = 0
 
     async def admit(self, query: bytes | None, address: str) -> Admitted:
         """Judges one handshake.
@@ -106,7 +101,10 @@ class Admission:
                 raise TokenError(f"sid is longer than {self._max_sid_bytes} bytes")
             record = worker.twins.get(token.twin)
             if record is MISSING:
-                record = await self._look_up(token.twin, address, now)
+                generation = worker.twins.generation
+                record = await self._look_up(token.twin, address)
+                if worker.twins.generation != generation:
+                    worker.rights.changed([token.twin])  # looks when the session is open
                 self._check_open()  # others came meanwhile
             if not worker.meters.may_sign_in(token.twin, now):
                 raise _refusal(SessionReason.IP_LIMIT)
@@ -127,17 +125,14 @@ class Admission:
         if worker.connections >= worker.options.capacity:
             raise _refusal(SessionReason.CAPACITY)
 
-    async def _look_up(self, twin: int, address: str, now: float) -> TwinRecord | None:
-        if self._looking_up >= LOOK_UPS or not self._look_ups.take(address, now):
-            raise _refusal(SessionReason.IP_LIMIT)
-        self._looking_up += 1
+    async def _look_up(self, twin: int, address: str) -> TwinRecord | None:
         try:
-            return await self._worker.twins.look_up(twin)
+            return await self._look_ups.look_up(twin, address)
+        except PlaceLimitError:
+            raise _refusal(SessionReason.IP_LIMIT) from None
         except TwinLookupError:
             # Why is in the log: it names nodes and databases, which are nobody's business.
             raise Refusal(500, "twin lookup failed", SessionReason.UNAUTHORIZED) from None
-        finally:
-            self._looking_up -= 1
 
 
 def _refusal(reason: SessionReason) -> Refusal:

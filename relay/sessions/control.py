@@ -32,18 +32,24 @@ class Control:
         self._twins_version: bytes | None = None
 
     def twins_news(self, payload: bytes) -> None:
-        """Twins changed: ``<id>,<id>`` or ``*`` for all."""
-        ids = None if payload == b"*" else [int(number) for number in payload.split(b",")]
-        self._worker.twins.invalidate(ids)
-        self._worker.router.generation += 1
+        """Twins changed: the version that makes, and ``<id>,<id>`` or ``*`` for all."""
+        version, _, names = payload.rpartition(b" ")
+        ids = None if names == b"*" else [int(number) for number in names.split(b",")]
+        self._twins_changed(ids)
+        if version and int(version) == int(self._twins_version or 0) + 1:
+            self._twins_version = version  # nothing was missed
 
     def twins_version(self, version: bytes | None) -> None:
         """The version of the twins as of now; one that was not announced makes all stale."""
         if version != self._twins_version:
             if self._twins_version is not None or version is not None:
-                self._worker.twins.invalidate(None)
-                self._worker.router.generation += 1
+                self._twins_changed(None)
             self._twins_version = version
+
+    def _twins_changed(self, ids: list[int] | None) -> None:
+        self._worker.twins.invalidate(ids)
+        self._worker.router.generation += 1
+        self._worker.rights.changed(ids)
 
     async def version_seen(self, version: bytes | None) -> None:
         """The version of the control state as of now: a new one has the state read and applied.

@@ -35,6 +35,7 @@ from relay.twins.cache import TwinLookupError
 if TYPE_CHECKING:
     from relay.federation.accounts import Account
     from relay.queues.destination import Destination
+    from relay.sessions.session import Session
     from relay.sessions.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,11 @@ class Guests:
         self._leaving[destination.text] = under_way
         if not under_way:  # one looks once more when it is through
             self._worker.spawn(self._leave(destination))
+
+    def at_home(self, session: Session) -> None:
+        """A guest's twin lists this relay now: its mail stays here when the session is over."""
+        session.guest = False
+        self._tell(session.destination.text, "SREM", "-")
 
     def news(self, payload: bytes) -> None:
         """Another worker tells of a guest: ``+key`` or ``-key``."""

@@ -139,6 +139,10 @@ class MeterBook:
         else:
             self._meters.pop(meter.twin, None)
 
+    def knows(self, twin: int) -> bool:
+        """Whether the twin has a connection here, or had one a moment ago."""
+        return twin in self._meters
+
     def limits(self, twin: int) -> bool:
         """Whether a twin has a limit at all."""
         return self._limit(twin) != UNLIMITED

@@ -10,6 +10,7 @@ from proto.rmb.bounds import DEFAULT_BOUNDS, Bounds
 from proto.rmb.reasons import SessionReason
 from relay.federation.outbox import OutboxBounds
 from relay.queues.batch import QueuePolicy
+from relay.twins.cache import Missing
 from relay.twins.source import TwinRecord
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ class Twins(Protocol):
     generation: int
 
     def get(self, twin: int) -> Any: ...
+
+    def doubts(self, twin: int) -> bool: ...
+
+    async def look_near(self, twin: int) -> TwinRecord | Missing | None: ...
 
     async def look_up(self, twin: int) -> TwinRecord | None: ...
 

@@ -37,6 +37,7 @@ from relay.sessions.reporting import HistoryReporter
 from relay.sessions.worker import Worker
 from relay.trace.following import WorkerTrace
 from relay.twins.cache import TwinCache
+from relay.twins.look_ups import open_look_ups
 from relay.twins.source import open_source
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Runtime:
         self.worker.router.start_drainer = self._starter.wake
         self.admission = Admission(
             self.worker,
+            open_look_ups(config, self.twins),
             handshakes_per_ip_per_s=config.relay.handshakes_per_ip_per_s,
             max_sid_bytes=config.relay.max_sid_bytes,
             max_token_lifetime_s=config.relay.max_token_lifetime_s,

@@ -40,6 +40,7 @@ from relay.sessions.meters import MeterBook
 from relay.sessions.options import History, Twins, WorkerOptions
 from relay.sessions.pacing import END_COST, REFUSED_INPUT, VAIN_PER_S, Pace
 from relay.sessions.recorder import Recorder
+from relay.sessions.rights import Rights
 from relay.sessions.router import Router
 from relay.sessions.sender import Sender
 from relay.sessions.session import INFLIGHT_PART, LOOK_S, SOCKET_PART, Session
@@ -95,8 +96,10 @@ class Worker:
         self.hub = Hub(connect, opening, self)
         self.guests = Guests(self)
         self.router = Router(self)
+        self.rights = Rights(self)
         self.upkeep = Upkeep(self)
-        self.sessions: dict[Session, None] = {}  # joining, held and ending, in order
+        # Joining, held and ending, in order, with the accounts that signed in.
+        self.sessions: dict[Session, bytes] = {}
         self.connections = 0  # sessions that are not ending
         self.destinations: dict[keys.SessionKey, Destination] = {}
         self._destinations_bound = 2 * DESTINATIONS
@@ -194,7 +197,7 @@ class Worker:
         meter = self.meters.acquire(key[0])
         session.sender = Sender(self, key, socket, session, meter)
         session.guest = self.domains.isdisjoint(twin.relays)
-        self.sessions[session] = None
+        self.sessions[session] = twin.account
         self.connections += 1
         self.metrics.sessions_opened += 1
         session.joining = self.spawn(takeover.join(self, session, opening))

@@ -21,6 +21,7 @@ from relay.twins.fields import (
     parse_id,
     parse_pk,
     parse_relays,
+    parse_signer,
 )
 from relay.twins.models import Twin
 from relay.twins.source import split_relays
@@ -57,7 +58,7 @@ class TwinForm(forms.ModelForm):  # type: ignore[type-arg]
             )
 
     def clean_account_text(self) -> Any:
-        return self._parsed(parse_account, "account_text")
+        return self._parsed(parse_signer, "account_text")
 
     def clean_pk_text(self) -> Any:
         return self._parsed(parse_pk, "pk_text")

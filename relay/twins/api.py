@@ -26,10 +26,10 @@ from relay.twins.csv_io import ImportRefusedError, import_twins
 from relay.twins.fields import (
     FieldError,
     TwinValues,
-    parse_account,
     parse_id,
     parse_pk,
     parse_relays,
+    parse_signer,
 )
 from relay.twins.models import Twin
 from relay.twins.source import RELAY_SEPARATOR, split_relays
@@ -276,7 +276,7 @@ def _values(twin: int, body: TwinIn) -> TwinValues:
     try:
         return TwinValues(
             twin,
-            parse_account(body.account),
+            parse_signer(body.account),
             parse_pk(body.pk or ""),
             parse_relays(RELAY_SEPARATOR.join(body.relays)),
         )

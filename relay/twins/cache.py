@@ -44,6 +44,7 @@ class _Held(NamedTuple):
     record: TwinRecord
     refresh_at: float
     stale_at: float
+    late: bool = False  # the source was away or slow: this is what was known before
 
 
 class TwinCache:
@@ -89,6 +90,7 @@ class TwinCache:
         self._source_failed = False
         self._return: asyncio.Task[None] | None = None  # asks a source that is away, see below
         self._for_source = Batches(self._ask_source)
+        self._near = Batches(self._ask_near)
         self._stages: tuple[Batches, ...] = (self._for_source,)
         if self._shared is not None:
             self._stages = (Batches(self._ask_shared), self._for_source)
@@ -113,6 +115,11 @@ class TwinCache:
             return None
         return MISSING
 
+    def doubts(self, twin: int) -> bool:
+        """Whether memory has a twin that the source could not be asked about when it was wanted."""
+        held = self._held.get(twin)
+        return held is not None and held.late
+
     async def look_up(self, twin: int) -> TwinRecord | None:
         """The twin, from wherever it is known; None when there is no such twin.
 
@@ -133,6 +140,17 @@ class TwinCache:
                 return stale.record
         # Shielded: a caller that goes away must not cancel the look-up of the others.
         return await asyncio.shield(flight)
+
+    async def look_near(self, twin: int) -> TwinRecord | Missing | None:
+        """What memory or the shared cache knows: the source is not asked."""
+        known = self.get(twin)
+        if known is not MISSING or self._shared is None:
+            return known
+        flight: Flight = asyncio.get_running_loop().create_future()
+        flight.add_done_callback(_retrieve)
+        self._near.put(twin, flight)
+        # Shielded: others may wait for the same one.
+        return await asyncio.shield(flight) or MISSING
 
     def invalidate(self, ids: Iterable[int] | None) -> None:
         """Make twins stale after a change.
@@ -160,7 +178,7 @@ class TwinCache:
         if self._return is not None:
             self._return.cancel()
             await asyncio.wait({self._return})
-        for batches in self._stages:
+        for batches in (self._near, *self._stages):
             await batches.close()
             self._fail(batches.waiting, "the twin cache was closed")
             batches.waiting.clear()
@@ -202,6 +220,24 @@ class TwinCache:
         for twin, flight in batch.items():
             if twin not in found:
                 self._for_source.put(twin, flight)
+
+    async def _ask_near(self, batch: dict[int, Flight]) -> None:
+        assert self._shared is not None
+        generation = self.generation
+        try:
+            found = await self._shared.read(list(batch))
+        except asyncio.CancelledError:
+            self._fail(batch, "the twin cache was closed")
+            raise
+        if generation != self.generation:  # some of them may have changed meanwhile
+            found = {}
+        now = self._clock()
+        for twin, flight in batch.items():
+            record = found.get(twin)
+            if record is not None and twin not in self._flights:
+                self._keep(twin, record, now)
+            if not flight.done():
+                flight.set_result(record)
 
     async def _ask_source(self, batch: dict[int, Flight]) -> None:
         try:
@@ -302,7 +338,7 @@ class TwinCache:
 
     def _late(self, record: TwinRecord) -> _Held:
         now = self._clock()
-        return _Held(record, now + bounds.RETRY_S, now + self._life_s)
+        return _Held(record, now + bounds.RETRY_S, now + self._life_s, late=True)
 
     def _fail(self, batch: dict[int, Flight], detail: str) -> None:
         for twin, flight in batch.items():

@@ -132,11 +132,12 @@ class ChainSource:
 
     async def _compared(self, ids: Sequence[int], answer: Twins) -> dict[int, TwinRecord]:
         height = answer.head.height
+        known = {twin: each for twin, each in answer.found.items() if mirror.provable(each)}
         try:
-            found = await self._table.ask(lambda: mirror.reconcile(ids, answer.found, height))
+            found = await self._table.ask(lambda: mirror.reconcile(ids, known, height))
         except DatabaseError as error:
             logger.warning("the mirror of the chain cannot be used: %s", error)
-            return {twin: mirror.record_of(each, height) for twin, each in answer.found.items()}
+            return {twin: mirror.record_of(each, height) for twin, each in known.items()}
         if found.stale:
             raise TwinSourceError(f"the node is behind, at block {height}", found.records)
         return found.records

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from proto.identity import ss58
+from proto.identity.accounts import WEAK_ACCOUNT, WEAK_ACCOUNTS
 from proto.identity.bounds import ACCOUNT_BYTES, MAX_TWIN, PUBLIC_KEY_BYTES
 from proto.identity.errors import AddressError
 from relay.twins.bounds import MAX_RELAYS, MAX_RELAYS_BYTES
@@ -31,7 +32,7 @@ def parse_values(twin: str, account: str, pk: str, relays: str) -> TwinValues:
     Raises:
         FieldError: the first field that is wrong.
     """
-    return TwinValues(parse_id(twin), parse_account(account), parse_pk(pk), parse_relays(relays))
+    return TwinValues(parse_id(twin), parse_signer(account), parse_pk(pk), parse_relays(relays))
 
 
 def parse_id(text: str) -> int:
@@ -54,6 +55,14 @@ def parse_account(text: str) -> bytes:
         return ss58.decode(text)
     except AddressError as error:
         raise FieldError(f"account: {error}") from None
+
+
+def parse_signer(text: str) -> bytes:
+    """An account that a twin may have: its signatures prove who signed."""
+    account = parse_account(text)
+    if account in WEAK_ACCOUNTS:
+        raise FieldError(f"account: {WEAK_ACCOUNT}")
+    return account
 
 
 def parse_pk(text: str) -> bytes | None:

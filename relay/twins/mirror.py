@@ -10,6 +10,8 @@ answer may be older than what is there. Each statement compares heights by itsel
 
 A row is stale from a height on when changes may have been missed; then any answer read there or
 above wins. Rows of the registry give way to the chain's.
+
+A twin whose account anybody can sign for is not kept, as if the chain did not have it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from django.utils import timezone
 
 from proto.chain import relays
 from proto.chain.twin import Twin as ChainTwin
+from proto.identity.accounts import WEAK_ACCOUNTS
 from proto.identity.bounds import PUBLIC_KEY_BYTES
 from relay.twins.models import Twin
 from relay.twins.source import RELAY_SEPARATOR, TwinRecord, split_relays
@@ -64,7 +67,7 @@ def keep_changed(changes: Iterable[tuple[ChainTwin, int]]) -> int:
     Returns:
         How many of the twins were new to the mirror.
     """
-    latest = {twin.id: (twin, height) for twin, height in changes}
+    latest = {twin.id: (twin, height) for twin, height in changes if provable(twin)}
     there = sum(_mirrored().filter(id__in=chunk).count() for chunk in _chunks(latest))
     _write(latest.values(), _CHANGED)
     return len(latest) - there
@@ -72,13 +75,14 @@ def keep_changed(changes: Iterable[tuple[ChainTwin, int]]) -> int:
 
 def keep_read(twins: Iterable[ChainTwin], height: int) -> None:
     """Take over what was read at a block."""
-    _write([(twin, height) for twin in twins], _READ)
+    _write([(twin, height) for twin in twins if provable(twin)], _READ)
 
 
 def keep_reverted(twins: Mapping[int, ChainTwin | None], height: int) -> None:
     """Take over what is true after a fork was left; None is a twin that is no more."""
-    _write([(twin, height) for twin in twins.values() if twin is not None], _ALWAYS)
-    for chunk in _chunks(twin_id for twin_id, twin in twins.items() if twin is None):
+    there = [twin for twin in twins.values() if twin is not None and provable(twin)]
+    _write([(twin, height) for twin in there], _ALWAYS)
+    for chunk in _chunks(twins.keys() - {twin.id for twin in there}):
         _mirrored().filter(id__in=chunk).delete()
 
 
@@ -127,6 +131,11 @@ def highest_id() -> int:
     """The highest twin in the mirror, 0 when it is empty."""
     highest: int | None = _mirrored().aggregate(highest=Max("id"))["highest"]
     return highest or 0
+
+
+def provable(twin: ChainTwin) -> bool:
+    """Whether the twin's signatures prove anything; to the relay the others do not exist."""
+    return twin.account not in WEAK_ACCOUNTS
 
 
 def record_of(twin: ChainTwin, height: int) -> TwinRecord:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -19,6 +20,7 @@ from django.db import transaction
 from django.db.models import F
 from redis.exceptions import RedisError
 
+from redispipe import scripts
 from relay.access.actor import Actor
 from relay.access.errors import Conflict
 from relay.audit import services as audit
@@ -32,7 +34,7 @@ logger = logging.getLogger(__name__)
 # Above this many changed twins all are made stale: one short message instead of a long one.
 MAX_ANNOUNCED = 1000
 
-ALL = "*"
+ANNOUNCE_SCRIPT = scripts.source(Path(__file__).with_name("lua"), "announce")
 
 
 def in_registry() -> bool:
@@ -114,8 +116,7 @@ def announce_on_commit(ids: Iterable[int] | None) -> None:
 def announce(ids: Sequence[int] | None) -> bool:
     """Tell the running workers that twins changed.
 
-    In one MULTI, so that a twin fetched before the change cannot enter the shared cache after it
-    (see `relay/twins/lua/fill.lua`).
+    In one script, see `relay/twins/lua/announce.lua`.
 
     Returns:
         Whether Redis took it. If not, the database is right all the same: workers see the change
@@ -125,14 +126,9 @@ def announce(ids: Sequence[int] | None) -> bool:
         return True
     named = [] if ids is None or len(ids) > MAX_ANNOUNCED else [str(twin) for twin in ids]
     try:
-        with client().pipeline(transaction=True) as pipe:
-            if named:
-                pipe.hdel(keys.TWINS, *named)
-            else:
-                pipe.unlink(keys.TWINS)
-            pipe.incr(keys.TWINS_VERSION)
-            pipe.publish(keys.TWINS_CHANNEL, ",".join(named) or ALL)
-            pipe.execute()
+        client().eval(
+            ANNOUNCE_SCRIPT, 2, keys.TWINS, keys.TWINS_VERSION, keys.TWINS_CHANNEL, *named
+        )
     except RedisError as error:
         logger.error("twins changed, but the workers could not be told: %s", error)
         return False

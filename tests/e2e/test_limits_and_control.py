@@ -6,7 +6,13 @@ import asyncio
 import time
 
 from tests.support.raw_http import upgrade
-from tests.support.relay_process import RelayProcess, directory, eventually, published
+from tests.support.relay_process import (
+    RelayProcess,
+    directory,
+    eventually,
+    published,
+    run_command,
+)
 from tests.support.rmb_client import RmbClient, connect, session
 from tests.support.waiting import fresh_window
 from tests.support.world import fresh_twins
@@ -153,3 +159,22 @@ async def test_a_kick_is_live_within_a_second_and_hits_one_session(
             await asyncio.sleep(1.2)  # longer than workers take to compare the state
             await back.barrier()
             await other.barrier()
+
+
+async def test_sessions_of_a_removed_twin_end_within_a_second(relay_pair: RelayProcess) -> None:
+    removed, stays = fresh_twins(2)
+    sessions = [await connect(relay_pair.url, removed, f"s{number}") for number in range(6)]
+    async with session(relay_pair.url, stays) as bystander:
+        done = await asyncio.to_thread(
+            run_command,
+            relay_pair.folder,
+            *("rmb_twin", "remove", str(removed.id)),
+            settings=relay_pair.settings,
+        )
+        ended_by = time.monotonic() + LIVE_WITHIN_S
+        assert done.returncode == 0, done.stderr
+        for ended in sessions:
+            assert await ended.closed(LIVE_WITHIN_S + 3) == (4006, "twin_changed")
+        assert time.monotonic() < ended_by
+        assert (await upgrade(relay_pair.port, f"/?{removed.token()}")).status == 401
+        await bystander.barrier()

@@ -35,6 +35,12 @@ class HeldTwins:
     def get(self, twin: int) -> Any:
         return twin_record(twin) if self._answer.done() and not self.away else MISSING
 
+    def doubts(self, twin: int) -> bool:
+        return False
+
+    async def look_near(self, twin: int) -> Any:
+        return self.get(twin)
+
     async def look_up(self, twin: int) -> Any:
         self.asked += 1
         await self._answer

@@ -209,6 +209,12 @@ async def test_a_file_has_twins_by_id_and_by_account(path: Path) -> None:
     assert await source.by_account(bytes(32)) is None
 
 
+def test_a_file_with_an_account_that_anybody_can_sign_for(path: Path) -> None:
+    path.write_text(f"id,account,pk,relays\n7,0x{'00' * 32},,\n")
+    with pytest.raises(TwinsAwayError, match="line 2: account: anybody can sign for this account"):
+        FileTwins(path)
+
+
 async def test_a_file_is_read_again_when_it_changed(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -246,7 +252,7 @@ async def test_a_file_is_read_again_when_it_changed(
         ("twin,account\n", "the header must be id,account,pk,relays"),
         ("id,account,pk,relays\n0,0x00,,\n", "line 2: id: not from 1 to 4294967295"),
         ("id,account,pk,relays\n7,0x00,,\n", "line 2: account: not 0x and 64 hexadecimal digits"),
-        (f"id,account,pk,relays\n7,0x{'00' * 32},0x02,\n", "line 2: pk: not 0x and 66"),
+        (f"id,account,pk,relays\n7,0x{'07' * 32},0x02,\n", "line 2: pk: not 0x and 66"),
         ("id,account,pk,relays\n7,5Grw\n", "line 2: 2 fields, not 4"),
     ],
 )
@@ -288,6 +294,16 @@ async def test_many_twins_of_the_chain_are_few_questions(chain: Devchain) -> Non
     domains = ("a.example", "b.example")
     assert found[300] == Twin(301, OURS.account, OURS.encryption_key.public, domains)
     assert await source.by_account(OURS.account) == found[300]
+    assert await source.by_account(bytes(32)) is None
+    await source.aclose()
+
+
+async def test_a_twin_of_the_chain_that_anybody_can_sign_for_does_not_exist(
+    chain: Devchain,
+) -> None:
+    chain.put_twins([{"id": 302, "account": f"0x{'00' * 32}"}])
+    source = ChainTwins([chain.url])
+    assert await source.by_id(302) is None
     assert await source.by_account(bytes(32)) is None
     await source.aclose()
 

@@ -3,13 +3,15 @@
 allauth does the protocol (state, PKCE, the exchange of the code). Here the identity token's
 signature is verified although it came over a connection of ours, it must be about the same subject
 as the user's information, and the account gets the role of its groups anew with each sign-in.
-Accounts that were made by hand are never taken over: a subject has an account of its own.
+The role ends when the last one was too long ago. Accounts that were made by hand are never taken
+over: a subject has an account of its own.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -23,10 +25,12 @@ from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAu
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Max
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
+from django.utils import timezone
 from requests import RequestException
 
 from relay.access.actor import SYSTEM, address_of
@@ -192,6 +196,23 @@ def role_of(data: Mapping[str, Any]) -> Role | None:
         if groups.intersection(names):
             return role
     return None
+
+
+def end_roles() -> None:
+    """Take the roles of accounts away that have not come in from the provider for too long.
+
+    Raises:
+        django.db.Error: the database does not answer.
+    """
+    hours = settings.RMB.oidc.role_hours
+    if not hours:
+        return
+    late = timezone.now() - timedelta(hours=hours)
+    users = User.objects.filter(groups__name__in=set(Role), socialaccount__provider=PROVIDER)
+    # An account has one subject; with several the latest sign-in counts.
+    for user in users.annotate(came=Max("socialaccount__last_login")).filter(came__lt=late):
+        logger.info("%s has not signed in for %d hours: its role ends", user, hours)
+        _give(user, None)
 
 
 def _groups(claim: Any) -> Iterable[str]:

@@ -98,6 +98,7 @@ _TONES: Final = {
     SessionReason.DRAINED: Tone.INFO,
     SessionReason.IDLE: Tone.IDLE,
     SessionReason.KICKED: Tone.WARNING,
+    SessionReason.TWIN_CHANGED: Tone.WARNING,
     SessionReason.BACK_PRESSURE: Tone.WARNING,
 }
 

@@ -30,6 +30,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     running.domains,
     running.listener,
     running.workers,
+    running.addresses,
     running.celery,
     running.alarms,
     recorded.lake,

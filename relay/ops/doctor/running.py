@@ -12,8 +12,10 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
+from relay.access.errors import Away
 from relay.alarms import figures
 from relay.alarms.models import Alarm, State
+from relay.limits import hits
 from relay.ops import background, health
 from relay.ops.doctor.certificates import host_of
 from relay.ops.doctor.finding import Finding, fault, ok, warning
@@ -23,6 +25,8 @@ from relay.server.listen import ListenAddress, ListenError, parse_listen
 
 LAG_MS: Final = 100.0
 CONNECT_S: Final = 2.0
+SHOWN: Final = 5
+"""Addresses named in one finding."""
 _PRIVATE_NAMES: Final = ("localhost",)
 
 
@@ -130,6 +134,25 @@ def _complaints(found: list[WorkerState]) -> Iterator[Finding]:
                 f"{name} is full: it holds {worker.sessions:,} sessions and refuses others",
                 "raise relay.user_per_worker or relay.processes",
             )
+
+
+def addresses() -> Iterator[Finding]:
+    """No address is refused for what its many twins do together."""
+    try:
+        refused = [each for each in hits.addresses() if each.handshakes]
+    except Away:
+        return  # told by the check of Redis
+    if not refused:
+        return
+    refused.sort(key=lambda each: -each.handshakes)
+    worst = ", ".join(f"{each.address} ({each.handshakes:,})" for each in refused[:SHOWN])
+    chain = settings.RMB.twins.source == "tfchain"
+    yield warning(
+        "relay.addresses",
+        f"handshakes of {len(refused)} addresses were refused in the last hour: {worst}",
+        "a proxy: name it in relay.trusted_proxies; a host of many twins: raise "
+        "relay.handshakes_per_ip_per_s" + (" and substrate.look_ups_per_ip_per_s" if chain else ""),
+    )
 
 
 def celery() -> Iterator[Finding]:

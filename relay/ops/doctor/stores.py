@@ -14,6 +14,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from redis.exceptions import RedisError
 
+from proto.identity.accounts import WEAK_ACCOUNTS
 from relay.ops.doctor.finding import Finding, fault, ok, warning
 from relay.ops.redis_client import client
 from relay.server.redis_check import SAFE_POLICY, RedisRefusedError, inspect, shown_url
@@ -25,6 +26,8 @@ FULL: Final = 0.8
 SLOW_S: Final = 0.005
 SKEW_S: Final = 2.0
 _PINGS: Final = 20
+SHOWN: Final = 10
+"""Twins named in one finding."""
 
 
 def redis_server() -> Iterator[Finding]:
@@ -167,6 +170,14 @@ def database() -> Iterator[Finding]:
         )
     else:
         yield ok("database.twins", f"{count:,} twins known")
+    weak = list(Twin.objects.filter(account__in=WEAK_ACCOUNTS).values_list("pk", flat=True)[:SHOWN])
+    if weak:
+        yield warning(
+            "database.accounts",
+            f"anybody can sign for the accounts of twins {', '.join(map(str, weak))}: "
+            "the relay refuses their signatures",
+            "manage.py rmb_twin remove, or give them accounts of their own",
+        )
 
 
 def _version() -> str:

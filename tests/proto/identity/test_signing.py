@@ -8,7 +8,8 @@ import sr25519
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.identity import signing, ss58
+from proto.identity import ss58
+from proto.identity.accounts import WEAK_ACCOUNTS
 from proto.identity.errors import SecretError, SignatureError
 from proto.identity.seeds import parse_path
 from proto.identity.signing import KeyType, SigningKey, verify
@@ -94,26 +95,26 @@ def test_any_bytes_are_refused(
         verify(account, message, bytes([key_type.value]) + signature)
 
 
-def _small_order_accounts() -> list[bytes]:
-    return [
-        (ordinate | sign << 255).to_bytes(32, "little")
-        for ordinate in signing._SMALL_ORDER_ORDINATES
-        for sign in (0, 1)
-    ]
+def test_accounts_that_anybody_could_sign_for() -> None:
+    identity = b"\x01" + bytes(63)  # the neutral point and a zero scalar
+    marked = bytes(63) + b"\x80"  # the same of sr25519, which marks its signatures
+    assert sr25519.verify(marked, b"m", bytes(32)), "the scheme itself accepts it"
+    accepted = [each for each in WEAK_ACCOUNTS if ed25519_zebra.ed_verify(identity, b"m", each)]
+    assert len(accepted) > 8, "and the other scheme as well"
+    for account in WEAK_ACCOUNTS:
+        for forged in (b"s" + marked, b"e" + identity):
+            with pytest.raises(SignatureError, match="anybody can sign for this account"):
+                verify(account, b"m", forged)
 
 
-def test_ed25519_accounts_that_everybody_could_sign_for() -> None:
-    forged = b"\x01" + bytes(63)  # the neutral point and a zero scalar
-    accepted = [
-        account
-        for account in _small_order_accounts()
-        if ed25519_zebra.ed_verify(forged, b"m", account)
-    ]
-    assert bytes(32) in accepted
-    assert len(accepted) > 8  # the scheme itself does let them pass
-    for account in _small_order_accounts():
-        with pytest.raises(SignatureError, match="ed25519 signature verification failed"):
-            verify(account, b"m", b"e" + forged)
+def test_weak_accounts_are_all_points_of_small_order() -> None:
+    """Whatever their sign bit, and however their ordinate is written in 255 bits."""
+    prime = 2**255 - 19
+    order_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+    ordinates = {0, 1, prime - 1, order_8, prime - order_8}
+    written = {each for y in ordinates for each in (y, y + prime) if each < 2**255}
+    both_signs = {each | sign << 255 for each in written for sign in (0, 1)}
+    assert {each.to_bytes(32, "little") for each in both_signs} == WEAK_ACCOUNTS
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -18,10 +19,14 @@ import pytest
 from allauth.socialaccount.models import SocialAccount
 from allauth.socialaccount.providers import registry
 from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.urls import clear_url_caches
+from django.utils import timezone
 
+from relay.access import services as access
+from relay.access import tasks, tokens
+from relay.access.actor import of_command
 from relay.access.sign_in import events, throttle
 from relay.audit.models import AuditEntry
 from rmbsite import sections
@@ -113,6 +118,11 @@ def stays_out(client: Client, answer: Any, why: str, caplog: pytest.LogCaptureFi
     assert "_auth_user_id" not in client.session and not User.objects.exists()
     assert AuditEntry.objects.get().action == "account.sign_in_failed"
     assert why in caplog.text
+
+
+def last_in(hours_ago: float) -> None:
+    came = timezone.now() - timedelta(hours=hours_ago)
+    SocialAccount.objects.update(last_login=came)
 
 
 def groups(name: str = "olga") -> set[str]:
@@ -317,6 +327,37 @@ def test_a_link_does_not_say_what_the_provider_is_asked(
     assert asked["client_id"] == [oidc_provider.CLIENT_ID]
     assert asked["redirect_uri"] == ["http://testserver/admin/account/oidc/sso/callback/"]
     assert set(asked["scope"][0].split()) == {"openid", "profile", "email"}
+
+
+def test_a_role_ends_when_nobody_came_in_for_too_long(
+    provider: OidcProvider, client: Client, settings: Any
+) -> None:
+    come_in(client)
+    user = User.objects.get(username="olga")
+    token = access.create_token("olga", "program", role="operator", actor=of_command()).text
+    by_hand = User.objects.create_user("otto", last_login=timezone.now() - timedelta(days=900))
+    by_hand.groups.add(Group.objects.get(name="owner"))
+    hours = settings.RMB.oidc.role_hours
+    last_in(hours - 1)
+    tasks.end_roles()
+    assert groups() == {"operator"}
+    last_in(hours + 1)
+    user.last_login = timezone.now()  # with a password, of which the provider knows nothing
+    user.save()
+    tasks.end_roles()
+    assert (groups(), groups("otto")) == (set(), {"owner"})
+    assert AuditEntry.objects.get(number=AuditEntry.objects.count()).action == "account.change"
+    found = tokens.authenticate(token, "")
+    assert found is not None and not found.permissions
+    assert client.get("/console/sessions/").status_code == 403
+    come_in(client)
+    assert groups() == {"operator"}, "it came in again"
+    settings.RMB = dataclasses.replace(
+        settings.RMB, oidc=dataclasses.replace(settings.RMB.oidc, role_hours=0)
+    )
+    last_in(100_000)
+    tasks.end_roles()
+    assert groups() == {"operator"}
 
 
 @pytest.mark.parametrize(

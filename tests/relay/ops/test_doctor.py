@@ -30,6 +30,7 @@ from relay.queues import keys
 from relay.twins.models import Twin
 from tests.relay.conftest import AddWorker, use_redis
 from tests.support.certificates import make_certificate
+from tests.support.identities import twin
 from tests.support.redis_servers import RedisServer, free_port, start_valkey
 from tests.support.relay_process import ROOT, command_environment, run_command
 
@@ -67,7 +68,7 @@ def sound(
     for queue in background.QUEUES:
         site_redis.run("SET", background._alive(queue), "1")
     call_command("createsuperuser", "--noinput", "--username", "one", "--email", "")
-    Twin.objects.create(id=7, account=bytes(32))
+    Twin.objects.create(id=7, account=twin(7).account)
     Evaluation.objects.create(pk=Evaluation.ONLY, done=time.time())
     yield site_redis
     site_redis.run("CONFIG", "SET", "appendonly", "no")  # others share it
@@ -155,6 +156,11 @@ def test_nobody_can_sign_in(sound: RedisServer, django_user_model: Any) -> None:
     assert "createsuperuser" in examine()["database.operators"].remedy
 
 
+def test_twins_that_anybody_can_sign_for(sound: RedisServer) -> None:
+    Twin.objects.create(id=9, account=bytes(32))
+    assert "accounts of twins 9:" in examine()["database.accounts"].text
+
+
 @pytest.mark.parametrize(
     ("host", "life", "check", "text"),
     [
@@ -237,6 +243,21 @@ def test_workers_that_are_not_well(sound: RedisServer, add_worker: AddWorker) ->
     assert "450 ms late" in found["relay.lag"].text
     assert found["relay.state"].level is Level.FAULT
     assert "test/4 (pid 4711) is full" in found["relay.capacity"].text
+
+
+def test_addresses_that_are_refused(settings: Any, sound: RedisServer) -> None:
+    minute = int(time.time()) // 60
+    sound.run("ZADD", keys.hits("address", minute), 9, "192.0.2.9")
+    assert "relay.addresses" not in examine(), "twins over their limits are no matter of these"
+    for address, count in (("192.0.2.1", 3), ("192.0.2.2", 2400)):
+        sound.run("ZADD", keys.hits("handshake", minute), count, address)
+    found = examine()["relay.addresses"]
+    assert found.level is Level.WARNING
+    assert "of 2 addresses" in found.text and "192.0.2.2 (2,400), 192.0.2.1 (3)" in found.text
+    assert "relay.handshakes_per_ip_per_s" in found.remedy
+    assert "substrate." not in found.remedy, "twins are of the registry"
+    configured(settings, "twins", source="tfchain")
+    assert "substrate.look_ups_per_ip_per_s" in examine()["relay.addresses"].remedy
 
 
 def test_no_celery(sound: RedisServer) -> None:

@@ -159,6 +159,7 @@ def test_a_token_is_shown_once(owner: Client, site_redis: RedisServer) -> None:
 def test_a_change_for_an_older_state_is_refused(owner: Client) -> None:
     body = {"account": ACCOUNT, "relays": ["a.example"]}
     refused(send(owner, "PUT", "/twins/7", body, if_match='"x"'), 412)
+    refused(send(owner, "PUT", "/twins/7", {**body, "account": f"0x{'00' * 32}"}), 422)
     assert send(owner, "PUT", "/twins/7", body).status_code == 200
     tag = owner.get("/api/v1/twins/7")["ETag"]
     unchanged = send(owner, "GET", "/twins/7", if_none_match=tag)

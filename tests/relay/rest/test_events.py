@@ -16,6 +16,8 @@ from django.http import StreamingHttpResponse
 from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 from django.utils import timezone
 
+from relay.access import accounts, services
+from relay.access.actor import SYSTEM
 from relay.access.models import ApiToken
 from relay.rest import caller, events
 from tests.relay.rest.conftest import account, token_of
@@ -121,6 +123,26 @@ async def test_it_ends_with_the_permission(busy: bool, what: str) -> None:
     assert source.ended
     if happening is not None:
         await happening
+
+
+@pytest.mark.parametrize("what", ["token", "role"])
+async def test_it_ends_within_a_second_of_the_right(what: str) -> None:
+    source = Source()
+    body = await open_stream(source)
+
+    def end() -> None:
+        token = ApiToken.objects.get()
+        if what == "token":
+            services.revoke_token(token.public_id, actor=SYSTEM)
+        else:
+            accounts.change_account(token.account.pk, groups=(), actor=SYSTEM)
+
+    reading = asyncio.ensure_future(rest_of(body))
+    await asyncio.sleep(0)
+    await sync_to_async(end)()
+    async with asyncio.timeout(2):  # a second, and the noise of a busy machine
+        assert await reading == []
+    assert source.ended
 
 
 def test_a_session_goes_on_by_the_rules_of_pages(settings: Any) -> None:

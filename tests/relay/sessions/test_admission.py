@@ -4,18 +4,82 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from proto.identity import tokens
 from relay.sessions.admission import BURST_S, Admission, Refusal
 from relay.sessions.meters import UNLIMITED, MeterBook
 from relay.sessions.pacing import END_COST, VAIN_PER_S
+from relay.twins import look_ups
 from relay.twins.cache import TwinCache
+from relay.twins.look_ups import LookUps
 from relay.twins.source import TwinRecord
 from tests.relay.twins.test_cache import ScriptedSource
 from tests.support.identities import twin
+
+
+def worker_of(source: ScriptedSource) -> Any:
+    return SimpleNamespace(
+        loop=asyncio.get_running_loop(),
+        draining=False,
+        connections=0,
+        options=SimpleNamespace(capacity=3),
+        twins=TwinCache(source),
+        router=SimpleNamespace(banned=frozenset()),
+        meters=MeterBook(UNLIMITED),
+        now_s=lambda: int(time.time()),
+    )
+
+
+def admission_of(
+    worker: Any, *, on_chain: bool = False, per_ip_per_s: int = 0, handshakes_per_ip_per_s: int = 0
+) -> Admission:
+    bounded = LookUps(getattr(worker, "twins", None), on_chain=on_chain, per_ip_per_s=per_ip_per_s)
+    return Admission(
+        worker,
+        bounded,
+        handshakes_per_ip_per_s=handshakes_per_ip_per_s,
+        max_sid_bytes=128,
+        max_token_lifetime_s=0,
+    )
+
+
+def sign_ins(source: ScriptedSource, count: int) -> list[bytes]:
+    """Tokens of so many twins, whose keys are one."""
+    key, now = twin(7).signing_key, int(time.time())
+    for number in range(1, count + 1):
+        source.twins[number] = TwinRecord(number, key.account, None, ("localhost",), 1)
+    return [tokens.issue(key, number, None, now).encode() for number in source.twins]
+
+
+async def statuses_of(admission: Admission, queries: list[bytes], address: str) -> Counter[int]:
+    """How handshakes that come at once are answered; 101 where they are admitted."""
+    admitted = (admission.admit(query, address) for query in queries)
+    answers = await asyncio.gather(*admitted, return_exceptions=True)
+    return Counter(each.status if isinstance(each, Refusal) else 101 for each in answers)
+
+
+async def test_twins_of_the_registry_sign_in_from_one_address_at_once() -> None:
+    source = ScriptedSource()
+    queries = sign_ins(source, 3000)
+    admission = admission_of(worker_of(source), per_ip_per_s=1)
+    assert await statuses_of(admission, queries, "192.0.2.1") == {101: 3000}
+
+
+async def test_what_reaches_the_chain_is_bounded_for_each_address() -> None:
+    source = ScriptedSource()
+    queries = sign_ins(source, 3 * BURST_S)
+    worker = worker_of(source)
+    admission = admission_of(worker, on_chain=True, per_ip_per_s=1)
+    assert await statuses_of(admission, queries, "192.0.2.1") == {101: BURST_S, 429: 2 * BURST_S}
+    assert await statuses_of(admission, queries[:BURST_S], "192.0.2.1") == {101: BURST_S}, "known"
+    assert await statuses_of(admission, queries[BURST_S:][:BURST_S], "192.0.2.2") == {101: BURST_S}
+    unbounded = admission_of(worker, on_chain=True)
+    assert await statuses_of(unbounded, queries, "192.0.2.1") == {101: 3 * BURST_S}
 
 
 @pytest.mark.parametrize(
@@ -27,19 +91,8 @@ async def test_who_is_looked_up_when_it_closes_is_refused(
     source = ScriptedSource()
     source.twins[7] = TwinRecord(7, twin(7).account, None, ("localhost",), 1)
     source.open.clear()
-    worker: Any = SimpleNamespace(
-        loop=asyncio.get_running_loop(),
-        draining=False,
-        connections=0,
-        options=SimpleNamespace(capacity=3),
-        twins=TwinCache(source),
-        router=SimpleNamespace(banned=frozenset()),
-        meters=MeterBook(UNLIMITED),
-        now_s=lambda: int(time.time()),
-    )
-    admission = Admission(
-        worker, handshakes_per_ip_per_s=0, max_sid_bytes=128, max_token_lifetime_s=0
-    )
+    worker = worker_of(source)
+    admission = admission_of(worker)
     admitted = asyncio.create_task(admission.admit(twin(7).token(None).encode(), "127.0.0.1"))
     await source.asked.wait()
     vars(worker).update(change)
@@ -53,21 +106,9 @@ async def test_a_twin_whose_input_ended_its_sessions_waits() -> None:
     """Else signing in again would be the way around the rate of what is sent in vain."""
     source = ScriptedSource()
     source.twins[7] = TwinRecord(7, twin(7).account, None, ("localhost",), 1)
-    loop = asyncio.get_running_loop()
-    meters = MeterBook(UNLIMITED)
-    worker: Any = SimpleNamespace(
-        loop=loop,
-        draining=False,
-        connections=0,
-        options=SimpleNamespace(capacity=3),
-        twins=TwinCache(source),
-        router=SimpleNamespace(banned=frozenset()),
-        meters=meters,
-        now_s=lambda: int(time.time()),
-    )
-    admission = Admission(
-        worker, handshakes_per_ip_per_s=0, max_sid_bytes=128, max_token_lifetime_s=0
-    )
+    worker = worker_of(source)
+    loop, meters = worker.loop, worker.meters
+    admission = admission_of(worker)
     statuses = []
     for _ in range(3):
         try:
@@ -104,12 +145,25 @@ async def refusals(addresses: list[str]) -> set[int]:
         connections=0,
         options=SimpleNamespace(capacity=1),
     )
-    admission = Admission(
-        worker, handshakes_per_ip_per_s=1, max_sid_bytes=128, max_token_lifetime_s=0
-    )
+    admission = admission_of(worker, handshakes_per_ip_per_s=1)
     statuses = set()
     for address in addresses:
         with pytest.raises(Refusal) as caught:
             await admission.admit(None, address)
         statuses.add(caught.value.status)
     return statuses
+
+
+async def test_a_chain_that_is_slow_is_no_fault_of_an_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(look_ups, "UNDER_WAY", 2)
+    source = ScriptedSource()
+    queries = sign_ins(source, 3)
+    source.open.clear()
+    admission = admission_of(worker_of(source), on_chain=True)
+    waiting = asyncio.create_task(statuses_of(admission, queries[:2], "192.0.2.1"))
+    await source.asked.wait()
+    assert await statuses_of(admission, queries[2:], "192.0.2.2") == {500: 1}
+    source.open.set()
+    assert await waiting == {101: 2}

@@ -96,7 +96,7 @@ def test_a_node_behind_the_flush_is_not_believed(large: Devchain) -> None:
 
 
 def test_twins_of_another_chain_are_dropped(large: Devchain) -> None:
-    mirror.keep_read([ChainTwin(90_000, bytes(32), b"gone.example")], 0)
+    mirror.keep_read([ChainTwin(90_000, bytes(range(32)), b"gone.example")], 0)
     mirror.mark_stale(0)
     assert chain_import.import_twins()
     assert not Twin.objects.filter(id=90_000).exists()

@@ -44,7 +44,7 @@ def test_a_twin_of_the_chain_is_shown_and_not_changed(admin_client: Client, mirr
     page = admin_client.get(f"{TWINS}7/change/").content.decode()
     assert "4711" in page and f"0x{KEY.hex()}" in page
     assert 'name="relays"' not in page and 'name="_save"' not in page
-    form = {"id": "7", "account_text": "0x" + "00" * 32, "relays": "mine.example"}
+    form = {"id": "7", "account_text": "0x" + "07" * 32, "relays": "mine.example"}
     assert admin_client.post(f"{TWINS}7/change/", form).status_code == 403
     assert admin_client.post(f"{TWINS}7/delete/", {"post": "yes"}).status_code == 403
     assert admin_client.get(f"{TWINS}add/").status_code == 403
@@ -101,7 +101,7 @@ def test_the_mirror_is_what_a_registry_begins_with(
         settings.RMB, twins=dataclasses.replace(settings.RMB.twins, source="registry")
     )
     assert "/change/" in admin_client.get("/console/twins/7/").content.decode()
-    form = {"id": "7", "account_text": "0x" + "00" * 32, "relays": "mine.example"}
+    form = {"id": "7", "account_text": "0x" + "07" * 32, "relays": "mine.example"}
     assert admin_client.post(f"{TWINS}7/change/", form).status_code == 302
     changed = Twin.objects.get(id=7)
     assert (changed.relays, changed.source) == ("mine.example", Twin.Source.REGISTRY)

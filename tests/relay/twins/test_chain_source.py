@@ -62,11 +62,22 @@ async def test_twins_are_read_and_mirrored(source: ChainSource) -> None:
     }
 
 
+async def test_a_twin_that_anybody_can_sign_for_does_not_exist(
+    source: ChainSource, chain: Devchain
+) -> None:
+    await sync_to_async(Twin.objects.create)(
+        id=9, account=bytes(32), source=Twin.Source.CHAIN, height=0
+    )
+    chain.put_twins([{"id": 9, "account": f"0x{'00' * 32}"}])
+    assert sorted(await source.fetch([7, 9])) == [7]
+    assert await sync_to_async(mirror.records)([9]) == {}, "what an earlier release kept goes"
+
+
 async def test_a_node_that_lags_is_not_believed(source: ChainSource) -> None:
     await source.fetch([7])
     await keep((changed(b"later.example"), 1000))
     assert (await source.fetch([7]))[7].relays == ("later.example",)
-    await keep((ChainTwin(50, bytes(32), None), 1000))
+    await keep((ChainTwin(50, twin(50).account, None), 1000))
     assert await source.highest_id() == 50
     assert sorted(await source.fetch([50])) == [50]
 

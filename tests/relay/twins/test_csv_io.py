@@ -75,6 +75,7 @@ class TestImport:
             f"5,{account(5)},",
             f"1,{account(6)},,here",
             f'7,{account(7)},,"a\x07"',
+            f"8,0x{'00' * 32},,here",
         )
         assert refused(file) == [
             "line 3: id: must be a number, not 'x'",
@@ -83,6 +84,7 @@ class TestImport:
             "line 7: 3 fields, there must be 4",
             "line 8: id: twin 1 is on line 2 already",
             "line 9: relays: must not contain control characters",
+            "line 10: account: anybody can sign for this account (a key of small order)",
         ]
         assert Twin.objects.count() == 0
 
@@ -252,7 +254,7 @@ def test_workers_hear_of_an_import_that_changed_something(site_redis: RedisServe
         for _ in range(2):
             import_twins(lines(f"7,{account(7)},,here"), actor=SYSTEM)
         message = news.get_message(timeout=5)
-        assert message is not None and message["data"] == b"*"
+        assert message is not None and message["data"] == b"1 *"
         assert news.get_message(timeout=0) is None
     assert site_redis.run("GET", keys.TWINS_VERSION) == b"1"
     assert site_redis.run("EXISTS", keys.TWINS) == 0

@@ -76,6 +76,17 @@ def test_a_fork_that_was_left_takes_its_changes_along() -> None:
     assert relays() == ("before",)
 
 
+def test_a_twin_that_anybody_can_sign_for_is_not_kept() -> None:
+    weak = [ChainTwin(7, account, b"here", (), None) for account in (bytes(32), b"\1" + bytes(31))]
+    for each in weak:
+        assert mirror.keep_changed([(each, 40)]) == 0
+        mirror.keep_read([each], 41)
+        assert relays() is None
+    Twin.objects.create(id=7, account=bytes(32), source=Twin.Source.CHAIN, height=1)
+    mirror.keep_reverted({7: weak[0]}, 42)
+    assert relays() is None, "what an earlier release kept goes"
+
+
 def test_rows_of_the_registry_give_way() -> None:
     services.put_twin(TwinValues(7, ACCOUNT, None, ("registry",)), actor=SYSTEM)
     assert relays() is None

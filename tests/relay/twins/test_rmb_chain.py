@@ -119,7 +119,7 @@ def test_without_redis(no_redis: None) -> None:
 
 def test_twins_of_the_chain_are_not_changed_by_hand(chain: Devchain) -> None:
     run("import")
-    for arguments in (["add", "7", "0x" + "00" * 32], ["remove", "7"], ["import", "-"]):
+    for arguments in (["add", "7", "0x" + "07" * 32], ["remove", "7"], ["import", "-"]):
         with pytest.raises(CommandError, match="twins come from the chain"):
             call_command("rmb_twin", *arguments)
     stdout = StringIO()

@@ -55,6 +55,12 @@ class Twins:
     def get(self, twin: int) -> Any:
         return self._known.get(twin, MISSING)
 
+    def doubts(self, twin: int) -> bool:
+        return False
+
+    async def look_near(self, twin: int) -> Any:
+        return self.get(twin)
+
     async def look_up(self, twin: int) -> TwinRecord | None:
         await asyncio.sleep(0.01 * self._simulation.rng.random())
         record = None if twin == UNKNOWN_TWIN else twin_record(twin)
