@@ -20,11 +20,14 @@ from typing import Final
 
 from peer.errors import PeerError, RelayError, RemoteError, TooLargeError, TwinNotFoundError
 from peer.modules.api import JSON_SCHEMA, Context
-from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, STALL_S
+from peer.modules.files_plain import send_plain
+from peer.randomness import random_bytes
+from proto.files.bounds import CHUNK_BYTES, MAX_TIMEOUT_S, SENDER_WINDOW_CHUNKS, STALL_S
 from proto.files.errors import FileCode
 from proto.files.messages import WRITE, Close, Offer, chunk_tags, encode_close, encode_offer
 from proto.files.sending import Ask, Failure, Next, Phase, Sender
 from proto.rmb.errors import UnknownTwinError
+from proto.rmb.sealing import new_uid
 
 HASH_BYTES: Final = 4 * 1024 * 1024
 """Read at a time for the checksum."""
@@ -180,12 +183,15 @@ async def upload(
     sender = Sender(offer, begin, window, stall_s)
     run = _Run(context, twin, source, sender, patient, on_progress, on_accepted)
     await run.finish()
-    if sender.phase is not Phase.DONE:
+    if sender.phase is Phase.PLAIN:
+        await run.finish_plain(min(stall_s, MAX_TIMEOUT_S))
+        sender.name = run.offer_uid
+    elif sender.phase is not Phase.DONE:
         error = sender.error or Failure("the upload ended")
         raise UploadError(error.message, error.code)
     resumed_bytes = min((sender.resumed_chunks or 0) * CHUNK_BYTES, offer.size_bytes)
     return Uploaded(
-        id=sender.id,
+        id=sender.id or run.offer_uid,
         name=sender.name,
         size_bytes=offer.size_bytes,
         sha256=offer.sha256 or "",
@@ -196,7 +202,11 @@ async def upload(
 
 
 class _Run:
-    """Carries out what a Sender asks for."""
+    """Carries out what a Sender asks for.
+
+    Attributes:
+        offer_uid: of the newest offer.
+    """
 
     def __init__(
         self,
@@ -216,6 +226,7 @@ class _Run:
         self._on_progress = on_progress
         self._on_accepted = on_accepted
         self._tasks: dict[asyncio.Task[bytes], Next] = {}
+        self.offer_uid = ""
 
     async def finish(self) -> None:
         """Goes on until the sender is done or has failed."""
@@ -242,6 +253,33 @@ class _Run:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def finish_plain(self, timeout_s: float) -> None:
+        """Sends all of it to a receiver that answers as the reference does.
+
+        Raises:
+            UploadError: it did not arrive.
+        """
+        offer = self._sender.offer
+
+        def sent(chunks: int) -> None:
+            if self._on_progress is not None:
+                done_bytes = min(chunks * CHUNK_BYTES, offer.size_bytes)
+                self._on_progress(Progress(Step.SENDING, done_bytes, offer.size_bytes))
+
+        if self._on_accepted is not None:
+            await self._on_accepted(self.offer_uid)
+        context, twin, uid = self._context, self._twin, self.offer_uid
+        try:
+            await send_plain(context, twin, self._source, offer.chunks, uid, timeout_s, sent)
+        except UploadError:
+            raise
+        except PeerError as error:
+            code = error.code if isinstance(error, RemoteError) else None
+            text = error.message if isinstance(error, RemoteError) else str(error)
+            raise UploadError(
+                f"{text} (this receiver can't go on with a part of a file: upload it again)", code
+            ) from None
+
     async def _ask(self, request: Next) -> bytes:
         call, twin = self._context.call, self._twin
         if request.ask is Ask.WRITE:
@@ -249,13 +287,20 @@ class _Run:
             tags = chunk_tags(self._sender.id, request.index)
             response = await call(twin, WRITE, data, timeout_s=request.timeout_s, tags=tags)
             return response.payload
+        uid = None
         if request.ask is Ask.CLOSE:
             self._source.check_unchanged()
             payload = encode_close(Close(self._sender.id))
         else:
             payload = encode_offer(self._sender.offer)
+            uid = self.offer_uid = new_uid(random_bytes)
         response = await call(
-            twin, request.ask.value, payload, timeout_s=request.timeout_s, schema=JSON_SCHEMA
+            twin,
+            request.ask.value,
+            payload,
+            timeout_s=request.timeout_s,
+            schema=JSON_SCHEMA,
+            uid=uid,
         )
         return response.payload
 

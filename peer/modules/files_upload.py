@@ -59,6 +59,8 @@ class Upload:
         self.finishing: asyncio.Task[None] | None = None
         self._executor = executor
         self._lock = asyncio.Lock()  # one thread at a time
+        self._turns = asyncio.Lock()  # of chunks without a number
+        self._gaps = 0  # times such a chunk was not written: none behind it may take its place
         self._hash = hashlib.sha256()
         self._hashed = 0  # chunks in the checksum
         size_bytes = record.offer.size_bytes
@@ -102,6 +104,28 @@ class Upload:
         if self.account.wrote(index) and self._fd is not None:
             # Behind the data: a crash in between forgets a chunk, and never invents one.
             files_folder.write_footer(self._fd, self.offer.size_bytes, self.account.prefix)
+
+    async def append(self, payload: bytes) -> None:
+        """Put a chunk without a number on disk, behind those that came before it.
+
+        Raises:
+            RefusedError: it can't be written, or not now.
+        """
+        gaps = self._gaps
+        try:
+            async with self._turns:
+                if gaps != self._gaps:
+                    raise RefusedError(FileCode.BUSY, "a chunk before this one was not written")
+                await self.write(self.account.next, payload)
+        except BaseException:
+            if gaps == self._gaps:
+                self._gaps += 1
+            raise
+
+    async def settled(self) -> None:
+        """Return when the chunks that came before are written or refused."""
+        async with self._turns, self._lock:
+            pass
 
     async def check(self) -> str:
         """Have all of it on disk, and return its checksum.
