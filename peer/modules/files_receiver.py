@@ -144,6 +144,8 @@ class Receiver:
                 raise self._unknown(key)
             upload.last_heard = self._clock()
             if self._pending_writes >= MAX_PENDING_WRITES:
+                if numbered is None:
+                    upload.skipped()
                 raise RefusedError(FileCode.BUSY, "too many chunks wait for the disk")
             self._pending_writes += 1
             try:

@@ -158,7 +158,7 @@ async def upload(
     *,
     window: int = SENDER_WINDOW_CHUNKS,
     stall_s: float = STALL_S,
-    patient: bool = False,
+    accepted: str = "",
     on_progress: OnProgress | None = None,
     on_accepted: OnAccepted | None = None,
 ) -> Uploaded:
@@ -171,8 +171,8 @@ async def upload(
         offer: of this file, with its checksum and a name.
         window: chunks of 512 KiB that are under way, and in memory, at most.
         stall_s: time without any progress after which it fails.
-        patient: whether to go on when a relay refuses the very first request: it was accepted
-            before.
+        accepted: id under which it was accepted before, if it was: a relay that refuses the very
+            first request does not end it then.
         on_progress: told whenever something was acknowledged.
         on_accepted: told the id once the receiver takes it, before anything is sent.
 
@@ -181,7 +181,7 @@ async def upload(
     """
     begin = time.monotonic()
     sender = Sender(offer, begin, window, stall_s)
-    run = _Run(context, twin, source, sender, patient, on_progress, on_accepted)
+    run = _Run(context, twin, source, sender, accepted, on_progress, on_accepted)
     await run.finish()
     if sender.phase is Phase.PLAIN:
         await run.finish_plain(min(stall_s, MAX_TIMEOUT_S))
@@ -214,7 +214,7 @@ class _Run:
         twin: int,
         source: SourceFile,
         sender: Sender,
-        patient: bool,
+        accepted: str,
         on_progress: OnProgress | None,
         on_accepted: OnAccepted | None,
     ) -> None:
@@ -222,7 +222,7 @@ class _Run:
         self._twin = twin
         self._source = source
         self._sender = sender
-        self._patient = patient
+        self._accepted = accepted
         self._on_progress = on_progress
         self._on_accepted = on_accepted
         self._tasks: dict[asyncio.Task[bytes], Next] = {}
@@ -293,7 +293,8 @@ class _Run:
             payload = encode_close(Close(self._sender.id))
         else:
             payload = encode_offer(self._sender.offer)
-            uid = self.offer_uid = new_uid(random_bytes)
+            # A receiver without ids of its own knows the upload by it.
+            uid = self.offer_uid = self._accepted or new_uid(random_bytes)
         response = await call(
             twin,
             request.ask.value,
@@ -306,7 +307,7 @@ class _Run:
 
     def _report(self, task: asyncio.Task[bytes], request: Next) -> None:
         """Tells the sender how a request ended."""
-        patient = self._patient or bool(self._sender.id)
+        patient = bool(self._accepted or self._sender.id)
         now = time.monotonic()
         try:
             payload = task.result()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -60,7 +61,9 @@ class Upload:
         self._executor = executor
         self._lock = asyncio.Lock()  # one thread at a time
         self._turns = asyncio.Lock()  # of chunks without a number
-        self._gaps = 0  # times such a chunk was not written: none behind it may take its place
+        self._came = 0  # of them
+        self._in_line = 0  # of them
+        self._gap = math.inf  # the one that was not written: none behind it may take its place
         self._hash = hashlib.sha256()
         self._hashed = 0  # chunks in the checksum
         size_bytes = record.offer.size_bytes
@@ -111,16 +114,27 @@ class Upload:
         Raises:
             RefusedError: it can't be written, or not now.
         """
-        gaps = self._gaps
+        self._in_line += 1
+        self._came += 1
+        number = self._came
         try:
             async with self._turns:
-                if gaps != self._gaps:
+                if number > self._gap:
                     raise RefusedError(FileCode.BUSY, "a chunk before this one was not written")
                 await self.write(self.account.next, payload)
         except BaseException:
-            if gaps == self._gaps:
-                self._gaps += 1
+            self._gap = min(self._gap, number)
             raise
+        finally:
+            self._in_line -= 1
+            if not self._in_line:
+                self._gap = math.inf
+
+    def skipped(self) -> None:
+        """Take note that there was no room for a chunk without a number."""
+        if self._in_line:
+            self._came += 1
+            self._gap = min(self._gap, self._came)
 
     async def settled(self) -> None:
         """Return when the chunks that came before are written or refused."""

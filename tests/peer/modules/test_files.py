@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from peer.errors import RemoteError
-from peer.modules.api import JSON_SCHEMA, Request
+from peer.modules.api import JSON_SCHEMA, Request, Response
 from peer.modules.files import Uploads
+from peer.modules.files_receiver import MAX_PENDING_WRITES
 from peer.modules.files_sender import SourceFile, Uploaded, UploadError, upload
 from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, WINDOW_CHUNKS, UploadLimits
 from proto.files.errors import FileCode
@@ -326,6 +327,28 @@ async def test_no_chunk_takes_the_place_of_a_refused_one(world: World) -> None:
     assert codes == [0, FileCode.BAD_REQUEST, FileCode.BUSY]
     for chunk in (second, third):
         await call(RECEIVER, "file.write", chunk, uid="a")
+    status = json.loads((await call(RECEIVER, "file.close", uid="a")).payload)
+    assert status["state"] == "done"
+    assert world.arrived(status["name"]).read_bytes() == data
+
+
+async def test_no_chunk_takes_the_place_of_one_there_was_no_room_for(world: World) -> None:
+    data = content((MAX_PENDING_WRITES + 2) * CHUNK_BYTES)
+    call = world.sender.call
+
+    def write(index: int) -> asyncio.Task[Response]:
+        chunk = data[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
+        return asyncio.create_task(call(RECEIVER, "file.write", chunk, uid="a"))
+
+    await call(RECEIVER, "file.negotiate", json.dumps({"size": len(data)}).encode(), uid="a")
+    sent = [write(index) for index in range(MAX_PENDING_WRITES + 1)]
+    await sent[0]
+    sent.append(write(len(sent)))  # now there is room
+    answers = await asyncio.gather(*sent, return_exceptions=True)
+    codes = [each.code for each in answers if isinstance(each, RemoteError)]
+    assert codes == [FileCode.BUSY, FileCode.BUSY]
+    for index in range(MAX_PENDING_WRITES, len(sent)):
+        await write(index)
     status = json.loads((await call(RECEIVER, "file.close", uid="a")).payload)
     assert status["state"] == "done"
     assert world.arrived(status["name"]).read_bytes() == data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from peer.modules.version import version_module
 from proto.files.bounds import CHUNK_BYTES
 from proto.files.messages import Offer
 from tests.peer.modules.test_files import RECEIVER, World, content
-from tests.peer.modules.test_files_jobs import ask, state
+from tests.peer.modules.test_files_jobs import ask, restart, state
 
 
 class Reference(Module):
@@ -90,6 +91,26 @@ async def test_a_job_is_told_of(world: World, reference: Reference) -> None:
     world.source.write_bytes(data)
     id = await ask(world, "upload", {"path": str(world.source)})
     assert (await state(world, id, "done"))["done"] == len(data)
+    assert reference.files == {id: data}
+
+
+async def test_a_job_begins_again_under_its_id_after_a_kill(
+    world: World, reference: Reference
+) -> None:
+    blocked = asyncio.Event()
+
+    async def all_but_the_third(request: Request) -> bool:
+        if request.command == "file.write" and len(reference.files[request.uid]) == 2 * CHUNK_BYTES:
+            blocked.set()
+        return not blocked.is_set()
+
+    world.memory.on_request = all_but_the_third
+    data = content(3 * CHUNK_BYTES)
+    world.source.write_bytes(data)
+    id = await ask(world, "upload", {"path": str(world.source)})
+    await blocked.wait()
+    await restart(world)
+    await state(world, id, "done")
     assert reference.files == {id: data}
 
 
