@@ -259,7 +259,7 @@ class Client:
         expires; leaving the block ends it before.
 
         Args:
-            twins: whom; all of them get the same request.
+            twins: whom; all of them get the same request, once each.
             command: what for.
             body: as for `call`.
             timeout: how long answers are waited for, in seconds, at most 1800.

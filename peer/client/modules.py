@@ -53,12 +53,13 @@ class ClientContext:
         timeout_s: float = DEFAULT_EXPIRATION_S,
         schema: str | None = None,
         tags: str | None = None,
+        uid: str | None = None,
     ) -> Response:
         """Ask a twin and wait for its first answer."""
         destination = twin if isinstance(twin, Address) else Address(twin)
         timeout_s = min(timeout_s, MAX_EXPIRATION_S)
         reply = await self._session.call(
-            destination, command, payload, schema=schema, tags=tags, timeout_s=timeout_s
+            destination, command, payload, schema=schema, tags=tags, timeout_s=timeout_s, uid=uid
         )
         return Response(reply.payload, reply.schema)
 

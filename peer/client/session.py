@@ -145,15 +145,18 @@ class Session:
         schema: str | None,
         tags: str | None,
         timeout_s: float,
+        uid: str | None = None,
     ) -> Reply:
-        """Ask one session and wait for its first answer."""
+        """Ask one session and wait for its first answer; `uid`: of no other request that waits."""
         content = encode(body, schema)
         until = self._loop.time() + timeout_s
         receiver = self.twins.peek(destination.twin)
         if receiver is None or not self._roomy():
             receiver = await self._ready_within(timeout_s, until, destination.twin)
         try:
-            return await self._call(destination, receiver, command, content, tags, until, timeout_s)
+            return await self._call(
+                destination, receiver, command, content, tags, until, timeout_s, uid
+            )
         except RemoteError as error:
             if error.code not in _STALE_KEY_CODES:
                 raise
@@ -163,7 +166,7 @@ class Session:
             renewed = await self._ready_within(timeout_s, until, destination.twin)
             if renewed.pk == receiver.pk:
                 raise
-        return await self._call(destination, renewed, command, content, tags, until, timeout_s)
+        return await self._call(destination, renewed, command, content, tags, until, timeout_s, uid)
 
     async def _call(
         self,
@@ -174,8 +177,9 @@ class Session:
         tags: str | None,
         until: float,
         timeout_s: float,
+        uid: str | None,
     ) -> Reply:
-        uid = new_uid(random_bytes)
+        uid = uid or new_uid(random_bytes)
         call = Call(destination, timeout_s, self._loop)
         left_s = self._left(until, timeout_s)
         data = self._sealed(uid, destination, receiver, command, content, tags, left_s)

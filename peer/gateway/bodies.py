@@ -76,6 +76,7 @@ class OutgoingRequest(NamedTuple):
     payload: bytes
     tags: str | None
     destinations: tuple[int, ...]
+    """A twin that is named twice is asked twice, as by rmb-peer 1.5."""
     ret: str
     """List for the answers; "" when none are wanted."""
     schema: str | None
@@ -313,8 +314,7 @@ def _destinations(value: object) -> tuple[int, ...]:
         found.append(int(twin))
     if not found:
         raise BodyError("dst is empty")
-    # A twin that is named twice is asked once: both requests would have one uid.
-    return tuple(found) if len(found) == 1 else tuple(dict.fromkeys(found))
+    return tuple(found)
 
 
 def _address(value: object) -> Address:

@@ -57,8 +57,9 @@ class Calls:
         timeout_s: float,
         schema: str | None,
         tags: str | None,
+        uid: str | None = None,
     ) -> Response:
-        """Asks a twin and waits for its first answer.
+        """Asks a twin and waits for its first answer; `uid`: of no other request that waits.
 
         Raises:
             CallError: there is none that can be used.
@@ -71,7 +72,7 @@ class Calls:
             raise TwinNotFoundError(destination.twin)
         now = int(time.time())
         expiration_s = min(max(int(timeout_s + 0.999), _MIN_EXPIRATION_S), MAX_EXPIRATION_S)
-        uid = new_uid(random_bytes)
+        uid = uid or new_uid(random_bytes)
         try:
             data = self._sealer.request(
                 uid,

@@ -310,9 +310,10 @@ class ModuleContext:
         timeout_s: float = DEFAULT_EXPIRATION_S,
         schema: str | None = None,
         tags: str | None = None,
+        uid: str | None = None,
     ) -> Response:
         """Ask a twin and wait for its first answer."""
-        return await self._calls.call(twin, command, payload, timeout_s, schema, tags)
+        return await self._calls.call(twin, command, payload, timeout_s, schema, tags, uid)
 
     async def deliver(self, request: Request) -> None:
         """Pass a request to its module, or to the list of its command once Redis has it."""

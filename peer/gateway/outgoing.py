@@ -14,11 +14,10 @@ error envelope to the one that asked. Where even that can't be read the entry is
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -38,7 +37,7 @@ from peer.gateway.dead_letters import DeadLetter
 from peer.gateway.handlers import BUSY
 from peer.gateway.look_ups import look_up
 from peer.gateway.queue_writes import QueueWrites
-from peer.gateway.seals import Seals, portion_of
+from peer.gateway.seals import Seals, portion_of, split
 from peer.gateway.work import Work
 from peer.modules.api import LocalRequest, Modules
 from peer.twins import Twin, TwinCache
@@ -179,11 +178,11 @@ class Outgoing:
         elif self._modules.find_local(request.command) is not None:
             self._handle_here(field, request, deadline)
         else:
-            receivers = {twin: self._twins.peek(twin) for twin in request.destinations}
+            receivers = [(twin_id, self._twins.peek(twin_id)) for twin_id in request.destinations]
             few = len(receivers) == 1 or (
                 len(receivers) <= portion_of(request) and not self._commits.full
             )
-            if None in receivers.values() or not few:
+            if not few or any(twin is None for _, twin in receivers):
                 # The entry is there twice, as it came and read.
                 size_bytes = len(raw) + len(request.payload)
                 self._work.start(self._send_later(field, raw, request, deadline), size_bytes)
@@ -285,16 +284,17 @@ class Outgoing:
         field: str,
         request: OutgoingRequest,
         deadline: int,
-        receivers: Mapping[int, Twin | None],
+        receivers: Sequence[tuple[int, Twin | None]],
+        others: Sequence[int] = (),
         rest: bytes = b"",
     ) -> None:
-        """Sends a request, or a part of it: then `rest` is the entry for the other receivers."""
+        """Sends a request, or a part of it: then `rest` is the entry for the others."""
         now = int(time.time())
         uid = queues.uid_of(field)
         waiting = Waiting(request.ret, request.reference, deadline) if request.ret else None
         sealed: list[tuple[SessionKey, bytes]] = []
-        for twin_id, twin in receivers.items():
-            found = self._seals.request(uid, request, twin_id, twin, now, deadline - now)
+        made = self._seals.requests(uid, request, receivers, others, now, deadline - now)
+        for twin_id, found in made:
             if isinstance(found, bytes):
                 sealed.append(((twin_id, None), found))
             else:
@@ -303,7 +303,7 @@ class Outgoing:
         if not sealed and not rest:
             self._settle(field)
             return
-        self._record_and_send(field, uid, deadline, waiting, sealed, rest)
+        self._record_and_send(field, uid, deadline, waiting, sealed, rest, len(others))
         self._counters["requests_sent"] += len(sealed)
 
     def _send_response(
@@ -330,8 +330,9 @@ class Outgoing:
         uid: str,
         deadline: int,
         waiting: Waiting | None,
-        sealed: Iterable[tuple[SessionKey, bytes]],
+        sealed: Sequence[tuple[SessionKey, bytes]],
         rest: bytes = b"",
+        others: int = 0,
         *,
         answers: bool = False,
     ) -> None:
@@ -340,12 +341,13 @@ class Outgoing:
         head = queues.SEALED + len(head).to_bytes(_HEAD_BYTES, "little") + head
         fields: list[str | bytes] = [field, queues.REQUEST + rest] if rest else []
         messages = []
-        for destination, data in sealed:
-            each = f"{field}.{destination[0]}" if fields else field
+        for number, (destination, data) in enumerate(sealed):
+            # By how many are left, so that no later part has the name of one that is under way.
+            each = f"{field}.{others + len(sealed) - number}" if fields else field
             self._held.add(each)
             self._sent[each] = _Sent(uid, destination, waiting, answers)
             if waiting is not None:
-                self._by_answer[uid, destination[0]] = each
+                self._by_answer.setdefault((uid, destination[0]), each)
             fields += (each, head + data)
             messages.append((each, data))
 
@@ -375,7 +377,7 @@ class Outgoing:
         answers = envelope.WhichOneof("message") == "response"
         self._sent[field] = _Sent(envelope.uid, destination, waiting, answers)
         if waiting is not None:
-            self._by_answer[envelope.uid, destination.twin] = field
+            self._by_answer.setdefault((envelope.uid, destination.twin), field)
         if deadline <= time.time():
             self.expired(field)
             return
@@ -394,27 +396,28 @@ class Outgoing:
         last and the relays have room, so that neither has to take all of it together.
         """
         now, portion = int(time.time()), portion_of(request)
-        missing = list(dict.fromkeys(request.destinations))
+        missing = list(request.destinations)
         peeked = ((twin_id, self._twins.peek(twin_id)) for twin_id in missing)
         found = dict(each for each in peeked if each[1] is not None)
         while time.time() < deadline:
-            if found:
+            part, others = split(missing, found, portion)
+            if part:
                 await self._room(deadline)
                 if time.time() >= deadline:
                     break
-                part = dict(itertools.islice(found.items(), portion))
-                found = {twin_id: found[twin_id] for twin_id in found if twin_id not in part}
-                missing = [twin_id for twin_id in missing if twin_id not in part]
-                rest = bodies.for_others(raw, missing, now) if missing else b""
-                self._send_request(field, request, deadline, part, rest)
+                receivers = [(twin_id, found[twin_id]) for twin_id in part]
+                rest = bodies.for_others(raw, others, now) if others else b""
+                self._send_request(field, request, deadline, receivers, others, rest)
+                missing = others
                 if not missing:
                     return
-                if found:
+                if len(part) == portion:  # there may be more that are known
                     await self._commits.applied()
-                    continue
-            asked, others = missing[:LOOK_UPS], missing[LOOK_UPS:]
+                continue
+            asked = list(dict.fromkeys(missing))[:LOOK_UPS]
             found = await look_up(self._twins, asked)
-            missing = others + asked  # who can't be looked up holds up nobody else
+            # Who can't be looked up holds up nobody else.
+            missing.sort(key=set(asked).__contains__)
         self._refuse_expired(field, request)
 
     async def _room(self, deadline: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final
 
 from peer.gateway.bodies import Failure, OutgoingRequest, OutgoingResponse
@@ -28,7 +30,37 @@ class Seals:
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
 
-    def request(
+    def requests(
+        self,
+        uid: str,
+        request: OutgoingRequest,
+        receivers: Sequence[tuple[int, Twin | None]],
+        others: Sequence[int],
+        now: int,
+        expiration_s: int,
+    ) -> Iterator[tuple[int, bytes | Failure]]:
+        """One for each of some receivers, with its twin.
+
+        Args:
+            uid: of the request.
+            request: what is asked for.
+            receivers: twins, and what is known of them; None: there is no such twin.
+            others: receivers that get it later.
+            now: unix seconds.
+            expiration_s: time to live.
+        """
+        left = Counter(others)
+        left.update(twin_id for twin_id, _ in receivers)
+        for twin_id, twin in receivers:
+            left[twin_id] -= 1
+            # Made earlier, with the same deadline: no copy for a twin is a repeat of another.
+            age_s = left[twin_id]
+            yield (
+                twin_id,
+                self._request(uid, request, twin_id, twin, now - age_s, expiration_s + age_s),
+            )
+
+    def _request(
         self,
         uid: str,
         request: OutgoingRequest,
@@ -37,7 +69,6 @@ class Seals:
         now: int,
         expiration_s: int,
     ) -> bytes | Failure:
-        """One for one of its receivers; None: there is no such twin."""
         if twin is None:
             unknown = UnknownTwinError(twin_id)
             return Failure(unknown.code, str(unknown))
@@ -105,3 +136,12 @@ def _checked(data: bytes) -> bytes | Failure:
 def portion_of(request: OutgoingRequest) -> int:
     """How many receivers of a request are written to in one step."""
     return max(PORTION_BYTES // (len(request.payload) + ENVELOPE_BYTES), 1)
+
+
+def split(missing: Iterable[int], found: Container[int], most: int) -> tuple[list[int], list[int]]:
+    """The first receivers that are known, so many at most, and all others."""
+    part: list[int] = []
+    others: list[int] = []
+    for twin_id in missing:
+        (part if twin_id in found and len(part) < most else others).append(twin_id)
+    return part, others

@@ -165,8 +165,18 @@ class Context(Protocol):
         timeout_s: float = DEFAULT_EXPIRATION_S,
         schema: str | None = None,
         tags: str | None = None,
+        uid: str | None = None,
     ) -> Response:
         """Ask a twin and wait for its first answer.
+
+        Args:
+            twin: whom.
+            command: what for.
+            payload: as it is.
+            timeout_s: how long to wait; the request expires then.
+            schema: content type of the payload.
+            tags: of the request.
+            uid: of the request, and of no other that waits; None: a new one.
 
         Raises:
             peer.errors.CallError: there is none that can be used.

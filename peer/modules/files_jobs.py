@@ -213,7 +213,7 @@ class Jobs:
                 order.twin,
                 source,
                 offer,
-                patient=job.kept,
+                accepted=job.id if job.kept else "",
                 on_progress=progress,
                 on_accepted=accepted,
             )

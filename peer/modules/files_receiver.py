@@ -142,13 +142,17 @@ class Receiver:
                 if key in self._ended:
                     return Response()  # a late repeat
                 raise self._unknown(key)
-            index = upload.account.next if numbered is None else numbered[1]
             upload.last_heard = self._clock()
             if self._pending_writes >= MAX_PENDING_WRITES:
+                if numbered is None:
+                    upload.skipped()
                 raise RefusedError(FileCode.BUSY, "too many chunks wait for the disk")
             self._pending_writes += 1
             try:
-                await upload.write(index, request.payload)
+                if numbered is None:
+                    await upload.append(request.payload)
+                else:
+                    await upload.write(numbered[1], request.payload)
             finally:
                 self._pending_writes -= 1
         return Response()
@@ -160,6 +164,9 @@ class Receiver:
             close = parse_close(request.payload)
             key = _key(request.source.twin, _bounded(close.id or request.uid))
             upload = self._uploads.get(key)
+            if upload is not None and not upload.account.complete:
+                await upload.settled()
+                upload = self._uploads.get(key)  # it may have ended meanwhile
             if upload is None:
                 if key not in self._ended:
                     raise self._unknown(key)

@@ -20,11 +20,14 @@ from typing import Final
 
 from peer.errors import PeerError, RelayError, RemoteError, TooLargeError, TwinNotFoundError
 from peer.modules.api import JSON_SCHEMA, Context
-from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, STALL_S
+from peer.modules.files_plain import send_plain
+from peer.randomness import random_bytes
+from proto.files.bounds import CHUNK_BYTES, MAX_TIMEOUT_S, SENDER_WINDOW_CHUNKS, STALL_S
 from proto.files.errors import FileCode
 from proto.files.messages import WRITE, Close, Offer, chunk_tags, encode_close, encode_offer
 from proto.files.sending import Ask, Failure, Next, Phase, Sender
 from proto.rmb.errors import UnknownTwinError
+from proto.rmb.sealing import new_uid
 
 HASH_BYTES: Final = 4 * 1024 * 1024
 """Read at a time for the checksum."""
@@ -155,7 +158,7 @@ async def upload(
     *,
     window: int = SENDER_WINDOW_CHUNKS,
     stall_s: float = STALL_S,
-    patient: bool = False,
+    accepted: str = "",
     on_progress: OnProgress | None = None,
     on_accepted: OnAccepted | None = None,
 ) -> Uploaded:
@@ -168,8 +171,8 @@ async def upload(
         offer: of this file, with its checksum and a name.
         window: chunks of 512 KiB that are under way, and in memory, at most.
         stall_s: time without any progress after which it fails.
-        patient: whether to go on when a relay refuses the very first request: it was accepted
-            before.
+        accepted: id under which it was accepted before, if it was: a relay that refuses the very
+            first request does not end it then.
         on_progress: told whenever something was acknowledged.
         on_accepted: told the id once the receiver takes it, before anything is sent.
 
@@ -178,14 +181,17 @@ async def upload(
     """
     begin = time.monotonic()
     sender = Sender(offer, begin, window, stall_s)
-    run = _Run(context, twin, source, sender, patient, on_progress, on_accepted)
+    run = _Run(context, twin, source, sender, accepted, on_progress, on_accepted)
     await run.finish()
-    if sender.phase is not Phase.DONE:
+    if sender.phase is Phase.PLAIN:
+        await run.finish_plain(min(stall_s, MAX_TIMEOUT_S))
+        sender.name = run.offer_uid
+    elif sender.phase is not Phase.DONE:
         error = sender.error or Failure("the upload ended")
         raise UploadError(error.message, error.code)
     resumed_bytes = min((sender.resumed_chunks or 0) * CHUNK_BYTES, offer.size_bytes)
     return Uploaded(
-        id=sender.id,
+        id=sender.id or run.offer_uid,
         name=sender.name,
         size_bytes=offer.size_bytes,
         sha256=offer.sha256 or "",
@@ -196,7 +202,11 @@ async def upload(
 
 
 class _Run:
-    """Carries out what a Sender asks for."""
+    """Carries out what a Sender asks for.
+
+    Attributes:
+        offer_uid: of the newest offer.
+    """
 
     def __init__(
         self,
@@ -204,7 +214,7 @@ class _Run:
         twin: int,
         source: SourceFile,
         sender: Sender,
-        patient: bool,
+        accepted: str,
         on_progress: OnProgress | None,
         on_accepted: OnAccepted | None,
     ) -> None:
@@ -212,10 +222,11 @@ class _Run:
         self._twin = twin
         self._source = source
         self._sender = sender
-        self._patient = patient
+        self._accepted = accepted
         self._on_progress = on_progress
         self._on_accepted = on_accepted
         self._tasks: dict[asyncio.Task[bytes], Next] = {}
+        self.offer_uid = ""
 
     async def finish(self) -> None:
         """Goes on until the sender is done or has failed."""
@@ -242,6 +253,33 @@ class _Run:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def finish_plain(self, timeout_s: float) -> None:
+        """Sends all of it to a receiver that answers as the reference does.
+
+        Raises:
+            UploadError: it did not arrive.
+        """
+        offer = self._sender.offer
+
+        def sent(chunks: int) -> None:
+            if self._on_progress is not None:
+                done_bytes = min(chunks * CHUNK_BYTES, offer.size_bytes)
+                self._on_progress(Progress(Step.SENDING, done_bytes, offer.size_bytes))
+
+        if self._on_accepted is not None:
+            await self._on_accepted(self.offer_uid)
+        context, twin, uid = self._context, self._twin, self.offer_uid
+        try:
+            await send_plain(context, twin, self._source, offer.chunks, uid, timeout_s, sent)
+        except UploadError:
+            raise
+        except PeerError as error:
+            code = error.code if isinstance(error, RemoteError) else None
+            text = error.message if isinstance(error, RemoteError) else str(error)
+            raise UploadError(
+                f"{text} (this receiver can't go on with a part of a file: upload it again)", code
+            ) from None
+
     async def _ask(self, request: Next) -> bytes:
         call, twin = self._context.call, self._twin
         if request.ask is Ask.WRITE:
@@ -249,19 +287,27 @@ class _Run:
             tags = chunk_tags(self._sender.id, request.index)
             response = await call(twin, WRITE, data, timeout_s=request.timeout_s, tags=tags)
             return response.payload
+        uid = None
         if request.ask is Ask.CLOSE:
             self._source.check_unchanged()
             payload = encode_close(Close(self._sender.id))
         else:
             payload = encode_offer(self._sender.offer)
+            # A receiver without ids of its own knows the upload by it.
+            uid = self.offer_uid = self._accepted or new_uid(random_bytes)
         response = await call(
-            twin, request.ask.value, payload, timeout_s=request.timeout_s, schema=JSON_SCHEMA
+            twin,
+            request.ask.value,
+            payload,
+            timeout_s=request.timeout_s,
+            schema=JSON_SCHEMA,
+            uid=uid,
         )
         return response.payload
 
     def _report(self, task: asyncio.Task[bytes], request: Next) -> None:
         """Tells the sender how a request ended."""
-        patient = self._patient or bool(self._sender.id)
+        patient = bool(self._accepted or self._sender.id)
         now = time.monotonic()
         try:
             payload = task.result()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -59,6 +60,10 @@ class Upload:
         self.finishing: asyncio.Task[None] | None = None
         self._executor = executor
         self._lock = asyncio.Lock()  # one thread at a time
+        self._turns = asyncio.Lock()  # of chunks without a number
+        self._came = 0  # of them
+        self._in_line = 0  # of them
+        self._gap = math.inf  # the one that was not written: none behind it may take its place
         self._hash = hashlib.sha256()
         self._hashed = 0  # chunks in the checksum
         size_bytes = record.offer.size_bytes
@@ -102,6 +107,39 @@ class Upload:
         if self.account.wrote(index) and self._fd is not None:
             # Behind the data: a crash in between forgets a chunk, and never invents one.
             files_folder.write_footer(self._fd, self.offer.size_bytes, self.account.prefix)
+
+    async def append(self, payload: bytes) -> None:
+        """Put a chunk without a number on disk, behind those that came before it.
+
+        Raises:
+            RefusedError: it can't be written, or not now.
+        """
+        self._in_line += 1
+        self._came += 1
+        number = self._came
+        try:
+            async with self._turns:
+                if number > self._gap:
+                    raise RefusedError(FileCode.BUSY, "a chunk before this one was not written")
+                await self.write(self.account.next, payload)
+        except BaseException:
+            self._gap = min(self._gap, number)
+            raise
+        finally:
+            self._in_line -= 1
+            if not self._in_line:
+                self._gap = math.inf
+
+    def skipped(self) -> None:
+        """Take note that there was no room for a chunk without a number."""
+        if self._in_line:
+            self._came += 1
+            self._gap = min(self._gap, self._came)
+
+    async def settled(self) -> None:
+        """Return when the chunks that came before are written or refused."""
+        async with self._turns, self._lock:
+            pass
 
     async def check(self) -> str:
         """Have all of it on disk, and return its checksum.

@@ -3,6 +3,7 @@
     NEGOTIATING --status--> SENDING --all acknowledged--> CLOSING --done--> DONE
          ^                     |                             |
          '---- no answer, unknown upload, chunks missing ----'        (any) --> FAILED
+         '---empty answer--> PLAIN
 
 The owner carries out what `next_request` gives, several requests side by side, and reports how
 each ended: `answered` or `failed`. When it gives None, there is nothing to do until a request ends
@@ -56,6 +57,9 @@ class Phase(Enum):
     CLOSING = "closing"
     DONE = "done"
     FAILED = "failed"
+    PLAIN = "plain"
+    """The receiver takes the file, but answers as the reference does: the owner sends the chunks
+    one after another, with the uid of the offer and no tags."""
 
 
 class Ask(Enum):
@@ -143,8 +147,8 @@ class Sender:
 
     @property
     def over(self) -> bool:
-        """Whether it is done or failed."""
-        return self.phase in (Phase.DONE, Phase.FAILED)
+        """Whether nothing more is to be asked for."""
+        return self.phase in (Phase.DONE, Phase.FAILED, Phase.PLAIN)
 
     @property
     def acknowledged_bytes(self) -> int:
@@ -197,6 +201,9 @@ class Sender:
             self._acknowledge(request.index, now)
             return
         self._asked_at = None
+        if not payload and not self.id:
+            self.phase = Phase.PLAIN
+            return
         try:
             status = parse_status(payload, self.offer.chunks)
         except StatusError as error:

@@ -71,7 +71,8 @@ class SessionEnd(NamedTuple):
     Attributes:
         close_code: of the close frame; None: no close frame is sent.
         http_status: of the answer when the reason is found before the upgrade; None: it never is.
-        text: reason in the close frame, and the short body of the HTTP answer.
+        text: reason in the close frame, and the short body of the HTTP answer; empty: neither is
+            sent, or the body says more.
         meaning: for the documentation and operator views.
     """
 
@@ -135,14 +136,12 @@ SESSIONS: Final[dict[SessionReason, SessionEnd]] = {
     SessionReason.BANNED: SessionEnd(4004, 403, "banned", "an operator banned the twin"),
     SessionReason.DRAINED: SessionEnd(1012, 503, "drained", "the worker is going to restart"),
     SessionReason.WORKER_LOST: SessionEnd(
-        None, None, "worker_lost", "the worker died; found later by the others"
+        None, None, "", "the worker died; found later by the others"
     ),
     SessionReason.CAPACITY: SessionEnd(1013, 503, "capacity", "the worker holds all it may"),
-    SessionReason.HANDSHAKE_TIMEOUT: SessionEnd(
-        None, 408, "handshake_timeout", "no complete handshake in time"
-    ),
+    SessionReason.HANDSHAKE_TIMEOUT: SessionEnd(None, None, "", "no complete handshake in time"),
     SessionReason.UNAUTHORIZED: SessionEnd(
-        None, 401, "unauthorized", "no token, a bad one, or an unknown twin"
+        None, 401, "", "no token, a bad one, or an unknown twin"
     ),
     SessionReason.IP_LIMIT: SessionEnd(
         None, 429, "ip_limit", "too many handshakes from one address"

@@ -6,7 +6,7 @@ Exception
 
 from __future__ import annotations
 
-from enum import IntEnum, StrEnum
+from enum import Enum, IntEnum, StrEnum
 
 
 class CloseCode(IntEnum):
@@ -32,17 +32,54 @@ class Refusal(StrEnum):
     PROTOCOL_ERROR = "protocol_error"
 
 
-class FrameError(Exception):
-    """The peer broke the protocol or a bound; the connection has to be closed.
+class Fault(Enum):
+    """What a reader refuses. `docs/protocol/reasons.md` lists the close frames.
 
     Attributes:
         code: close code for the peer.
         refusal: the reason to count.
-        text: reason of the close frame, ASCII, short.
+        text: reason of the close frame: that of the list, and what is wrong where it does not say.
     """
 
-    def __init__(self, code: CloseCode, refusal: Refusal, text: str) -> None:
-        super().__init__(text)
+    TEXT_FRAME = (CloseCode.UNSUPPORTED_DATA, Refusal.TEXT_FRAME)
+    TOO_LARGE = (CloseCode.MESSAGE_TOO_BIG, Refusal.TOO_LARGE)
+    TOO_MUCH_INCOMPLETE = (
+        CloseCode.TRY_AGAIN_LATER,
+        Refusal.TOO_LARGE,
+        "too many incomplete messages",
+    )
+    RESERVED_BIT = (CloseCode.PROTOCOL_ERROR, Refusal.PROTOCOL_ERROR, "reserved bit set")
+    UNMASKED = (CloseCode.PROTOCOL_ERROR, Refusal.PROTOCOL_ERROR, "frame is not masked")
+    UNKNOWN_OPCODE = (CloseCode.PROTOCOL_ERROR, Refusal.PROTOCOL_ERROR, "unknown opcode")
+    LONG_LENGTH = (
+        CloseCode.PROTOCOL_ERROR,
+        Refusal.PROTOCOL_ERROR,
+        "length not in its shortest form",
+    )
+    FRAGMENT_ORDER = (CloseCode.PROTOCOL_ERROR, Refusal.PROTOCOL_ERROR, "fragments out of order")
+    CONTROL_FRAGMENT = (
+        CloseCode.PROTOCOL_ERROR,
+        Refusal.PROTOCOL_ERROR,
+        "fragmented control frame",
+    )
+    CONTROL_SIZE = (CloseCode.PROTOCOL_ERROR, Refusal.PROTOCOL_ERROR, "control frame too long")
+    CLOSE_CODE = (CloseCode.PROTOCOL_ERROR, Refusal.PROTOCOL_ERROR, "invalid close code")
+    CLOSE_TEXT = (CloseCode.INVALID_DATA, Refusal.PROTOCOL_ERROR, "close reason is not UTF-8")
+    CLOSE_INSIDE_MESSAGE = (
+        CloseCode.PROTOCOL_ERROR,
+        Refusal.PROTOCOL_ERROR,
+        "incomplete fragmented message",
+    )
+
+    def __init__(self, code: CloseCode, refusal: Refusal, detail: str = "") -> None:
         self.code = code
         self.refusal = refusal
-        self.text = text
+        self.text = f"{refusal.value}: {detail}" if detail else refusal.value
+
+
+class FrameError(Exception):
+    """The peer broke the protocol or a bound; the connection has to be closed."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.text)
+        self.fault = fault

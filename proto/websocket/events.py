@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proto.websocket.errors import CloseCode, Refusal
+from proto.websocket.errors import Fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,8 @@ class CloseReceived:
 class InputRefused:
     """The peer broke the protocol or a bound; nothing is read after it."""
 
-    code: CloseCode
-    """Close code for the peer."""
-    refusal: Refusal
-    """The reason to count."""
-    text: str
-    """Reason for the close frame."""
+    fault: Fault
+    """Has the close frame for the peer, and the reason to count."""
 
 
 ReaderEvent = PingReceived | CloseReceived | InputRefused

@@ -21,7 +21,7 @@ from proto.websocket.bounds import (
     MAX_REASON_BYTES,
 )
 from proto.websocket.budget import MessageBudget
-from proto.websocket.errors import CloseCode, FrameError, Refusal
+from proto.websocket.errors import CloseCode, Fault, FrameError
 from proto.websocket.events import CloseReceived, InputRefused, PingReceived, ReaderEvent
 
 try:
@@ -146,7 +146,7 @@ class FrameReader:
                     start = position + 8
                     size = source[position + 2] << 8 | source[position + 3]
                     if size < LENGTH_16:
-                        raise _not_shortest()
+                        raise FrameError(Fault.LONG_LENGTH)
                 elif size >= LENGTH_16:
                     following = self._extended(source, position, end)
                     if following < 0:
@@ -154,7 +154,7 @@ class FrameReader:
                     start = following
                     size = int.from_bytes(source[position + 2 : start - 4], "big")
                 if size > limit:
-                    raise _too_large()
+                    raise FrameError(Fault.TOO_LARGE)
                 following = start + size
                 if following > end:
                     self._needed_bytes = following - position
@@ -172,7 +172,7 @@ class FrameReader:
             if self.charged_bytes or self._held is not None or self._fragments is not None:
                 self._charge()
         except FrameError as error:
-            self._refuse(error)
+            self._refuse(error.fault)
         return messages
 
     def close(self) -> None:
@@ -186,7 +186,7 @@ class FrameReader:
 
     def give_up(self) -> None:
         """The budget needs what is held: refuse to go on."""
-        self._refuse(_too_many_incomplete())
+        self._refuse(Fault.TOO_MUCH_INCOMPLETE)
         if self._wake is not None:
             self._wake()
 
@@ -206,8 +206,8 @@ class FrameReader:
                 self._needed_bytes = MIN_FRAME_BYTES
         self._held = bytearray(memoryview(source)[position:end])
 
-    def _refuse(self, error: FrameError) -> None:
-        self.events.append(InputRefused(error.code, error.refusal, error.text))
+    def _refuse(self, fault: Fault) -> None:
+        self.events.append(InputRefused(fault))
         self.close()
 
     def _charge(self) -> None:
@@ -218,26 +218,26 @@ class FrameReader:
         if self._fragments is not None:
             held += len(self._fragments)
         if not self._budget.settle(self, held):
-            self._refuse(_too_many_incomplete())
+            self._refuse(Fault.TOO_MUCH_INCOMPLETE)
 
     def _check_head(self, first: int, second: int) -> None:
         """Refuse what the first two bytes of a frame already show."""
         opcode = first & OPCODE
         if first & RESERVED:
-            raise _protocol_error("reserved bit set")
+            raise FrameError(Fault.RESERVED_BIT)
         if not second & MASKED:
-            raise _protocol_error("frame is not masked")
+            raise FrameError(Fault.UNMASKED)
         if opcode in (CLOSE, PING, PONG):
             if not first & FINAL:
-                raise _protocol_error("fragmented control frame")
+                raise FrameError(Fault.CONTROL_FRAGMENT)
             if second - MASKED > MAX_CONTROL_BYTES:
-                raise _protocol_error("control frame too long")
+                raise FrameError(Fault.CONTROL_SIZE)
         elif opcode > BINARY:
-            raise _protocol_error("unknown opcode")
+            raise FrameError(Fault.UNKNOWN_OPCODE)
         elif (opcode == CONTINUATION) != (self._fragments is not None):
-            raise _protocol_error("fragments out of order")
+            raise FrameError(Fault.FRAGMENT_ORDER)
         elif opcode == TEXT:
-            raise FrameError(CloseCode.UNSUPPORTED_DATA, Refusal.TEXT_FRAME, "binary messages only")
+            raise FrameError(Fault.TEXT_FRAME)
 
     def _extended(self, source: bytes | bytearray, position: int, end: int) -> int:
         """Where the payload of a frame with a long length begins; -1: header incomplete."""
@@ -249,7 +249,7 @@ class FrameReader:
         # RFC 6455, section 5.2: the minimal number of bytes must be used.
         size = int.from_bytes(source[position + 2 : start - 4], "big")
         if size < (0x10000 if wide else LENGTH_16):
-            raise _not_shortest()
+            raise FrameError(Fault.LONG_LENGTH)
         return start
 
     def _read_other(
@@ -267,7 +267,7 @@ class FrameReader:
             size = int.from_bytes(source[position + 2 : start - 4], "big")
         opcode = first & OPCODE
         if opcode < CLOSE and size + len(self._fragments or b"") > self._limit_bytes:
-            raise _too_large()
+            raise FrameError(Fault.TOO_LARGE)
         following = start + size
         if following > end:
             self._needed_bytes = following - position
@@ -295,13 +295,11 @@ class FrameReader:
             try:
                 payload[2:].decode()
             except UnicodeDecodeError:
-                raise FrameError(
-                    CloseCode.INVALID_DATA, Refusal.PROTOCOL_ERROR, "close reason is not UTF-8"
-                ) from None
+                raise FrameError(Fault.CLOSE_TEXT) from None
             if len(payload) < 2 or not sendable(code):
-                raise _protocol_error("invalid close code")
+                raise FrameError(Fault.CLOSE_CODE)
         if self._fragments is not None:
-            raise _protocol_error("incomplete fragmented message")
+            raise FrameError(Fault.CLOSE_INSIDE_MESSAGE)
         self.events.append(CloseReceived(code, payload))
         self.close()
 
@@ -309,22 +307,6 @@ class FrameReader:
 def _unmask_view(source: bytes | bytearray, start: int, following: int) -> bytes:
     with memoryview(source) as view, view[start:following] as payload:
         return apply_mask(payload, bytes(view[start - 4 : start]))
-
-
-def _protocol_error(text: str) -> FrameError:
-    return FrameError(CloseCode.PROTOCOL_ERROR, Refusal.PROTOCOL_ERROR, text)
-
-
-def _not_shortest() -> FrameError:
-    return _protocol_error("length not in its shortest form")
-
-
-def _too_large() -> FrameError:
-    return FrameError(CloseCode.MESSAGE_TOO_BIG, Refusal.TOO_LARGE, "message too large")
-
-
-def _too_many_incomplete() -> FrameError:
-    return FrameError(CloseCode.TRY_AGAIN_LATER, Refusal.TOO_LARGE, "too many incomplete messages")
 
 
 def sendable(code: int) -> bool:

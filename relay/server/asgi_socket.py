@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, Final
 
 from proto.websocket.bounds import MAX_MESSAGE_BYTES
-from proto.websocket.errors import CloseCode, Refusal
+from proto.websocket.errors import CloseCode, Fault
 from proto.websocket.frames import framed_bytes
 from relay.server.client_address import shown_client
 from relay.server.limits import CLOSE_TIMEOUT_S
@@ -169,15 +169,15 @@ class AsgiSocket:
                 continue
             payload = message.get("bytes")
             if payload is None:
-                self._refuse(CloseCode.UNSUPPORTED_DATA, Refusal.TEXT_FRAME, "binary messages only")
+                self._refuse(Fault.TEXT_FRAME)
             elif len(payload) > self._max_message_bytes:
-                self._refuse(CloseCode.MESSAGE_TOO_BIG, Refusal.TOO_LARGE, "message too large")
+                self._refuse(Fault.TOO_LARGE)
             else:
                 self._receiver.messages_received([payload])
 
-    def _refuse(self, code: CloseCode, refusal: Refusal, text: str) -> None:
-        self._detail = refusal.value
-        self.close(code, text)
+    def _refuse(self, fault: Fault) -> None:
+        self._detail = fault.refusal.value
+        self.close(fault.code, fault.text)
 
     async def _write(self) -> None:
         try:

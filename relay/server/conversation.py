@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from relay.server.frame_protocol import FrameProtocol
 
 MAX_ANSWER_BYTES: Final = 64 * 1024  # body of an HTTP answer before the upgrade
+FAILED: Final = "internal error"
+"""Text of the answer, or the close frame, when the application fails."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +57,13 @@ class Conversation:
         except Exception:
             logger.exception("the application failed on a websocket")
             if connection.undecided:
-                self._refuse(500, b"internal error")
+                self._refuse(500, FAILED.encode())
             else:
-                connection.close(CloseCode.INTERNAL_ERROR, "internal error")
+                connection.close(CloseCode.INTERNAL_ERROR, FAILED)
         else:
             if connection.undecided:
                 logger.error("the application ended without an answer to a websocket")
-                self._refuse(500, b"internal error")
+                self._refuse(500, FAILED.encode())
             else:
                 connection.close(CloseCode.NORMAL, "")
 

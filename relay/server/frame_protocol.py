@@ -17,6 +17,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final
 
+from proto.rmb.reasons import SESSIONS, SessionReason
 from proto.websocket.errors import CloseCode
 from proto.websocket.events import CloseReceived, InputRefused, PingReceived
 from proto.websocket.frames import (
@@ -59,12 +60,12 @@ class FrameProtocol(asyncio.Protocol):
         "_detail",
         "_discarded_bytes",
         "_early",
+        "_input_over",
         "_limits",
         "_listener",
         "_loop",
         "_outgoing",
         "_owner",
-        "_peer_closed",
         "_pending_pong",
         "_pings",
         "_reader",
@@ -90,14 +91,8 @@ class FrameProtocol(asyncio.Protocol):
         limits: ServerLimits,
         remote: str,
     ) -> None:
-        """Take over a connection.
-
-        Args:
-            owner: uvicorn's `ServerState`: its connections and tasks are those it waits for.
-            transport: whose protocol this becomes.
-            loop: the running one.
-            limits: of this worker.
-            remote: client address.
+        """Take over a connection of uvicorn's: `owner` is its `ServerState`, whose connections and
+        tasks it waits for; `remote` is the client's address.
         """
         self._owner = owner
         self._transport = transport
@@ -118,7 +113,7 @@ class FrameProtocol(asyncio.Protocol):
         self._close_code = int(CloseCode.ABNORMAL)
         self._close_on_accept: tuple[int, str] | None = None
         self._close_frame: bytes | None = None  # waits for what was written before it
-        self._peer_closed = False  # its close frame was read
+        self._input_over = False  # the peer's close frame was read, or its input refused
         self._detail: str | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pending_pong: bytes | None = None
@@ -310,10 +305,11 @@ class FrameProtocol(asyncio.Protocol):
 
     def shutdown(self) -> None:
         """The server ends."""
+        text = SESSIONS[SessionReason.DRAINED].text
         if self._state is State.CONNECTING:
-            self.refuse(http_answer(503, b"shutting down"))
+            self.refuse(http_answer(503, text.encode()))
         else:
-            self.close(CloseCode.SERVICE_RESTART, "restart")
+            self.close(CloseCode.SERVICE_RESTART, text)
 
     # --- inner workings --------------------------------------------------------------------------
 
@@ -362,10 +358,9 @@ class FrameProtocol(asyncio.Protocol):
                 pongs.append(event.payload)
             elif isinstance(event, CloseReceived):
                 self._close_received(event)
-            elif isinstance(event, InputRefused) and self._state is State.OPEN:
-                self._close_code = event.code
-                self._detail = event.refusal.value
-                self._begin_close(close_frame(close_payload(event.code, event.text)))
+            elif isinstance(event, InputRefused):
+                why = event.fault
+                self._end_input(why.code, close_payload(why.code, why.text), why.refusal.value)
         self._pings += len(pongs)
         if pongs and self._state is State.OPEN:
             if self._writing_paused:
@@ -376,14 +371,19 @@ class FrameProtocol(asyncio.Protocol):
                 self._write(b"".join(map(pong_frame, pongs)))
 
     def _close_received(self, event: CloseReceived) -> None:
-        self._peer_closed = True
+        sent = self._state is not State.OPEN and self._close_frame is None
+        if sent and event.code == self._close_code != CloseCode.NORMAL:
+            # No client begins with such a code: this answers ours, behind all messages.
+            self._outgoing.read_by_peer(self.written - self._discarded_bytes)
+        self._end_input(event.code, event.payload)
+
+    def _end_input(self, code: int, payload: bytes, detail: str | None = None) -> None:
+        """End without waiting: no close frame of the peer can be read any more."""
+        self._input_over = True
         if self._state is State.OPEN:
-            self._close_code = event.code
-            self._begin_close(close_frame(event.payload))
+            self._close_code, self._detail = code, detail
+            self._begin_close(close_frame(payload))
         elif self._close_frame is None:
-            if event.code == self._close_code != CloseCode.NORMAL:
-                # No client begins with such a code: this answers ours, behind all messages.
-                self._outgoing.read_by_peer(self.written - self._discarded_bytes)
             self._end_output()
 
     def _begin_close(self, frame: bytes) -> None:
@@ -414,7 +414,7 @@ class FrameProtocol(asyncio.Protocol):
             self._discard_buffer()
 
     def _write_close(self, frame: bytes) -> None:
-        if not self._peer_closed:
+        if not self._input_over:
             self._write(frame)
             return
         # The client may leave as soon as it has the answer.
@@ -473,8 +473,7 @@ class FrameProtocol(asyncio.Protocol):
 
     def _data_unwanted(self, data: bytes) -> None:
         if self._state is State.CLOSING and self._reader is not None:
-            # Only the peer's close frame is of interest now. A reader that refused input reads on
-            # nothing: its peer is given the time to see why.
+            # Only the peer's close frame is of interest now.
             self._reader.receive_data(data)
             self._handle_events()
         elif self._state in (State.CONNECTING, State.OPEN):

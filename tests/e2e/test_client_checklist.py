@@ -20,6 +20,7 @@ from tests.support.relay_process import RelayProcess, directory, eventually
 from tests.support.rmb_client import RmbClient, connect, session
 from tests.support.world import (
     ELSEWHERE_TWIN,
+    HOST_DOMAIN_TWIN,
     PORT_DOMAIN_TWIN,
     URL_DOMAIN_TWIN,
     fresh_twins,
@@ -275,13 +276,15 @@ async def test_7_the_largest_messages_pass(any_relay: RelayProcess) -> None:
 async def test_8_own_domains_are_free_text(start_relay, server: str) -> None:
     (one,) = fresh_twins(1)
     relay = start_relay(
-        server=server, domains=("localhost", "127.0.0.1:8080", "ws:/127.0.0.1:9100")
+        server=server,
+        domains=("localhost", "127.0.0.1", "127.0.0.1:8080", "ws:/127.0.0.1:9100"),
     )
+    own = (HOST_DOMAIN_TWIN, PORT_DOMAIN_TWIN, URL_DOMAIN_TWIN)
     async with session(relay.url, one) as sender:
-        for twin in (PORT_DOMAIN_TWIN, URL_DOMAIN_TWIN, ELSEWHERE_TWIN):
+        for twin in (*own, ELSEWHERE_TWIN):
             await sender.request((twin.id, None), b"mail")
         await sender.barrier()
-        for twin in (PORT_DOMAIN_TWIN, URL_DOMAIN_TWIN):
+        for twin in own:
             assert _length(relay, f"stream:{twin.id}") == 1
         assert not relay.redis.run("EXISTS", f"stream:{ELSEWHERE_TWIN.id}")
 

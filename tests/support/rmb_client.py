@@ -14,6 +14,7 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as websocket_connect
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 
 from proto.rmb import challenge
 from proto.rmb import types_pb2 as pb
@@ -179,7 +180,8 @@ class RmbClient:
 
     async def abort(self) -> None:
         """End the TCP connection without a closing handshake."""
-        self.websocket.transport.abort()
+        if self.websocket.state is not State.CLOSED:
+            self.websocket.transport.abort()
         await self._reader
 
 

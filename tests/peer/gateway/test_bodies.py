@@ -260,7 +260,6 @@ def test_half_a_surrogate_pair_is_no_text() -> None:
         {"exp": "5", "now": 9.0},
         {"dst": 7},
         {"dst": ["7"]},
-        {"dst": [7, 7]},
         {"exp": 4.1, "now": 9.9},
         {"dat": None, "tag": None, "shm": None, "ref": None},
         {"dat": "leave out"},
@@ -270,6 +269,10 @@ def test_forms_that_are_taken(fields: dict[str, Any]) -> None:
     found = bodies.read_request(request(**fields))
     assert found.destinations == (7,)
     assert (found.expiration_s, found.timestamp, found.payload) == (5, 9, b"")
+
+
+def test_a_twin_that_is_named_twice_is_asked_twice() -> None:
+    assert bodies.read_request(request(dst=[7, "8", 7])).destinations == (7, 8, 7)
 
 
 @pytest.mark.parametrize("text", ["_-8=", "_-8", "/+8", "/+\n8="])

@@ -356,7 +356,7 @@ async def test_receivers_that_are_known_do_not_wait_for_others(running: Running)
     running.cache.put(known(OTHER))
     await running.start()
     others = list(range(3, 303))
-    body = request_body("out.age", [3, OTHER.id, *others], "ret", exp=60)
+    body = request_body("out.age", [others[0], OTHER.id, *others[1:]], "ret", exp=60)
     running.redis.run("LPUSH", keys.LOCAL, json.dumps(body))
     await eventually(lambda: running.gateway.counters["requests_sent"] == 1)
     await eventually(lambda: running.in_hand() == 2)
@@ -369,6 +369,22 @@ async def test_receivers_that_are_known_do_not_wait_for_others(running: Running)
     kinds = {each[:1] for each in running.redis.client().hgetall(keys.PROCESSING).values()}
     assert kinds == {queues.SEALED}
     assert running.gateway.counters["requests_sent"] == 1 + len(others)
+
+
+async def test_receivers_that_are_named_twice_are_kept_twice(running: Running) -> None:
+    running.cache.put(known(OTHER))
+    await running.start()
+    body = request_body("out.age", [3, OTHER.id, 3, OTHER.id], "ret", exp=60)
+    running.redis.run("LPUSH", keys.LOCAL, json.dumps(body))
+    await eventually(lambda: running.in_hand() == 3)
+    entries = running.redis.client().hgetall(keys.PROCESSING)
+    (left,) = (json.loads(each[1:]) for each in entries.values() if each[:1] == queues.REQUEST)
+    assert left == body | {"dst": [3, 3]}
+    running.twins.answering.set()
+    await eventually(lambda: running.in_hand() == 4)
+    sealed = running.redis.client().hgetall(keys.PROCESSING).values()
+    assert {each[:1] for each in sealed} == {queues.SEALED}
+    assert len(set(sealed)) == running.gateway.counters["requests_sent"] == 4
 
 
 async def test_a_large_request_to_many_twins_is_written_in_portions(running: Running) -> None:

@@ -73,6 +73,21 @@ async def test_one_request_for_several_twins_has_one_uid_and_one_backlog_entry(
     assert 0 < here.redis.run("TTL", entry) <= 60
 
 
+async def test_a_twin_that_is_named_twice_is_asked_twice(start_gateway: StartGateway) -> None:
+    """As by the reference: a program may wait for as many answers as it has named twins."""
+    here, there = start_gateway(), start_gateway()
+    await asyncio.gather(here.connected(), there.connected())
+    program, nobody = Program(here.redis), UNKNOWN_TWIN.id
+    named = [there.twin, nobody, there.twin, nobody, there.twin]
+    async with Service(there.redis, "round.trip") as service:
+        ret = program.ask("round.trip", named, b"x")
+        answers = [await program.answer(ret) for _ in named]
+    assert sorted(each["src"] for each in answers) == sorted(map(str, named))
+    assert len(service.taken) == 3
+    assert len({each["ref"] for each in service.taken}) == 1
+    await eventually(lambda: not here.redis.run("EXISTS", "msgbus.processing"), 10)
+
+
 async def test_bodies_of_a_mebibyte_go_both_ways(start_gateway: StartGateway) -> None:
     here, there = start_gateway(), start_gateway()
     await asyncio.gather(here.connected(), there.connected())

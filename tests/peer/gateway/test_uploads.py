@@ -17,8 +17,13 @@ from typing import IO, Any
 import psutil
 import pytest
 
+from peer.client import Client
+from peer.modules.files import Uploads
+from peer.modules.version import version_module
 from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS
+from tests.peer.client.conftest import secret_of
 from tests.peer.gateway.conftest import StartGateway
+from tests.peer.modules.test_files_plain import Reference
 from tests.support.gateway_process import GatewayProcess, Program, payload_of
 from tests.support.identities import Twin
 from tests.support.redis_servers import RedisServer
@@ -216,6 +221,33 @@ async def test_the_command_may_be_that_of_a_module(
     await eventually(lambda: told.exists() and told.read_bytes(), 20, "the module is called")
     assert json.loads(told.read_bytes())["id"] == json.loads(payload_of(answer))
     assert not redis.run("EXISTS", "msgbus.arrivals.new")
+
+
+async def test_a_receiver_that_answers_as_the_reference(
+    start_gateway: StartGateway,
+    tmp_path: Path,
+    relay: RelayProcess,
+    twins_file: Path,
+    redises: Callable[[], RedisServer],
+) -> None:
+    reference, uploads = Reference(), Uploads(None)
+    redis = redises()
+    await start_gateway(redis=redis).connected()
+    source = tmp_path / "a.bin"
+    make_file(source, 3 * MB)
+    receiver, sender = fresh_twins(2)
+    modules = [reference, version_module()]
+    async with (
+        Client(secret_of(receiver), [relay.url], twins_file, sid=None, modules=modules),
+        Client(secret_of(sender), [relay.url], twins_file, modules=[uploads]),
+    ):
+        names = [(await uploads.send(receiver.id, source)).name]
+        payload = json.dumps({"path": str(source)}).encode()
+        answer = await Program(redis).call("file.upload", receiver.id, payload)
+        assert not answer.get("err"), answer
+        names.append(json.loads(payload_of(answer)))
+        await eventually(lambda: reference.closed == set(names), TIMEOUT_S, "both are closed")
+    assert reference.files == dict.fromkeys(names, source.read_bytes())
 
 
 async def test_rmb_upload(

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from peer.modules.api import JSON_SCHEMA, Request
+from peer.errors import RemoteError
+from peer.modules.api import JSON_SCHEMA, Request, Response
 from peer.modules.files import Uploads
+from peer.modules.files_receiver import MAX_PENDING_WRITES
 from peer.modules.files_sender import SourceFile, Uploaded, UploadError, upload
 from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, WINDOW_CHUNKS, UploadLimits
 from proto.files.errors import FileCode
-from proto.files.messages import Offer
+from proto.files.messages import Offer, chunk_tags
 from tests.peer.modules.memory import Memory, MemoryPeer
 from tests.support.relay_process import eventually
 
@@ -292,6 +294,62 @@ async def test_a_sender_that_knows_only_the_sheet(world: World) -> None:
     for at in range(0, len(data), CHUNK_BYTES):
         await call(RECEIVER, "file.write", data[at : at + CHUNK_BYTES], uid=uid)
     status = json.loads((await call(RECEIVER, "file.close", uid=uid)).payload)
+    assert status["state"] == "done"
+    assert world.arrived(status["name"]).read_bytes() == data
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+async def test_a_close_waits_for_the_chunks_before_it(world: World, numbered: bool) -> None:
+    """The reference sends all of it without waiting for answers."""
+    chunks = WINDOW_CHUNKS if numbered else 2 * WINDOW_CHUNKS
+    data = content(chunks * CHUNK_BYTES - 7)
+    call, uid = world.sender.call, "3fa85f6457174562b3fc2c963f66afa6"
+    await call(RECEIVER, "file.negotiate", json.dumps({"size": len(data)}).encode(), uid=uid)
+    sent = []
+    for index in range(chunks):
+        chunk = data[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
+        tags = chunk_tags(uid, index) if numbered else None
+        sent.append(call(RECEIVER, "file.write", chunk, tags=tags, uid=uid))
+    *_, closed = await asyncio.gather(*sent, call(RECEIVER, "file.close", uid=uid))
+    status = json.loads(closed.payload)
+    assert status["state"] == "done"
+    assert world.arrived(status["name"]).read_bytes() == data
+
+
+async def test_no_chunk_takes_the_place_of_a_refused_one(world: World) -> None:
+    data = content(3 * CHUNK_BYTES)
+    first, second, third = (data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
+    call = world.sender.call
+    await call(RECEIVER, "file.negotiate", json.dumps({"size": len(data)}).encode(), uid="a")
+    sent = (call(RECEIVER, "file.write", each, uid="a") for each in (first, second[:-1], third))
+    answers = await asyncio.gather(*sent, return_exceptions=True)
+    codes = [each.code if isinstance(each, RemoteError) else 0 for each in answers]
+    assert codes == [0, FileCode.BAD_REQUEST, FileCode.BUSY]
+    for chunk in (second, third):
+        await call(RECEIVER, "file.write", chunk, uid="a")
+    status = json.loads((await call(RECEIVER, "file.close", uid="a")).payload)
+    assert status["state"] == "done"
+    assert world.arrived(status["name"]).read_bytes() == data
+
+
+async def test_no_chunk_takes_the_place_of_one_there_was_no_room_for(world: World) -> None:
+    data = content((MAX_PENDING_WRITES + 2) * CHUNK_BYTES)
+    call = world.sender.call
+
+    def write(index: int) -> asyncio.Task[Response]:
+        chunk = data[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
+        return asyncio.create_task(call(RECEIVER, "file.write", chunk, uid="a"))
+
+    await call(RECEIVER, "file.negotiate", json.dumps({"size": len(data)}).encode(), uid="a")
+    sent = [write(index) for index in range(MAX_PENDING_WRITES + 1)]
+    await sent[0]
+    sent.append(write(len(sent)))  # now there is room
+    answers = await asyncio.gather(*sent, return_exceptions=True)
+    codes = [each.code for each in answers if isinstance(each, RemoteError)]
+    assert codes == [FileCode.BUSY, FileCode.BUSY]
+    for index in range(MAX_PENDING_WRITES, len(sent)):
+        await write(index)
+    status = json.loads((await call(RECEIVER, "file.close", uid="a")).payload)
     assert status["state"] == "done"
     assert world.arrived(status["name"]).read_bytes() == data
 

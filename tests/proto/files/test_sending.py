@@ -203,7 +203,28 @@ def test_a_receiver_that_is_done_gets_nothing_more() -> None:
     assert (sender.phase, sender.name) == (Phase.DONE, "there")
 
 
-@pytest.mark.parametrize("payload", [b"", b"{}", b"[]", open_status(11), b'"id"'])
+def test_an_empty_answer_is_that_of_a_receiver_without_numbers() -> None:
+    sender = Sender(offer_of(10), 0.0)
+    request = sender.next_request(0.0)
+    assert request is not None
+    sender.answered(request, b"", 0.1)
+    assert (sender.phase, sender.next_request(0.2), sender.next_timer()) == (
+        Phase.PLAIN,
+        None,
+        None,
+    )
+
+
+def test_a_status_is_never_followed_by_an_empty_answer() -> None:
+    sender = Sender(offer_of(10), 0.0)
+    request = sender.next_request(0.0)
+    assert request is not None
+    sender.answered(request, open_status(3), 0.1)
+    sender.answered(request, b"", 0.2)
+    assert sender.phase is Phase.FAILED
+
+
+@pytest.mark.parametrize("payload", [b"{}", b"[]", open_status(11), b'"id"'])
 def test_an_answer_of_another_protocol_ends_it(payload: bytes) -> None:
     sender = Sender(offer_of(10), 0.0)
     request = sender.next_request(0.0)

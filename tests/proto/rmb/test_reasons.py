@@ -7,6 +7,7 @@ from pathlib import Path
 
 from proto.rmb import notices
 from proto.rmb.reasons import MESSAGES, SESSIONS, MessageReason, SessionReason
+from proto.websocket.errors import Fault
 
 PAGE = Path(__file__).parents[3] / "docs" / "protocol" / "reasons.md"
 MAX_CLOSE_TEXT_BYTES = 123  # RFC 6455, section 5.5: a control frame has 125, the code takes 2
@@ -61,6 +62,21 @@ def test_the_page_says_the_same_of_messages() -> None:
         reason.value: [meaning, f'"{notices.TEXTS[reason]}"' if reason in notices.TEXTS else "-"]
         for reason, meaning in MESSAGES.items()
     }
+
+
+def test_the_page_says_the_same_of_refused_frames() -> None:
+    rows = re.findall(r'^\| `(\w+)` \| (\d+) \| "(.*)" \|$', PAGE.read_text(), re.MULTILINE)
+    assert rows == [(fault.refusal.value, str(fault.code.value), fault.text) for fault in Fault]
+
+
+def test_texts_of_refused_frames_begin_with_those_of_the_list() -> None:
+    for fault in Fault:
+        end = SESSIONS[SessionReason(fault.refusal)]
+        assert fault.text.partition(":")[0] == end.text
+        assert fault.code == end.close_code or fault in (
+            Fault.TOO_MUCH_INCOMPLETE,
+            Fault.CLOSE_TEXT,
+        )
 
 
 def test_the_page_says_the_same_of_sessions() -> None:

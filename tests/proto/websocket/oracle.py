@@ -56,7 +56,7 @@ def ours(data: bytes, cuts: list[int], limit: int = MAX_MESSAGE_BYTES) -> Verdic
         messages,
         pings,
         (closes[0].code, closes[0].payload) if closes else None,
-        int(refusals[0].code) if refusals else None,
+        int(refusals[0].fault.code) if refusals else None,
     )
 
 

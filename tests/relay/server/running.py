@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -186,3 +188,35 @@ async def read_close(reader: asyncio.StreamReader) -> tuple[int, str]:
         payload = await reader.readexactly(size)
         if first == 0x88:
             return int.from_bytes(payload[:2], "big"), payload[2:].decode()
+
+
+async def tls_websocket(
+    server: Running,
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Recorded]:
+    """A websocket over TLS without a client library."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    reader, writer = await asyncio.open_connection(*server.address, ssl=context, limit=1 << 16)
+    server.clients.append(writer)
+    writer.write(HANDSHAKE)
+    await reader.readuntil(b"\r\n\r\n")
+    return reader, writer, await server.app.connections.get()
+
+
+@contextlib.asynccontextmanager
+async def serving_on(
+    kind: str, certificate: tuple[str, str], folder: Path, limits: ServerLimits | None = None
+) -> AsyncIterator[Running]:
+    """A server on sockets that do not tell what a dead client had."""
+    options: dict[str, Any] = {"path": str(folder / "s")}
+    if kind == "tls":
+        options = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
+    async with running(EchoApp(echo=False), limits, **options) as server:
+        yield server
+
+
+async def websocket_on(
+    kind: str, server: Running
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Recorded]:
+    return await (tls_websocket(server) if kind == "tls" else raw_websocket(server))

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import array
 import asyncio
-import contextlib
-import datetime
 import fcntl
 import os
 import socket
-import ssl
 import struct
 import termios
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from relay.server.limits import ServerLimits
 from relay.server.socket import RelaySocket
 from tests.proto.websocket.oracle import FrameSpec
-from tests.relay.server.running import HANDSHAKE, EchoApp, Recorded, Running, raw_websocket, running
+from tests.relay.server.running import (
+    HANDSHAKE,
+    EchoApp,
+    Recorded,
+    Running,
+    raw_websocket,
+    running,
+    serving_on,
+    tls_websocket,
+    websocket_on,
+)
 
 Run = Callable[[Any], None]
 STUCK_BYTES = 4_000_000
@@ -320,49 +323,6 @@ def test_unix_client_that_died_in_this_turn_read_nothing(run: Run, tmp_path: Pat
     run(main())
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """A self-signed certificate and its key: for tests only."""
-    folder = tmp_path_factory.mktemp("tls")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    certificate_path, key_path = folder / "cert.pem", folder / "key.pem"
-    certificate_path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    key_path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    yield str(certificate_path), str(key_path)
-
-
-async def tls_websocket(
-    server: Running,
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Recorded]:
-    """A websocket over TLS without a client library."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    reader, writer = await asyncio.open_connection(*server.address, ssl=context, limit=1 << 16)
-    server.clients.append(writer)
-    writer.write(HANDSHAKE)
-    await reader.readuntil(b"\r\n\r\n")
-    return reader, writer, await server.app.connections.get()
-
-
 def test_tls_counts_when_nothing_waits_anywhere(run: Run, certificate: tuple[str, str]) -> None:
     async def main() -> None:
         options = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
@@ -415,24 +375,6 @@ def test_tls_client_that_ended_while_it_was_not_read(
             await recorded.ended.wait()
 
     run(main())
-
-
-@contextlib.asynccontextmanager
-async def serving_on(
-    kind: str, certificate: tuple[str, str], folder: Path, limits: ServerLimits | None = None
-) -> AsyncIterator[Running]:
-    """A server on sockets that do not tell what a dead client had."""
-    options: dict[str, Any] = {"path": str(folder / "s")}
-    if kind == "tls":
-        options = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
-    async with running(EchoApp(echo=False), limits, **options) as server:
-        yield server
-
-
-async def websocket_on(
-    kind: str, server: Running
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Recorded]:
-    return await (tls_websocket(server) if kind == "tls" else raw_websocket(server))
 
 
 @pytest.mark.parametrize("kind", ["tls", "unix"])

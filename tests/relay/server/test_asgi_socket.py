@@ -83,15 +83,15 @@ async def ended(echo: Echo) -> tuple[int, str | None]:
     return echo.ends[0]
 
 
-async def refused(url: str, message: bytes | str) -> int:
-    """The close code that a message earns."""
+async def refused(url: str, message: bytes | str) -> tuple[int, str]:
+    """The close frame that a message earns."""
     async with connect(url, max_size=None) as client:
         await client.send(message)
         with pytest.raises(ConnectionClosed) as end:
             while True:
                 await client.recv()
     assert end.value.rcvd is not None
-    return end.value.rcvd.code
+    return end.value.rcvd.code, end.value.rcvd.reason
 
 
 def test_under_uvicorns_own_protocols(run: Run) -> None:
@@ -107,11 +107,11 @@ def test_under_uvicorns_own_protocols(run: Run) -> None:
                 assert echo.socket.remote.startswith("127.0.0.1:")
             assert await ended(echo) == (1000, None)
 
-            assert await refused(url, "text") == 1003
+            assert await refused(url, "text") == (1003, "text_frame")
             assert await ended(app.echoes[1]) == (1003, "text_frame")
-            assert await refused(url, b"x" * 500_001) == 1009
+            assert await refused(url, b"x" * 500_001) == (1009, "too_large")
             assert await ended(app.echoes[2]) == (1009, "too_large")
-            assert await refused(url, b"close") == 4001
+            assert (await refused(url, b"close"))[0] == 4001
             assert await ended(app.echoes[3]) == (4001, None)
             async with connect(url) as client:
                 await client.send(b"abort")
@@ -130,8 +130,11 @@ async def test_under_daphne(daphne: tuple[str, str]) -> None:
         for size in (1, 1000, 300_000):
             await client.send(b"m" * size)
             assert await client.recv() == b"m" * size
-    codes = [await refused(url, message) for message in ("text", b"x" * 500_001, b"close")]
-    assert codes == ([1000, 1000, 4001] if kind == "stock" else [1003, 1009, 4001])
+    found = [await refused(url, message) for message in ("text", b"x" * 500_001, b"close")]
+    if kind == "stock":
+        assert [code for code, _ in found] == [1000, 1000, 4001]
+    else:
+        assert found == [(1003, "text_frame"), (1009, "too_large"), (4001, "replaced")]
 
 
 class Wires:

@@ -35,7 +35,7 @@ def test_who_holds_the_most_of_the_budget_makes_room(run: Run) -> None:
             await hold(limits, writer, 10_000)
             message = frame(b"x" * 200_000)
             writer.write(message[10_000:30_000])
-            assert await read_close(large) == (1013, "too many incomplete messages")
+            assert await read_close(large) == (1013, "too_large: too many incomplete messages")
             assert limits.partial.used_bytes == 50_000
             large_writer.write(message[70_000:] + frame(b"", 8))
             large_writer.write_eof()
@@ -144,7 +144,7 @@ def test_a_message_that_outgrows_the_budget_is_told_so(run: Run) -> None:
             while limits.partial.used_bytes < 50_000:
                 await asyncio.sleep(0.001)
             writer.write(wire[50_000:150_000])
-            assert await read_close(reader) == (1013, "too many incomplete messages")
+            assert await read_close(reader) == (1013, "too_large: too many incomplete messages")
             writer.close()
             await recorded.ended.wait()
             assert recorded.ends == [(1013, "too_large")]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from proto.websocket.bounds import MAX_CALL_FRAMES
 from proto.websocket.frames import close_payload
 from relay.server.limits import ServerLimits
 from relay.server.socket import EXTENSION
+from tests.proto.websocket.oracle import FrameSpec
 from tests.relay.server.running import (
     HANDSHAKE,
     EchoApp,
@@ -22,6 +24,8 @@ from tests.relay.server.running import (
     raw_websocket,
     read_close,
     running,
+    serving_on,
+    websocket_on,
 )
 
 Run = Callable[[Any], None]
@@ -117,6 +121,46 @@ def test_close_of_a_client_that_was_being_held_back(run: Run) -> None:
     run(main())
 
 
+def test_close_of_a_client_whose_later_input_is_refused(run: Run) -> None:
+    """Its close frame behind the refused input can't be read: nobody waits for it."""
+
+    async def main() -> None:
+        async with running(EchoApp(echo=False), ServerLimits(close_timeout_s=20)) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            recorded.socket.close(4001, "replaced")
+            assert await read_close(reader) == (4001, "replaced")
+            writer.write(frame(b"text", 1) + frame(close_payload(4001, ""), 8))
+            async with asyncio.timeout(5):
+                assert await reader.read() == b""
+                writer.close()
+                await recorded.ended.wait()
+            assert recorded.ends == [(4001, None)]
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["tls", "unix"])
+def test_a_client_whose_input_is_refused_gets_all_before_and_the_end(
+    run: Run, certificate: tuple[str, str], tmp_path: Path, kind: str
+) -> None:
+    async def main() -> None:
+        limits = ServerLimits(close_timeout_s=20)
+        async with serving_on(kind, certificate, tmp_path, limits) as server:
+            reader, writer, recorded = await websocket_on(kind, server)
+            position = recorded.socket.send_messages([b"m" * 1000])
+            writer.write(FrameSpec(1, b"text").serialize() + FrameSpec(2, b"x" * 9000).serialize())
+            async with asyncio.timeout(5):
+                await reader.readexactly(1004)
+                close = await reader.read()
+                assert close[2:4] == b"\x03\xeb"  # 1003
+                writer.close()
+                await recorded.ended.wait()
+            assert recorded.ends == [(1003, "text_frame")]
+            assert recorded.socket.acknowledged() >= position
+
+    run(main())
+
+
 def test_close_with_a_stuck_buffer_ends_with_what_the_kernel_had(run: Run) -> None:
     async def main() -> None:
         async with running(EchoApp(echo=False)) as server:
@@ -205,7 +249,7 @@ def test_server_shutdown_closes_with_1012(run: Run) -> None:
             recorded_again = recorded
             closing.add_done_callback(lambda _: writer.write(frame(b"", 8)))
             closing.add_done_callback(lambda _: writer.write_eof())
-        assert await closing == (1012, "restart")
+        assert await closing == (1012, "drained")
         assert recorded_again.ends == [(1012, None)]
         writer.close()
 

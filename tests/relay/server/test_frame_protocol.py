@@ -13,6 +13,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from proto.websocket.errors import Fault
+from proto.websocket.frames import close_payload
 from relay.server.limits import ServerLimits
 from relay.server.socket import EXTENSION
 from tests.proto.websocket.oracle import FrameSpec
@@ -149,35 +151,46 @@ def test_token_never_reaches_a_log(run: Run, caplog: pytest.LogCaptureFixture) -
 
 
 REFUSED = [
-    (frame(b"text", 1), 1003, "text_frame"),
-    (frame(b"x" * 2000), 1009, "too_large"),
-    (FrameSpec(2, b"", claimed_bytes=2**40).serialize(), 1009, "too_large"),
-    (FrameSpec(2, b"x", masked=False).serialize(), 1002, "protocol_error"),
-    (FrameSpec(2, b"x", reserved=4).serialize(), 1002, "protocol_error"),
-    (FrameSpec(2, b"x", length_bytes=8).serialize(), 1002, "protocol_error"),
-    (frame(b"x", 3), 1002, "protocol_error"),
-    (frame(b"x", 0), 1002, "protocol_error"),
-    (frame(b"\x03\xe8\xff", 8), 1007, "protocol_error"),
-    (frame(b"\x03\xed", 8), 1002, "protocol_error"),
+    (frame(b"text", 1), Fault.TEXT_FRAME),
+    (frame(b"x" * 2000), Fault.TOO_LARGE),
+    (FrameSpec(2, b"", claimed_bytes=2**40).serialize(), Fault.TOO_LARGE),
+    (FrameSpec(2, b"x", masked=False).serialize(), Fault.UNMASKED),
+    (FrameSpec(2, b"x", reserved=4).serialize(), Fault.RESERVED_BIT),
+    (FrameSpec(2, b"x", length_bytes=8).serialize(), Fault.LONG_LENGTH),
+    (frame(b"x", 3), Fault.UNKNOWN_OPCODE),
+    (frame(b"x", 0), Fault.FRAGMENT_ORDER),
+    (frame(b"x", 9, final=False), Fault.CONTROL_FRAGMENT),
+    (frame(b"x" * 126, 9), Fault.CONTROL_SIZE),
+    (frame(b"\x03\xe8\xff", 8), Fault.CLOSE_TEXT),
+    (frame(b"\x03\xed", 8), Fault.CLOSE_CODE),
+    (frame(b"x", final=False) + frame(b"", 8), Fault.CLOSE_INSIDE_MESSAGE),
 ]
 
 
-@pytest.mark.parametrize(("wire", "code", "detail"), REFUSED)
-def test_refused_input(run: Run, wire: bytes, code: int, detail: str) -> None:
+@pytest.mark.parametrize(("wire", "fault"), REFUSED)
+def test_refused_input(run: Run, wire: bytes, fault: Fault) -> None:
+    """The client is told why, and TCP ends as soon as it has been."""
+
     async def main() -> None:
-        async with running(limits=ServerLimits(max_message_bytes=1500)) as server:
+        limits = ServerLimits(max_message_bytes=1500, close_timeout_s=20)
+        async with running(limits=limits) as server:
             reader, writer, recorded = await raw_websocket(server)
             writer.write(frame(b"good") + wire + frame(b"never seen"))
-            assert (await read_close(reader))[0] == code
-            writer.write(frame(b"", 8))
-            writer.write_eof()
-            assert await reader.read() == b""
-            await recorded.ended.wait()
+            assert await read_close(reader) == (fault.code, fault.text)
+            writer.write(frame(close_payload(fault.code, ""), 8))
+            async with asyncio.timeout(5):
+                assert await reader.read() == b""
+                writer.close()
+                await recorded.ended.wait()
             assert recorded.messages == [b"good"]
-            assert recorded.ends == [(code, detail)]
-            writer.close()
+            assert recorded.ends == [(fault.code, fault.refusal)]
 
     run(main())
+
+
+def test_every_fault_is_among_the_refused_input() -> None:
+    seen = {fault for _, fault in REFUSED}
+    assert set(Fault) - seen == {Fault.TOO_MUCH_INCOMPLETE}  # test_frame_budget
 
 
 def test_ping_is_answered_and_so_are_many(run: Run) -> None:
