@@ -87,7 +87,8 @@ class RedisConfig:
 
     url: str = option(
         "redis://localhost:6379",
-        "redis://, rediss:// or unix:// address; with user, password and database if needed.",
+        "redis://, rediss:// or unix:// address; with user, password (/ ? # @ as %2F %3F %23 %40) "
+        "and database if needed.",
         secret=True,
     )
 

@@ -121,7 +121,7 @@ def test_a_command_finds_the_redis_of_an_embedded_relay(tmp_path: Path) -> None:
         json.dumps({"pid": os.getpid(), "redis_url": "unix:///bundled.sock"})
     )
     assert used() == "unix:///bundled.sock"
-    assert used(RMB_REDIS__URL="redis://named.example") == "redis://named.example"
+    assert used(RMB_REDIS__URL="redis://named.example") == "redis://named.example:6379"
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     (tmp_path / "runtime.json").write_text(
@@ -176,7 +176,7 @@ def test_checkconfig_hides_secrets_within_settings(monkeypatch: pytest.MonkeyPat
     words = ",".join(f"{name}={value}" for name, value in spark.items())
     monkeypatch.setenv("RMB_ANALYTICS__SPARK", words)
     monkeypatch.setenv("RMB_SUBSTRATE__URLS", "wss://me:hunter2@node.example,wss://b.example")
-    monkeypatch.setenv("RMB_ANALYTICS__MASTER", "spark://me:hunter2@host:7077")
+    monkeypatch.setenv("RMB_ANALYTICS__MASTER", "spark://me:/hunter2@host:7077")
     text = output("rmb_checkconfig")
     assert "hunter2" not in text
     assert "spark.executor.memory=4g, spark.authenticate.secret=(set, not shown)" in text

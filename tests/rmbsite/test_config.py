@@ -72,7 +72,12 @@ def test_lists_are_words(text: str) -> None:
         ("RMB_METRICS__ALLOW", "10.0.0.300/8", "metrics.allow: "),
         ("RMB_RELAY__TLS_CERT", "x", "relay.tls_cert and relay.tls_key"),
         ("RMB_LIMITS__COUNT", "5", "limits.count and limits.size"),
-        ("RMB_REDIS__URL", "http://x", "redis.url: must begin with"),
+        ("RMB_REDIS__URL", "http://x", r"redis.url \(RMB_REDIS__URL\): must begin with"),
+        ("RMB_REDIS__URL", "redis://localhost/x", "redis.url .* invalid database number"),
+        ("RMB_REDIS__URL", "redis://:hunter/2@localhost", "redis.url .* write / as %2F"),
+        ("RMB_SUBSTRATE__URLS", "wss://me:1/word@node.example", "substrate.urls: each must be"),
+        ("RMB_DATABASE__URL", "postgres://[x/relay", "database.url: invalid host name"),
+        ("RMB_OIDC__ISSUER", "https://[x", "oidc.issuer: invalid host name"),
         ("RMB_DATABASE__URL", "mysql://x", "database.url: must begin with"),
         ("RMB_DATABASE__URL", "relay.sqlite3", "database.url: must begin with"),
     ],
@@ -116,7 +121,9 @@ def test_variables_of_other_programs_are_left_alone() -> None:
 def test_a_secret_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "url"
     path.write_text("redis://:password@host\n")
-    assert load(environ=env(RMB_REDIS__URL_FILE=str(path))).redis.url == "redis://:password@host"
+    assert (
+        load(environ=env(RMB_REDIS__URL_FILE=str(path))).redis.url == "redis://:password@host:6379"
+    )
     with pytest.raises(ConfigError, match=r"unknown setting relay\.listen_file"):
         load(environ=env(RMB_RELAY__LISTEN_FILE=str(path)))
 

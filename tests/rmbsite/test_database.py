@@ -42,6 +42,7 @@ def test_a_postgresql_that_is_silent_is_given_up() -> None:
         "postgres://host",
         "postgres://h:port/x",
         "postgres://a..b/x",
+        "postgres://me:12/word@host/relay",
         "sqlite:///",
         "sqlite://var/lib/relay.db",
         "sqlite://relay.db",

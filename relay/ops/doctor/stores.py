@@ -14,9 +14,10 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from redis.exceptions import RedisError
 
+from redispipe.address import RedisAddress
 from relay.ops.doctor.finding import Finding, fault, ok, warning
 from relay.ops.redis_client import client
-from relay.server.redis_check import SAFE_POLICY, RedisRefusedError, inspect, shown_url
+from relay.server.redis_check import SAFE_POLICY, RedisRefusedError, inspect
 from relay.twins.models import Twin
 
 FULL: Final = 0.8
@@ -33,16 +34,13 @@ def redis_server() -> Iterator[Finding]:
     try:
         found = inspect(client(), url)
     except RedisRefusedError as error:
-        fix = "mend that, or name another server: RMB_REDIS__URL or redis.url"
+        fix = "fix that, or name another server: RMB_REDIS__URL or redis.url"
         yield fault("redis.server", str(error), fix)
-        return
-    except ValueError as error:
-        yield fault("redis.server", f"{shown_url(url)}: {error}", "mend redis.url")
         return
     if not found.reachable:
         yield fault(
             "redis.server",
-            f"Redis at {shown_url(url)} does not answer: no message is taken",
+            f"Redis at {RedisAddress.parse(url).shown_url} does not answer: no message is taken",
             "start it, or name another with RMB_REDIS__URL; of an embedded relay: start the relay, "
             "or name its folder with RMB_DATA__DIR",
         )
