@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from django.core.management.base import BaseCommand
+from typing import Final
+
+from django.core.management.base import BaseCommand, CommandError
+
+PENDING: Final = 3
+"""Exit code of a decision that is saved and not in force."""
 
 
 class RelayCommand(BaseCommand):
@@ -13,3 +18,15 @@ class RelayCommand(BaseCommand):
     """
 
     requires_system_checks = ("relay",)
+
+    def require_in_force(self) -> None:
+        """End with exit code 3 where what was decided waits for Redis.
+
+        Raises:
+            CommandError: decisions are pending.
+        """
+        # Not at the top: models exist only once Django is set up, and few commands decide.
+        from relay.ops import pending
+
+        if pending.waiting():
+            raise CommandError(pending.text(), returncode=PENDING)

@@ -9,7 +9,6 @@ error is for the operator.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import json
 import sys
@@ -23,7 +22,6 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from relay.ops.control import ControlError
 from relay.ops.redis_client import client
 from relay.server.redis_check import RedisRefusedError, inspect
 
@@ -71,8 +69,7 @@ def prepare(*, embedded: bool) -> Prepared:
         RedisRefusedError: Redis cannot be used.
     """
     # Models exist only once Django is set up.
-    from relay.federation import services as federation
-    from relay.limits import services as limits
+    from relay.ops import pending
     from relay.twins import services
     from relay.twins.models import Twin
 
@@ -86,11 +83,9 @@ def prepare(*, embedded: bool) -> Prepared:
             if services.in_registry():
                 _add_demo_twins()
             _add_operator(prepared)
+        pending.mark_all()  # a worker publishes what Redis does not take now
         if findings.reachable:
-            services.announce(None)
-            with contextlib.suppress(ControlError):  # logged; the workers wait for Redis too
-                limits.publish_all()
-                federation.publish_all()
+            pending.settle()
         prepared.twins = Twin.objects.count()
     except DatabaseError as error:
         raise RefusedError(f"database {prepared.database}: {error}") from None

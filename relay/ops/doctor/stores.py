@@ -15,6 +15,7 @@ from django.db.migrations.executor import MigrationExecutor
 from redis.exceptions import RedisError
 
 from redispipe.address import RedisAddress
+from relay.ops import pending
 from relay.ops.doctor.finding import Finding, fault, ok, warning
 from relay.ops.redis_client import client
 from relay.server.redis_check import SAFE_POLICY, RedisRefusedError, inspect
@@ -155,6 +156,13 @@ def database() -> Iterator[Finding]:
             "database.operators",
             "nobody can sign in to the operator site",
             "manage.py createsuperuser",
+        )
+    kinds = pending.waiting()
+    if kinds:
+        yield warning(
+            "database.pending",
+            f"decisions about {', '.join(kinds)} are saved and not in force",
+            "start Redis and the relay: it applies them when both run",
         )
     count = Twin.objects.count()
     if not count and settings.RMB.twins.source == "registry":
