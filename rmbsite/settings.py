@@ -153,6 +153,7 @@ CACHES = {
 
 ACCOUNT_ADAPTER = "relay.access.sign_in.adapters.AccountAdapter"
 ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_FORMS = {"reauthenticate": "relay.access.sign_in.forms.PasswordAgainForm"}
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*"]
 ACCOUNT_UNIQUE_EMAIL = False
