@@ -30,6 +30,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from relay.server.client_address import name_clients
 from relay.server.frame_protocol import FrameProtocol
+from relay.server.head_bounds import bounded_http
 from relay.server.http_protocol import http_protocol
 from relay.server.lifeline import tell_ready, watch_parent
 from relay.server.limits import KEEP_ALIVE_S, ServerLimits
@@ -134,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         recorder = importlib.import_module("relay.history.recorder").Recorder()
         standby.start()
         recorder.start()
-        DrainingServer(admin_server(), on_ready).run(listeners)
+        DrainingServer(admin_server(listener_limits(config)), on_ready).run(listeners)
         recorder.stop()
         standby.stop()
         return 0
@@ -155,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def listener_limits(config: Any) -> ServerLimits:
-    """The bounds of the public listener."""
+    """The bounds of a listener."""
     relay = config.relay
     return ServerLimits(
         handshake_timeout_s=relay.handshake_timeout_s,
@@ -191,11 +192,12 @@ def relay_server(app: Any, config: Any, limits: ServerLimits, relay_app: Any) ->
     )
 
 
-def admin_server() -> uvicorn.Config:
+def admin_server(limits: ServerLimits) -> uvicorn.Config:
     """uvicorn's settings of the operator site."""
     return uvicorn.Config(
         "rmbsite.asgi:admin",
         interface="asgi3",
+        http=bounded_http(limits),
         # The console's live numbers: clients only listen.
         ws="websockets-sansio",
         ws_max_size=MAX_WORD_BYTES,
