@@ -23,6 +23,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from relay.ops.redis_client import client
+from relay.server.listen import parse_listen
 from relay.server.redis_check import RedisRefusedError, inspect
 
 REFUSED = 2
@@ -83,6 +84,8 @@ def prepare(*, embedded: bool) -> Prepared:
             if services.in_registry():
                 _add_demo_twins()
             _add_operator(prepared)
+        elif services.in_registry():
+            _refuse_demo_twins()
         pending.mark_all()  # a worker publishes what Redis does not take now
         if findings.reachable:
             pending.settle()
@@ -112,6 +115,29 @@ def _add_demo_twins() -> None:
 
     twins = identities.load_or_make(settings.RMB.data_dir)
     registration.register(twins, settings.RMB.relay.domains[0])
+
+
+def _refuse_demo_twins() -> None:
+    """On a listener for everybody their secrets must not count: they lie about in the data folder.
+
+    Raises:
+        RefusedError: The registry has some.
+    """
+    from relay.demo import identities, registration
+
+    address = settings.RMB.relay.listen
+    try:
+        twins = identities.load(settings.RMB.data_dir)
+    except FileNotFoundError:
+        return
+    served = registration.registered(twins)
+    if served and parse_listen(address).public:
+        ids = " ".join(str(twin.id) for twin in served)
+        raise RefusedError(
+            f"the registry has the demo twins {ids}, whose secrets are in {settings.RMB.data_dir}, "
+            f"and {address} is open to other machines: remove them (manage.py rmb_twin remove "
+            f"{ids}), listen on 127.0.0.1, or start with --embedded"
+        )
 
 
 def _add_operator(prepared: Prepared) -> None:
