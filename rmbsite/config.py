@@ -14,6 +14,7 @@ import ipaddress
 import os
 import re
 import secrets
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from urllib.parse import urlsplit
 
 from chain.urls import at_behind_slash, host_and_port
 from redispipe.address import RedisAddress, RedisAddressError
+from rmbsite.database import SQLITE_FILE
 from rmbsite.options import (
     ConfigError,
     Option,
@@ -63,6 +65,7 @@ DEFAULT_FILE = "rmb.toml"
 PREFIX = "RMB_"
 ROLES = ("viewer", "operator", "owner")
 SECRET_KEY_FILE = "secret_key"
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
 DAILY_AT = re.compile(r"(([01][0-9]|2[0-3]):[0-5][0-9])?")
 
 
@@ -99,12 +102,17 @@ class Config:
         return Path(os.path.expanduser(self.data.dir)).absolute()
 
     def make_data_dir(self) -> Path:
-        """The data folder, made if missing and readable by its owner only."""
+        """The data folder, made if missing and readable by its owner only.
+
+        Raises:
+            ConfigError: it cannot be made, or others may read it and it does not look like ours.
+        """
         folder = self.data_dir
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"data.dir: cannot make {folder}: {error.strerror}") from None
+        _make_private(folder)
         return folder
 
 
@@ -246,6 +254,26 @@ def _from_file(key: str, found: RawValue) -> tuple[str, RawValue]:
     if wanted != key and any(each.secret and each.key == wanted for each in all_options()):
         return wanted, RawValue(read_secret_file(key, Path(str(found.value))), found.origin)
     return key, found
+
+
+def _make_private(folder: Path) -> None:
+    """Take the folder's permissions from others, unless it may be a folder of something else.
+
+    Raises:
+        ConfigError: it may be.
+    """
+    found = folder.stat()
+    if not found.st_mode & OTHERS:
+        return
+    names = set(os.listdir(folder)) if os.geteuid() in (0, found.st_uid) else {""}
+    if not names or names & {SECRET_KEY_FILE, SQLITE_FILE}:
+        folder.chmod(stat.S_IMODE(found.st_mode) & ~OTHERS)
+    elif found.st_mode & stat.S_IRWXO:
+        mode = stat.S_IMODE(found.st_mode)
+        raise ConfigError(
+            f"data.dir: other users may use {folder} (mode {mode:04o}); chmod 700 {folder}, or "
+            "name a folder of its own"
+        )
 
 
 def _redis_url(url: str, origin: str) -> str:

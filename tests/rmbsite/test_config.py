@@ -161,6 +161,26 @@ def test_a_configured_secret_key_touches_no_folder(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+def test_a_data_folder_of_ours_is_made_private(tmp_path: Path) -> None:
+    empty, used = tmp_path / "empty", tmp_path / "used"
+    for folder in (empty, used):
+        folder.mkdir()
+        folder.chmod(0o755)
+    (used / config.SECRET_KEY_FILE).write_text("x")
+    for folder in (empty, used):
+        load({"data.dir": str(folder)}, env()).make_data_dir()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_of_others_is_refused(tmp_path: Path) -> None:
+    """It may be one of the system, which would not work any more."""
+    (tmp_path / "passwd").write_text("")
+    tmp_path.chmod(0o755)
+    with pytest.raises(ConfigError, match=rf"{tmp_path} \(mode 0755\); chmod 700"):
+        load({"data.dir": str(tmp_path)}, env()).make_data_dir()
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
 def test_a_data_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found = load({"data.dir": str(tmp_path / "file" / "data")}, env())
