@@ -67,7 +67,7 @@ def tokens() -> Iterator[Finding]:
         "relay.tokens",
         "session tokens may live as long as their client likes: whoever sees one can sign in with "
         "it until it ends",
-        "set relay.max_token_lifetime_s, such as 3600: those of the known clients live 60 to 1,000 s",
+        "set relay.max_token_lifetime_s, such as 3600: known clients' tokens live 60 to 1,000 s",
     )
 
 
