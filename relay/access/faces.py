@@ -23,7 +23,7 @@ def operator(request: HttpRequest) -> Actor:
 def tell_pending(request: HttpRequest) -> None:
     """Say on the next page that decisions are not in force, where that is so."""
     if pending.waiting():
-        messages.warning(request, pending.text())
+        messages.warning(request, pending.TEXT)
 
 
 class PendingTold:

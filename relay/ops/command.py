@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+
+from redispipe.address import RedisAddress
 
 PENDING: Final = 3
 """Exit code of a decision that is saved and not in force."""
@@ -28,5 +31,7 @@ class RelayCommand(BaseCommand):
         # Not at the top: models exist only once Django is set up, and few commands decide.
         from relay.ops import pending
 
+        pending.settle()  # of an earlier outage, while no relay runs
         if pending.waiting():
-            raise CommandError(pending.text(), returncode=PENDING)
+            where = RedisAddress.parse(settings.RMB.redis.url).shown_url
+            raise CommandError(f"{pending.TEXT} ({where})", returncode=PENDING)

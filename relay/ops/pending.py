@@ -11,12 +11,10 @@ import logging
 from enum import StrEnum
 from typing import Final
 
-from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db.models import F
 from redis.exceptions import RedisError
 
-from redispipe.address import RedisAddress
 from relay.access.errors import Away
 from relay.ops import control
 from relay.ops.models import PendingDecision
@@ -27,6 +25,12 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 2.0
 """Seconds between two looks of a worker."""
+
+
+TEXT: Final = (
+    "saved and pending, not in force: Redis does not answer; "
+    "the relay applies it when Redis is back"
+)
 
 
 class Kind(StrEnum):
@@ -66,15 +70,6 @@ def _mark(kind: Kind) -> None:
 def waiting() -> list[str]:
     """The kinds of which decisions are not in force."""
     return list(PendingDecision.objects.order_by("kind").values_list("kind", flat=True))
-
-
-def text() -> str:
-    """What is said of a decision that is not in force."""
-    where = RedisAddress.parse(settings.RMB.redis.url).shown_url
-    return (
-        f"saved and pending, not in force: Redis at {where} does not answer; "
-        "the relay applies it when Redis is back"
-    )
 
 
 def settle() -> bool:

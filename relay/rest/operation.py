@@ -241,6 +241,6 @@ def _leave(request: HttpRequest, facts: Declared, answer: HttpResponseBase) -> H
     if facts.method == "GET" and facts.tagged and answer.status_code == 200:
         answer = etag.tagged(request, cast(HttpResponse, answer), facts.live)
     if facts.method != "GET" and answer.status_code < 400 and pending.waiting():
-        answer.headers["Warning"] = f'199 - "{pending.text()}"'
+        answer.headers["Warning"] = f'199 - "{pending.TEXT}"'
     answer.headers.setdefault("Cache-Control", "no-store")
     return answer

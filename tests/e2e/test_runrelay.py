@@ -402,10 +402,7 @@ async def test_a_decision_made_while_redis_is_away_comes_into_force(
         for arguments in (("rmb_ban", "set", "7"), ("rmb_relays", "block", "bad.example")):
             done = decide(*arguments)
             assert done.returncode == 3 and not done.stdout
-            assert (
-                f"saved and pending, not in force: Redis at redis://127.0.0.1:{server.port} "
-                in done.stderr
-            )
+            assert "saved and pending" in done.stderr and f":{server.port})" in done.stderr
         server.restart()
 
         def in_force() -> bool:

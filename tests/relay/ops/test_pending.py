@@ -88,10 +88,16 @@ def test_a_redis_that_lost_everything_is_told_again(site_redis: RedisServer) -> 
 def test_a_command_says_that_its_decision_is_pending(
     no_redis: None, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(CommandError, match=r"saved and pending.*127\.0\.0\.1:1 does not") as ended:
+    with pytest.raises(CommandError, match=r"saved and pending.*127\.0\.0\.1:1\)") as ended:
         call_command(*command)
     assert ended.value.returncode == PENDING
     assert capsys.readouterr().out == "" or "--json" in command
+
+
+def test_a_command_does_not_speak_of_an_earlier_outage(site_redis: RedisServer) -> None:
+    pending.mark(pending.Kind.LIMITS)
+    call_command("rmb_ban", "set", "7")
+    assert not pending.waiting()
 
 
 def test_twins_may_be_put_in_before_redis_runs(

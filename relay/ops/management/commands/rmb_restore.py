@@ -60,4 +60,4 @@ class Command(RelayCommand):
         pending.mark_all()
         pending.settle()
         if pending.waiting():
-            self.stderr.write(pending.text())
+            self.stderr.write(pending.TEXT)

@@ -163,7 +163,7 @@ class Command(RelayCommand):
     def _done(self, document: dict[str, Any], told: str, options: dict[str, Any]) -> None:
         self.stdout.write(json.dumps(document, indent=2) if options["json"] else told)
         if pending.waiting():
-            self.stderr.write(pending.text())  # twins are often put in before the first start
+            self.stderr.write(pending.TEXT)  # twins are often put in before the first start
 
     def _progress(self, rows: int) -> None:
         self.stderr.write(f"{rows} rows read")
