@@ -30,7 +30,7 @@ from websockets.sync.client import connect
 
 from chain import bounds
 from chain.errors import NodeError, NodeSilentError, RpcError, StateDiscardedError, shortened
-from chain.urls import host_and_port, shown
+from chain.urls import ENCODE_PASSWORD, at_behind_slash, host_and_port, shown
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +63,8 @@ def _problem(url: str) -> str:
         host, _ = host_and_port(url)
     except ValueError as error:
         return str(error)
+    if at_behind_slash(url):
+        return ENCODE_PASSWORD
     if urlsplit(url).scheme not in ("ws", "wss"):
         return "must begin with ws:// or wss://"
     return "" if host else "has no host"

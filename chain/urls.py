@@ -13,6 +13,8 @@ ENCODE_PASSWORD: Final = (
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]{0,19}(?=://)", re.IGNORECASE)
 _MISPLACED: Final = re.compile(r"[^/?#]*[/?#].*@", re.DOTALL)
 _SHOWN_CHARACTERS: Final = 80
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s'\"]*@")
+"""Up to the last @ of a word: a password may hold a / that nobody wrote as %2F."""
 
 
 def shown(url: str) -> str:
@@ -25,6 +27,11 @@ def shown(url: str) -> str:
         return url[:_SHOWN_CHARACTERS]
     netloc = re.split(r"[/?#]", url[len(scheme) :], maxsplit=1)[0]
     return f"{scheme}{netloc.rpartition('@')[2]}"[:_SHOWN_CHARACTERS]
+
+
+def hide_credentials(text: str) -> str:
+    """A text with the user names and passwords of the addresses in it hidden."""
+    return _CREDENTIALS.sub("***@", text)
 
 
 def at_behind_slash(url: str) -> bool:

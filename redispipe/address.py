@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
 """Opens one connection, given a protocol factory. Tests put a simulated network here."""
@@ -26,6 +27,11 @@ this process, which is busy with its own sockets. A TCP socket's buffer grows by
 
 ADDRESS_S: Final = 2.0
 """Wait for one address of a name that has others: it may swallow what is sent to it."""
+
+
+DEFAULT_PORT: Final = 6379
+DATABASE: Final = re.compile(r"[0-9]{1,9}")
+UNESCAPED: Final = "in a user name or password write / as %2F, ? as %3F, # as %23 and @ as %40"
 
 
 class RedisAddressError(ValueError):
@@ -46,63 +52,75 @@ class RedisAddress(NamedTuple):
 
     @classmethod
     def parse(cls, url: str) -> RedisAddress:
-        """Reads a URL of the forms redis-py takes, but for those that lead elsewhere than meant.
+        """Read a URL, and refuse one that leads elsewhere than meant.
 
         Of the options in the query `db`, `username`, `password` and `ssl_ca_certs` count.
 
         Raises:
             RedisAddressError: unknown scheme, bad host, port, path, database number or option. The
-                text does not repeat the URL: it may hold a password.
+                text repeats nothing that may be part of a password.
         """
         try:
             parts = urlsplit(url)
         except ValueError:
-            raise RedisAddressError("redis url: the host is none") from None
+            raise RedisAddressError("invalid host name") from None
         if parts.scheme not in ("redis", "rediss", "unix"):
-            raise RedisAddressError("redis url: the scheme is not redis, rediss or unix")
-        if "#" in url or "@" in parts.query:
-            raise RedisAddressError(
-                "redis url: in a user or a password # is written as %23, ? as %3F and @ as %40"
-            )
-        options: dict[str, str] = {}
-        for name, value in parse_qsl(parts.query):
-            options.setdefault(name, value)
-            known = name == "ssl_ca_certs" or (name, value) == ("ssl_cert_reqs", "required")
-            if (name.startswith("ssl_") and not known) or name in ("host", "port", "path"):
-                raise RedisAddressError(f"redis url: {name:.40} cannot be {value:.40}")
+            raise RedisAddressError("must begin with redis://, rediss:// or unix://")
         unix = parts.scheme == "unix"
+        login, _, place = parts.netloc.rpartition("@")
+        if "#" in url or "@" in parts.query or ("@" in parts.path and not (unix and not place)):
+            raise RedisAddressError(UNESCAPED)
+        options = _options(parts.query)
         number = options.get("db", "") or ("" if unix else parts.path.strip("/"))
-        try:
-            database = int(number or 0)
-            port = 0 if unix else parts.port or 6379
-            host = "" if unix else parts.hostname or "localhost"
-        except ValueError:
+        if number and not DATABASE.fullmatch(number):
             raise RedisAddressError(
-                "redis url: bad port or database number (a / in a password is written as %2F)"
-            ) from None
-        if unix:
-            if not url.startswith("unix://") or parts.hostname or not parts.path.strip("/"):
-                raise RedisAddressError("redis url: write unix:///path/to/socket")
-        elif parts.netloc.endswith("@") or " " in parts.netloc:
-            raise RedisAddressError("redis url: the host is none")
-        elif parts.port == 0:
-            raise RedisAddressError("redis url: there is no port 0")
-        if database < 0:
-            raise RedisAddressError("redis url: the database number is below 0")
+                "invalid database number; use one from 0, and write a / in a password as %2F"
+            )
         try:
-            host.encode("idna")  # as the look-up of it does
+            port = 0 if unix else DEFAULT_PORT if parts.port is None else parts.port
         except ValueError:
-            raise RedisAddressError("redis url: the host is none") from None
+            port = 0
+        if unix and (not url.startswith("unix://") or place or not parts.path.strip("/")):
+            raise RedisAddressError("write unix:///path/to/socket")
+        if not (unix or port):
+            raise RedisAddressError(
+                "invalid port; use 1 to 65535, and write a / in a password as %2F"
+            )
+        host = "" if unix else parts.hostname or ""
+        if not unix:
+            _check_host(host)
+        user, _, password = login.partition(":")
         return cls(
             host=host,
             port=port,
             path=unquote(parts.path) if unix else "",
             tls=parts.scheme == "rediss",
-            user=unquote(parts.username or "") or options.get("username", ""),
-            password=unquote(parts.password or "") or options.get("password", ""),
-            database=database,
+            user=unquote(user) or options.get("username", ""),
+            password=unquote(password) or options.get("password", ""),
+            database=int(number or 0),
             ca_file=options.get("ssl_ca_certs", ""),
         )
+
+    @property
+    def url(self) -> str:
+        """The address in the one form that every client library reads as :meth:`parse` does."""
+        login = ""
+        if self.user or self.password:
+            password = f":{quote(self.password, safe='')}" if self.password else ""
+            login = f"{quote(self.user, safe='')}{password}@"
+        if self.path:
+            database = f"?db={self.database}" if self.database else ""
+            return f"unix://{login}{quote(self.path)}{database}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        database = f"/{self.database}" if self.database else ""
+        ca_file = f"?ssl_ca_certs={quote(self.ca_file, safe='')}" if self.ca_file else ""
+        scheme = "rediss" if self.tls else "redis"
+        return f"{scheme}://{login}{host}:{self.port}{database}{ca_file}"
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without user, password and options, fit for people."""
+        return self._replace(user="", password="", ca_file="").url
 
     def __str__(self) -> str:
         """The address without user and password, fit for logs."""
@@ -161,6 +179,32 @@ class RedisAddress(NamedTuple):
             commands.append(("SELECT", self.database))
         commands.append(("CLIENT", "SETNAME", name))
         return commands
+
+
+def _options(query: str) -> dict[str, str]:
+    """The options of a URL, the first of each name.
+
+    Raises:
+        RedisAddressError: one that would lead elsewhere, or weaken TLS.
+    """
+    options: dict[str, str] = {}
+    for name, value in parse_qsl(query):
+        options.setdefault(name, value)
+        known = name == "ssl_ca_certs" or (name, value) == ("ssl_cert_reqs", "required")
+        if (name.startswith("ssl_") and not known) or name in ("host", "port", "path"):
+            raise RedisAddressError(f"option {name:.40} cannot be {value:.40}")
+    return options
+
+
+def _check_host(host: str) -> None:
+    if not host:
+        raise RedisAddressError("no host name in it")
+    try:
+        host.encode("idna")  # as the look-up of it does
+    except ValueError:
+        host = ""
+    if not host or " " in host:
+        raise RedisAddressError("invalid host name")
 
 
 @contextlib.contextmanager

@@ -9,8 +9,7 @@ import ssl
 from typing import Any, Final
 from urllib.parse import quote
 
-from redis.connection import SSLConnection, parse_url
-
+from redispipe.address import RedisAddress
 from relay.ops.background import KEY_PREFIX
 
 VISIBILITY_S: Final = 3600
@@ -26,18 +25,16 @@ CONNECT_S: Final = 2.0
 def settings_of(url: str) -> dict[str, Any]:
     """Celery's broker settings for a Redis URL.
 
-    The forms are those of redis-py (`redis://`, `rediss://`, `unix://`); the messaging library
-    spells the last one `redis+socket://`, with the database as `virtual_host`.
+    The messaging library spells `unix://` as `redis+socket://`, with the database as
+    `virtual_host`.
 
     Raises:
-        ValueError: the URL cannot be read.
+        RedisAddressError: the URL cannot be read.
     """
-    found: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
+    address = RedisAddress.parse(url)
     login = ""
-    if found.get("username") or found.get("password"):
-        user, password = found.get("username") or "", found.get("password") or ""
-        login = f"{quote(user, safe='')}:{quote(password, safe='')}@"
-    database = int(found.get("db") or 0)
+    if address.user or address.password:
+        login = f"{quote(address.user, safe='')}:{quote(address.password, safe='')}@"
     settings: dict[str, Any] = {
         "broker_transport_options": {
             "global_keyprefix": KEY_PREFIX,
@@ -47,14 +44,13 @@ def settings_of(url: str) -> dict[str, Any]:
             "socket_keepalive": True,
         }
     }
-    if "path" in found:
-        path = quote(str(found["path"]))
-        settings["broker_url"] = f"redis+socket://{login}{path}?virtual_host={database}"
+    if address.path:
+        path = quote(address.path)
+        settings["broker_url"] = f"redis+socket://{login}{path}?virtual_host={address.database}"
         return settings
-    host = str(found.get("host") or "localhost")
-    place = f"[{host}]" if ":" in host else host
-    settings["broker_url"] = f"redis://{login}{place}:{found.get('port') or 6379}/{database}"
-    if found.get("connection_class") is SSLConnection:
-        options = {name: value for name, value in found.items() if name.startswith("ssl_")}
-        settings["broker_use_ssl"] = {"ssl_cert_reqs": ssl.CERT_REQUIRED, **options}
+    place = f"[{address.host}]" if ":" in address.host else address.host
+    settings["broker_url"] = f"redis://{login}{place}:{address.port}/{address.database}"
+    if address.tls:
+        authorities = {"ssl_ca_certs": address.ca_file} if address.ca_file else {}
+        settings["broker_use_ssl"] = {"ssl_cert_reqs": ssl.CERT_REQUIRED, **authorities}
     return settings

@@ -1,13 +1,12 @@
 """Command line of the site: `manage.py` in a checkout, `rmb-manage` where it is installed.
 
-An embedded relay brings a Redis of its own: a command with the same data folder finds it there, so
-that what it changes reaches that relay.
+A relay notes in its data folder which Redis it uses: a command with the same data folder and no
+`redis.url` of its own uses that one, also while the relay is stopped, and never the default.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -50,7 +49,7 @@ def _run() -> int:
     from rmbsite import config
 
     try:
-        _join_embedded_relay(config.resolve())
+        _join_relay(config.resolve())
         execute_from_command_line(sys.argv)
         sys.stdout.flush()
     except config.ConfigError as error:
@@ -73,16 +72,17 @@ def _run() -> int:
     return 0
 
 
-def _join_embedded_relay(found: Resolved) -> None:
-    """Use the Redis of the embedded relay that runs in the data folder, unless one is named."""
-    from relay.server.embedded import RUNTIME_FILE
+def _join_relay(found: Resolved) -> None:
+    """Use the Redis of the relay that was last started in the data folder, unless one is named."""
+    from relay.server import embedded
+    from rmbsite.config import ConfigError
 
     # What shows where each setting comes from must find them as they are.
     if "redis.url" in found.origins or sys.argv[1:2] == ["rmb_checkconfig"]:
         return
     try:
-        runtime = json.loads((found.config.data_dir / RUNTIME_FILE).read_text())
-        os.kill(runtime["pid"], 0)
-        os.environ["RMB_REDIS__URL"] = runtime["redis_url"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return  # none runs, or it was killed and has left the file behind
+        url = embedded.url_of_folder(found.config.data_dir)
+    except embedded.EmbeddedError as error:
+        raise ConfigError(str(error)) from None
+    if url:
+        os.environ["RMB_REDIS__URL"] = url

@@ -14,13 +14,16 @@ import ipaddress
 import os
 import re
 import secrets
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from chain.urls import host_and_port
+from chain.urls import at_behind_slash, host_and_port
+from redispipe.address import RedisAddress, RedisAddressError
+from rmbsite.database import SQLITE_FILE
 from rmbsite.options import (
     ConfigError,
     Option,
@@ -62,6 +65,7 @@ DEFAULT_FILE = "rmb.toml"
 PREFIX = "RMB_"
 ROLES = ("viewer", "operator", "owner")
 SECRET_KEY_FILE = "secret_key"
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
 DAILY_AT = re.compile(r"(([01][0-9]|2[0-3]):[0-5][0-9])?")
 
 
@@ -98,12 +102,17 @@ class Config:
         return Path(os.path.expanduser(self.data.dir)).absolute()
 
     def make_data_dir(self) -> Path:
-        """The data folder, made if missing and readable by its owner only."""
+        """The data folder, made if missing and readable by its owner only.
+
+        Raises:
+            ConfigError: it cannot be made, or others may read it and it does not look like ours.
+        """
         folder = self.data_dir
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"data.dir: cannot make {folder}: {error.strerror}") from None
+        _make_private(folder)
         return folder
 
 
@@ -175,6 +184,8 @@ def resolve(
     }
     config = Config(**sections)
     _validate(config)
+    redis = RedisConfig(_redis_url(config.redis.url, origins.get("redis.url", "default")))
+    config = dataclasses.replace(config, redis=redis)
     return Resolved(config, origins)
 
 
@@ -245,12 +256,47 @@ def _from_file(key: str, found: RawValue) -> tuple[str, RawValue]:
     return key, found
 
 
+def _make_private(folder: Path) -> None:
+    """Take the folder's permissions from others, unless it may be a folder of something else.
+
+    Raises:
+        ConfigError: it may be.
+    """
+    found = folder.stat()
+    if not found.st_mode & OTHERS:
+        return
+    names = set(os.listdir(folder)) if os.geteuid() in (0, found.st_uid) else {""}
+    if not names or names & {SECRET_KEY_FILE, SQLITE_FILE}:
+        folder.chmod(stat.S_IMODE(found.st_mode) & ~OTHERS)
+    elif found.st_mode & stat.S_IRWXO:
+        mode = stat.S_IMODE(found.st_mode)
+        raise ConfigError(
+            f"data.dir: other users may use {folder} (mode {mode:04o}); chmod 700 {folder}, or "
+            "name a folder of its own"
+        )
+
+
+def _redis_url(url: str, origin: str) -> str:
+    """The URL in the form that every library reads alike."""
+    try:
+        return RedisAddress.parse(url).url
+    except RedisAddressError as error:
+        raise ConfigError(f"redis.url ({origin}): {error}") from None
+
+
+def _scheme(key: str, url: str) -> str:
+    try:
+        return urlsplit(url).scheme
+    except ValueError:
+        raise ConfigError(f"{key}: invalid host name") from None
+
+
 def _is_websocket(url: str) -> bool:
     try:
         host, _ = host_and_port(url)
     except ValueError:
         return False
-    return urlsplit(url).scheme in ("ws", "wss") and host != ""
+    return urlsplit(url).scheme in ("ws", "wss") and host != "" and not at_behind_slash(url)
 
 
 def _validate(config: Config) -> None:
@@ -275,23 +321,17 @@ def _validate(config: Config) -> None:
         raise ConfigError("analytics.spark: each must be key=value")
     if config.email.host and "@" not in config.email.sender:
         raise ConfigError("email.sender: an address is needed with email.host")
-    try:
-        scheme = urlsplit(config.redis.url).scheme
-    except ValueError:
-        raise ConfigError("redis.url: the host is none") from None
-    if scheme not in ("redis", "rediss", "unix"):
-        raise ConfigError("redis.url: must begin with redis://, rediss:// or unix://")
     if not config.substrate.urls or not all(map(_is_websocket, config.substrate.urls)):
         raise ConfigError("substrate.urls: each must be ws://host or wss://host")
     if config.otel.endpoint:
-        if urlsplit(config.otel.endpoint).scheme not in ("http", "https"):
+        if _scheme("otel.endpoint", config.otel.endpoint) not in ("http", "https"):
             raise ConfigError("otel.endpoint: must begin with http:// or https://")
         if importlib.util.find_spec("opentelemetry") is None:
             raise ConfigError(
                 "otel.endpoint needs OpenTelemetry: pip install 'rmb-relay-platform[otel]'"
             )
     schemes = ("sqlite", "postgres", "postgresql")
-    if config.database.url and urlsplit(config.database.url).scheme not in schemes:
+    if config.database.url and _scheme("database.url", config.database.url) not in schemes:
         raise ConfigError("database.url: must begin with sqlite:// or postgres://")
 
 
@@ -302,6 +342,7 @@ def _validate_sign_in(config: Config) -> None:
     oidc = config.oidc
     if not oidc.issuer:
         return
+    _scheme("oidc.issuer", oidc.issuer)
     issuer = urlsplit(oidc.issuer)
     loopback = issuer.hostname in ("localhost", "127.0.0.1", "::1")
     if not issuer.hostname or (

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from chain.urls import ENCODE_PASSWORD, at_behind_slash
 from rmbsite.options import ConfigError
 
 SQLITE_FILE = "relay.sqlite3"
@@ -66,6 +67,8 @@ def settings_of(url: str, data_dir: Path) -> dict[str, Any]:
 
 def _postgresql(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
+    if "@" not in parts.netloc and at_behind_slash(url):
+        raise ConfigError(f"database.url: {ENCODE_PASSWORD}")
     name = unquote(parts.path.lstrip("/"))
     if not name:
         raise ConfigError("database.url: postgres://… needs a database name")
@@ -77,7 +80,7 @@ def _postgresql(url: str) -> dict[str, Any]:
     try:
         host.encode("idna")  # as the look-up of it does
     except ValueError:
-        raise ConfigError("database.url: the host is none") from None
+        raise ConfigError("database.url: invalid host name") from None
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": name,

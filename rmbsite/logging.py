@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from typing import Any
 
@@ -40,12 +41,37 @@ QUIET = (
 # Tells where it was when the broker went away in the middle of a task.
 BRIEF = ("celery.worker.request",)
 
+# Requests with a foreign host name, or that are too large: anybody can send them.
+REFUSED = tuple(
+    f"django.security.{name}"
+    for name in (
+        *("DisallowedHost", "RequestDataTooBig", "TooManyFieldsSent", "TooManyFilesSent"),
+        *("BadRequest", "MultiPartParserError", "SuspiciousFileOperation", "SuspiciousOperation"),
+    )
+)
+UNKNOWN_HOST = re.compile(r"Invalid HTTP_HOST header: '(.*?)'\.", re.DOTALL)
+MAX_HOST_CHARS = 100
+
 
 class Brief(logging.Filter):
     """Lets a record through without its traceback: the line says all there is to say."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = record.exc_text = None
+        return True
+
+
+class Refused(logging.Filter):
+    """Tells of a request that Django refused in one line, without advice that is not for here."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.exc_info = record.exc_text = None
+        host = UNKNOWN_HOST.match(record.getMessage())
+        if host:
+            record.msg = "request for unknown host name %s refused; admin.hosts has the known ones"
+            record.args = (host[1][:MAX_HOST_CHARS],)
+        elif "settings." in record.getMessage():
+            record.msg, record.args = "form refused: larger than the site takes", ()
         return True
 
 
@@ -94,7 +120,10 @@ def settings_of(level: str, line_format: str = "text") -> dict[str, Any]:
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "filters": {"brief": {"()": f"{__name__}.Brief"}},
+        "filters": {
+            "brief": {"()": f"{__name__}.Brief"},
+            "refused": {"()": f"{__name__}.Refused"},
+        },
         "formatters": {
             "text": {"()": f"{__name__}.TextLine", "fmt": FORMAT},
             "json": {"()": f"{__name__}.JsonLine"},
@@ -104,6 +133,7 @@ def settings_of(level: str, line_format: str = "text") -> dict[str, Any]:
         "loggers": {
             **{name: {"level": "WARNING"} for name in QUIET},
             **{name: {"filters": ["brief"]} for name in BRIEF},
+            **{name: {"filters": ["refused"]} for name in REFUSED},
             "django.server": {"level": "WARNING", "handlers": [], "propagate": True},
         },
     }

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
+from chain.urls import hide_credentials
+
 # A secret is one line; more than this is the wrong file.
 MAX_SECRET_FILE_BYTES = 16 * 1024
 
@@ -28,7 +30,6 @@ FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 HIDDEN = "(set, not shown)"
 SPEAKS_OF_SECRETS = re.compile(r"(?i)secret|passw|passphrase|token|key|credential")
 """Names of settings of other programs that are passed on, such as those of Spark."""
-CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
 
 Section = TypeVar("Section")
 
@@ -79,7 +80,7 @@ class Option(NamedTuple):
             words = split_words(value) if self.kind == "list" else ()
             if words and tuple(map(_shown_word, words)) != words:
                 return tuple(map(_shown_word, words))
-            return CREDENTIALS.sub("***@", value)
+            return hide_credentials(value)
         if isinstance(value, list | tuple):
             return type(value)(map(_shown_word, value))
         return value
@@ -184,7 +185,7 @@ def _shown_word(word: Any) -> Any:
     name, equals, _ = word.partition("=")
     if equals and SPEAKS_OF_SECRETS.search(word):
         return f"{name}={HIDDEN}"
-    return CREDENTIALS.sub("***@", word)
+    return hide_credentials(word)
 
 
 def _kind(hint: Any) -> str:

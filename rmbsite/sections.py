@@ -50,7 +50,10 @@ class RelayConfig:
         60.0, "A session that takes nothing for so long is closed.", minimum=1
     )
     max_token_lifetime_s: int = option(
-        0, "Longest life of a session token (exp - iat) accepted; 0 is any.", minimum=0
+        0,
+        "Seconds a session token may be good for from now; 0 is any, and a token that was seen by "
+        "others then signs in until its own end.",
+        minimum=0,
     )
     max_sid_bytes: int = option(128, "Longest session id.", minimum=1, maximum=1024)
     max_tags_bytes: int = option(1024, "Longest tags of an envelope.", minimum=16)
@@ -87,7 +90,8 @@ class RedisConfig:
 
     url: str = option(
         "redis://localhost:6379",
-        "redis://, rediss:// or unix:// address; with user, password and database if needed.",
+        "redis://, rediss:// or unix:// address; with user, password (/ ? # @ as %2F %3F %23 %40) "
+        "and database if needed.",
         secret=True,
     )
 

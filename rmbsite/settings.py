@@ -141,6 +141,7 @@ SESSION_COOKIE_AGE = RMB.access.session_hours * 3600
 # Who is sent back by another site brings no strict cookie, and the answer would be nobody's.
 SESSION_COOKIE_SAMESITE = "Lax" if RMB.oidc.issuer else "Strict"
 CSRF_COOKIE_SAMESITE = "Strict"
+CSRF_FAILURE_VIEW = "rmbsite.refusals.foreign_form"
 
 # The database's, not Redis': signing in works while Redis is away, and no code works twice.
 CACHES = {
@@ -152,6 +153,7 @@ CACHES = {
 
 ACCOUNT_ADAPTER = "relay.access.sign_in.adapters.AccountAdapter"
 ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_FORMS = {"reauthenticate": "relay.access.sign_in.forms.PasswordAgainForm"}
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*"]
 ACCOUNT_UNIQUE_EMAIL = False

@@ -12,6 +12,8 @@ from relay.rest.api import api
 # Here and not when Django is set up: commands and background work do without the pages.
 admin.autodiscover()
 
+handler400 = "rmbsite.refusals.bad_request"
+
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="console:overview")),
     path("console/", include("relay.dashboard.urls")),

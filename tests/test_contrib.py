@@ -194,10 +194,19 @@ def test_the_operators_proxy_passes_live_numbers_on() -> None:
     for header in ("Host $http_host", "X-Forwarded-Proto $scheme", "Upgrade $rmb_upgrade"):
         assert text.count(f"proxy_set_header {header};") == 1
     locations = re.findall(r"location [^{]*\{([^}]*)\}", text)
-    assert len(locations) == 3 and not [each for each in locations if "proxy_set_header" in each]
+    assert len(locations) == 4 and not [each for each in locations if "proxy_set_header" in each]
     defined = (CONTRIB / "nginx" / "rmb.conf").read_text()
     assert "map $http_upgrade $rmb_upgrade" in defined and "log_format rmb " in defined
     assert "map $rmb_upgrade $rmb_connection" in defined
+
+
+def test_proxies_show_nobody_the_figures() -> None:
+    """Neither the relay's nor those of the operator site, which are read without sign-in."""
+    for path in ("nginx/rmb.conf", "nginx/operator.conf"):
+        text = (CONTRIB / path).read_text()
+        assert re.search(r"location = /metrics \{\s*return 404;", text), path
+    sites = re.split(r"(?m)^}", (CONTRIB / "caddy" / "Caddyfile").read_text())[:-1]
+    assert len(sites) == 2 and all("\trespond /metrics 404" in site for site in sites)
 
 
 def test_gateway_unit_reads_its_secret_from_a_file() -> None:

@@ -23,7 +23,7 @@ ALLOWED = {
     "redispipe": {"redispipe"},
     "peer": {"proto", "redispipe", "chain", "peer"},
     "relay": {"proto", "redispipe", "chain", "relay"},
-    "rmbsite": {"proto", "chain", "relay", "rmbsite"},
+    "rmbsite": {"proto", "redispipe", "chain", "relay", "rmbsite"},
 }
 
 # Clocks, randomness, input and output: arguments of a pure core, never its imports.

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from chain import urls
 from peer import arguments
@@ -25,7 +24,6 @@ from proto.files.bounds import UploadLimits
 from redispipe.address import RedisAddress, RedisAddressError
 
 DEFAULT_REDIS: Final = "redis://localhost:6379"
-REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
 MAX_PORT: Final = 65_535
 
 _DEPRECATED: Final = ("mnemonics", "seed")
@@ -243,23 +241,10 @@ def _check_together(options: Options, found: argparse.Namespace) -> None:
 
 
 def _redis(url: str) -> str:
-    if not url.startswith("unix:") and urls.at_behind_slash(url):
-        raise UsageError(f"--redis: {urls.ENCODE_PASSWORD}")
     try:
-        urls.host_and_port(url)
-    except ValueError as error:
-        raise UsageError(f"--redis: not an address: {error}") from None
-    parts = urlsplit(url)
-    if parts.scheme not in REDIS_SCHEMES:
-        # The address is not repeated: it may hold a password.
-        raise UsageError("--redis: must begin with redis://, rediss:// or unix://")
-    if not (parts.path if parts.scheme == "unix" else parts.hostname):
-        raise UsageError(f"--redis: {'no path' if parts.scheme == 'unix' else 'no host'} in it")
-    try:
-        RedisAddress.parse(url)
+        return RedisAddress.parse(url).url
     except RedisAddressError as error:
         raise UsageError(f"--redis: {error}") from None
-    return url
 
 
 def _uploads(text: str | None) -> Path | None:

@@ -66,6 +66,7 @@ def act(
             if not isinstance(done, str):
                 return done
             messages.success(request, done)
+            faces.tell_pending(request)
             return HttpResponseRedirect(back)
         except Denied:
             raise

@@ -18,7 +18,7 @@ from relay.federation.models import RelayNode
 
 
 @admin.register(RelayNode)
-class RelayNodeAdmin(ModelAdmin):  # type: ignore[misc]
+class RelayNodeAdmin(faces.PendingTold, ModelAdmin):  # type: ignore[misc]
     """Relays something was decided about, and those that turned up."""
 
     list_display = ("domain", "trusted", "paused", "blocked", "note", "updated")

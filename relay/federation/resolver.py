@@ -39,6 +39,10 @@ MAX_ADDRESSES: Final = 8
 
 # Well-known prefix of translation to IPv4 (RFC 6052); the address is in the last four bytes.
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+# Beginning of the host's half of an address that tunnels to IPv4 within a site (RFC 5214), of any
+# network; one of its bits says who gave it.
+_ISATAP: Final = 0x00005EFE
+_ANY_GIVER: Final = 0xFDFFFFFF
 # All IPv6 addresses that were given to anybody. Beside them only what has an IPv4 address inside
 # leads anywhere, also in ways of the local network's own.
 _GIVEN: Final = ipaddress.IPv6Network("2000::/3")
@@ -78,7 +82,8 @@ def is_public(address: Address) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(inner)
-        if address.teredo is not None or address not in _GIVEN:
+        isatap = (int(address) >> 32) & _ANY_GIVER == _ISATAP
+        if isatap or address.teredo is not None or address not in _GIVEN:
             return False
     if any(address in network for network in _SPECIAL):
         return False

@@ -1,9 +1,9 @@
 """Decisions about other relays. Everything that writes a `RelayNode` goes through here.
 
 The database is the record. After the commit the relay's field in `relay:control` is made to fit,
-and workers and drainers act on it within a second. Where Redis was away, `publish_all` heals it:
-the relay calls it when it starts. Rank and back-off are Redis' own, and so are dead letters: they
-are changed there.
+and workers and drainers act on it within a second. Where Redis was away the decision is marked as
+pending, and a worker calls `publish_all` when Redis is back. Rank and back-off are Redis' own, and
+so are dead letters: they are changed there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from relay.access.errors import NotFound
 from relay.audit import services as audit
 from relay.federation import dead_letters, letters
 from relay.federation.models import RelayNode, check_domain
-from relay.ops import control
+from relay.ops import control, pending
 from relay.ops.redis_client import client, text
 from relay.queues import headers, keys
 
@@ -239,8 +239,7 @@ def _publish(domains: list[str]) -> None:
     try:
         control.change(put, [name for name in names if name not in put])
     except control.ControlError:
-        # Committed all the same; the operator sees the log line, the next start publishes it.
-        logger.error("decisions on %d relays are saved but not in force yet", len(domains))
+        pending.mark(pending.Kind.RELAYS)
 
 
 def _forget(domains: list[str]) -> None:

@@ -15,7 +15,7 @@ from relay.limits.models import TwinLimit
 
 
 @admin.register(TwinLimit)
-class TwinLimitAdmin(ModelAdmin):  # type: ignore[misc]
+class TwinLimitAdmin(faces.PendingTold, ModelAdmin):  # type: ignore[misc]
     """What is decided about single twins."""
 
     list_display = ("twin", "show_limit", "show_ban", "ban_reason", "banned_until", "updated")

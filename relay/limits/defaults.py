@@ -6,7 +6,6 @@ kept in the database, told to the workers through `relay:control` and in force w
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
@@ -18,9 +17,7 @@ from relay.access.actor import Actor
 from relay.access.errors import Invalid
 from relay.audit import services as audit
 from relay.limits.models import DefaultLimit
-from relay.ops import control
-
-logger = logging.getLogger(__name__)
+from relay.ops import control, pending
 
 MAX_VALUE: Final = 1 << 53
 """Of messages and bytes; what is more is no limit."""
@@ -100,8 +97,7 @@ def _publish() -> None:
     try:
         publish()
     except control.ControlError:
-        # Committed all the same; the operator sees the log line, the next start publishes it.
-        logger.error("the limit of all twins is saved but not in force yet")
+        pending.mark(pending.Kind.LIMITS)
 
 
 def _told() -> dict[str, object]:

@@ -1,13 +1,12 @@
 """Changes of limits and bans. Everything that writes a `TwinLimit` goes through here.
 
 The database is the record. After the commit the twin's fields in `relay:control` are made to fit,
-and the workers act on them within a second. Where Redis was away, `publish_all` heals it: the
-relay calls it when it starts.
+and the workers act on them within a second. Where Redis was away they are marked as pending, and a
+worker calls `publish_all` when Redis is back; the relay calls it when it starts.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
@@ -21,9 +20,7 @@ from relay.access.actor import SYSTEM, Actor
 from relay.audit import services as audit
 from relay.limits import defaults
 from relay.limits.models import TwinLimit
-from relay.ops import control
-
-logger = logging.getLogger(__name__)
+from relay.ops import control, pending
 
 # What workers show for a ban without a reason: an empty field would be none.
 DEFAULT_REASON = "banned"
@@ -150,8 +147,7 @@ def _publish(twins: list[int]) -> None:
     try:
         control.change(put, [name for name in names if name not in put])
     except control.ControlError:
-        # Committed all the same; the operator sees the log line, the next start publishes it.
-        logger.error("limits of %d twins are saved but not in force yet", len(twins))
+        pending.mark(pending.Kind.LIMITS)
 
 
 def _fields(limit: TwinLimit) -> dict[str, str]:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import stat
+from pathlib import Path
+from typing import Any, Final
 
 from django.apps import AppConfig
+from django.db.backends.signals import connection_created
+
+OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class OpsAppConfig(AppConfig):
@@ -15,3 +22,15 @@ class OpsAppConfig(AppConfig):
     def ready(self) -> None:
         # Registers the system checks.
         importlib.import_module("relay.ops.checks")
+        connection_created.connect(make_private, dispatch_uid="relay.ops.make_private")
+
+
+def make_private(connection: Any, **_: Any) -> None:
+    """Keep other users from the SQLite file: it is made with what the umask leaves."""
+    if connection.vendor != "sqlite" or connection.is_in_memory_db():
+        return
+    for end in ("", "-wal", "-shm"):
+        path = Path(f"{connection.settings_dict['NAME']}{end}")
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # it may be another user's
+            if path.stat().st_mode & OTHERS:
+                path.chmod(0o600)

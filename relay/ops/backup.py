@@ -64,6 +64,7 @@ LEFT_OUT: Final = frozenset(
         *("contenttypes.contenttype", "auth.permission", "sessions.session"),
         "relay_alarms.evaluation",
         *("relay_access.failedtries", "relay_access.cacheentry"),
+        "relay_ops.pendingdecision",
     }
 )
 """Made by migrations, or worth nothing elsewhere."""

@@ -14,8 +14,10 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from relay.access.errors import Away
+from relay.ops import pending
 from relay.ops.redis_client import client, text
 from relay.ops.workers import list_workers
+from relay.queues import keys
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +38,8 @@ def run_due() -> bool:
         connection = client()
         if not connection.set(_LOCK, "1", nx=True, ex=_LOCK_S):
             return False
+        if not connection.exists(keys.CONTROL):
+            pending.mark_all()  # Redis came back without it
         # Services write the audit log: a worker that never does the minute's work does not load it.
         from relay.limits import services as limits
         from relay.sessions import services as sessions

@@ -1,8 +1,24 @@
-"""Models without a table: what is live in Redis, for the admin's menu and permissions."""
+"""Decisions that wait for Redis; and models without a table, for the admin's menu and permissions.
+
+Those without a table are what is live in Redis.
+"""
 
 from __future__ import annotations
 
 from django.db import models
+
+
+class PendingDecision(models.Model):
+    """A kind of decisions of which some are not in force; see `relay.ops.pending`."""
+
+    kind = models.CharField(max_length=16, primary_key=True)
+    marks = models.PositiveIntegerField()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.kind
 
 
 class Worker(models.Model):

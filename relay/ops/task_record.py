@@ -19,11 +19,13 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote
 
 from django.conf import settings
 from redis.exceptions import RedisError
 
+from chain.urls import hide_credentials
+from redispipe.address import RedisAddress
 from relay.ops.redis_client import client
 
 logger = logging.getLogger(__name__)
@@ -36,7 +38,6 @@ KEPT_S: Final = 7 * 86_400
 MAX_ERROR_CHARS: Final = 500
 MAX_ARGUMENTS_CHARS: Final = 200
 
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]*@")
 _NAMED_SECRET: Final = re.compile(r"(?i)\b(password|passwd|secret|token|jwt)(['\"]?\s*[=:]\s*)\S+")
 _HIDDEN: Final = "***"
 
@@ -109,16 +110,18 @@ def without_secrets(message: str) -> str:
     """A text that may be shown: libraries put addresses with passwords into their errors."""
     for secret in _secrets():
         message = message.replace(secret, _HIDDEN)
-    message = _CREDENTIALS.sub(f"{_HIDDEN}@", message)
+    message = hide_credentials(message)
     return _NAMED_SECRET.sub(rf"\1\2{_HIDDEN}", message)
 
 
 @functools.cache
 def _secrets() -> tuple[str, ...]:
+    redis = RedisAddress.parse(settings.RMB.redis.url)
     found: Iterable[str | None] = (
         settings.SECRET_KEY,
         *settings.SECRET_KEY_FALLBACKS,
-        urlsplit(settings.RMB.redis.url).password,
+        redis.password,
+        quote(redis.password, safe=""),
         *(database.get("PASSWORD") for database in settings.DATABASES.values()),
     )
     return tuple(secret for secret in found if secret)

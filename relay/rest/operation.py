@@ -33,7 +33,7 @@ from ninja.operation import Operation
 
 from relay.access import matrix
 from relay.access.errors import Denied, NotFound
-from relay.ops import storable
+from relay.ops import pending, storable
 from relay.rest import caller, etag, idempotency, parsing, throttle
 from relay.rest.bounds import MAX_BODY_BYTES
 from relay.rest.problem import Refusal, refuse_field
@@ -240,5 +240,7 @@ def _too_large(facts: Declared) -> Refusal:
 def _leave(request: HttpRequest, facts: Declared, answer: HttpResponseBase) -> HttpResponseBase:
     if facts.method == "GET" and facts.tagged and answer.status_code == 200:
         answer = etag.tagged(request, cast(HttpResponse, answer), facts.live)
+    if facts.method != "GET" and answer.status_code < 400 and pending.waiting():
+        answer.headers["Warning"] = f'199 - "{pending.TEXT}"'
     answer.headers.setdefault("Cache-Control", "no-store")
     return answer

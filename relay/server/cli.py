@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from redispipe.address import RedisAddress, RedisAddressError
 from relay.server.listen import ListenError, parse_listen
 from relay.twins.source import RELAY_SEPARATOR
 
@@ -303,7 +302,6 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
                 parse_listen(address)
         except ListenError as error:
             raise UsageError(f"{name}: {error}") from None
-    _check_redis(config.redis.url)
     for domain in config.relay.domains:
         if RELAY_SEPARATOR in domain:
             raise UsageError(f"--domain {domain}: no twin can list a name that holds an underscore")
@@ -320,13 +318,6 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
             context.load_cert_chain(config.relay.tls_cert, config.relay.tls_key, _no_passphrase)
         except (OSError, ssl.SSLError) as error:
             raise UsageError(f"--tls-cert and --tls-key do not fit together: {error}") from None
-
-
-def _check_redis(url: str) -> None:
-    try:
-        RedisAddress.parse(url)
-    except RedisAddressError as error:
-        raise UsageError(f"--redis: {error}") from None
 
 
 def _no_passphrase() -> str:

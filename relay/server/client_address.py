@@ -6,7 +6,7 @@ socket listener: such a peer has no address of its own and is the local proxy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -14,7 +14,8 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from relay.server.socket import EXTENSION
 
 LOCAL_PROXY: Final = "unix"
-FORWARDED: Final = (b"x-forwarded-for", b"x-forwarded-proto")
+SCHEME: Final = b"x-forwarded-proto"
+FORWARDED: Final = (b"x-forwarded-for", SCHEME)
 _MAPPED_IPV4: Final = "::ffff:"
 
 
@@ -35,9 +36,23 @@ def name_clients(app: Any, trusted_proxies: Sequence[str]) -> Any:
             if not any(name in FORWARDED for name, _ in scope["headers"]):
                 await told(scope, receive, send)  # no need to know whether it is a proxy's
                 return
+            scope["headers"] = _with_one_scheme(scope["headers"])
         await behind_proxy(scope, receive, send)
 
     return named
+
+
+def _with_one_scheme(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Headers with one `X-Forwarded-Proto` in lower case: the client's, which stands first.
+
+    Each of several proxies appends the scheme it was reached by.
+    """
+    found = list(headers)
+    schemes = [value for name, value in found if name == SCHEME]
+    if not schemes:
+        return found
+    first = schemes[0].partition(b",")[0].strip().lower()
+    return [*(each for each in found if each[0] != SCHEME), (SCHEME, first)]
 
 
 def plain_client(client: Sequence[Any] | None) -> tuple[str, int]:

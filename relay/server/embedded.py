@@ -6,7 +6,8 @@
     valkey/         append-only file, log and, where the path is short enough, the socket
     relay.sqlite3   database
     secret_key      signs cookies of the operator site
-    runtime.json    where the running relay and its Redis listen, for `make demo` and commands
+    redis_url       which Redis the relay uses, for commands
+    runtime.json    where the running relay and its Redis listen, for `make demo`
 
 The server itself runs under `relay.server.valkey_main`.
 """
@@ -28,9 +29,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from relay.server import rewriting
+from redispipe.address import RedisAddress
+from relay.server import private_file, rewriting
 
 RUNTIME_FILE: Final = "runtime.json"
+REDIS_URL_FILE: Final = "redis_url"
 MAX_SOCKET_PATH_BYTES: Final = 99
 FORMER_RUN_ENDS_S: Final = 20.0
 """How long a start waits for the processes of a run whose parent is gone already."""
@@ -167,6 +170,29 @@ def socket_path(data_dir: Path) -> Path:
             "choose a shorter folder with --data or TMPDIR"
         )
     return path
+
+
+def note_url(data_dir: Path, url: str) -> None:
+    """Note in the data folder which Redis its relay uses, embedded or not; never a password."""
+    address = RedisAddress.parse(url)._replace(user="", password="")
+    private_file.write(data_dir / REDIS_URL_FILE, f"{address.url}\n")
+
+
+def url_of_folder(data_dir: Path) -> str:
+    """The Redis of the relay last started in a data folder; empty: none was.
+
+    A folder of a release that did not note it has the bundled server's files.
+
+    Raises:
+        EmbeddedError: The note cannot be read.
+    """
+    path = data_dir / REDIS_URL_FILE
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        return redis_url(socket_path(data_dir)) if (data_dir / "valkey").is_dir() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise EmbeddedError(f"cannot read {path}: {error}") from None
 
 
 def redis_url(path: Path) -> str:

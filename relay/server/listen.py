@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import os
 import socket
 import stat
@@ -44,6 +45,16 @@ class ListenAddress:
     host: str = ""
     port: int = 0
     path: str = ""
+
+    @property
+    def public(self) -> bool:
+        """Whether other machines may reach it."""
+        if self.path or self.host == "localhost":
+            return False
+        try:
+            return not ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return True
 
     def __str__(self) -> str:
         if self.path:

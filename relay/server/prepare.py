@@ -9,7 +9,6 @@ error is for the operator.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import json
 import sys
@@ -23,9 +22,9 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from relay.ops.control import ControlError
 from relay.ops.redis_client import client
-from relay.server.redis_check import RedisRefusedError, inspect, shown_url
+from relay.server.listen import parse_listen
+from relay.server.redis_check import RedisRefusedError, inspect
 
 REFUSED = 2
 
@@ -71,16 +70,12 @@ def prepare(*, embedded: bool) -> Prepared:
         RedisRefusedError: Redis cannot be used.
     """
     # Models exist only once Django is set up.
-    from relay.federation import services as federation
-    from relay.limits import services as limits
+    from relay.ops import pending
     from relay.twins import services
     from relay.twins.models import Twin
 
     prepared = Prepared(database=_shown_database())
-    try:
-        findings = inspect(client(), settings.RMB.redis.url)
-    except ValueError as error:
-        raise RefusedError(f"redis url {shown_url(settings.RMB.redis.url)}: {error}") from None
+    findings = inspect(client(), settings.RMB.redis.url)
     prepared.redis = findings.text
     prepared.warnings += findings.warnings
     try:
@@ -89,11 +84,11 @@ def prepare(*, embedded: bool) -> Prepared:
             if services.in_registry():
                 _add_demo_twins()
             _add_operator(prepared)
+        elif services.in_registry():
+            _refuse_demo_twins()
+        pending.mark_all()  # a worker publishes what Redis does not take now
         if findings.reachable:
-            services.announce(None)
-            with contextlib.suppress(ControlError):  # logged; the workers wait for Redis too
-                limits.publish_all()
-                federation.publish_all()
+            pending.settle()
         prepared.twins = Twin.objects.count()
     except DatabaseError as error:
         raise RefusedError(f"database {prepared.database}: {error}") from None
@@ -120,6 +115,29 @@ def _add_demo_twins() -> None:
 
     twins = identities.load_or_make(settings.RMB.data_dir)
     registration.register(twins, settings.RMB.relay.domains[0])
+
+
+def _refuse_demo_twins() -> None:
+    """On a listener for everybody their secrets must not count: they lie about in the data folder.
+
+    Raises:
+        RefusedError: The registry has some.
+    """
+    from relay.demo import identities, registration
+
+    address = settings.RMB.relay.listen
+    try:
+        twins = identities.load(settings.RMB.data_dir)
+    except FileNotFoundError:
+        return
+    served = registration.registered(twins)
+    if served and parse_listen(address).public:
+        ids = " ".join(str(twin.id) for twin in served)
+        raise RefusedError(
+            f"the registry has the demo twins {ids}, whose secrets are in {settings.RMB.data_dir}, "
+            f"and {address} is open to other machines: remove them (manage.py rmb_twin remove "
+            f"{ids}), listen on 127.0.0.1, or start with --embedded"
+        )
 
 
 def _add_operator(prepared: Prepared) -> None:

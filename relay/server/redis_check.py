@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from redis import Redis
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
+from redispipe.address import RedisAddress
 from relay.queues import keys
 from relay.server import redis_rights
 
@@ -36,12 +36,6 @@ class RedisFindings:
     warnings: tuple[str, ...] = ()
 
 
-def shown_url(url: str) -> str:
-    """The URL without user, password and options."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
 def inspect(client: Redis, url: str) -> RedisFindings:
     """Ask a server who it is and how it keeps its data.
 
@@ -49,7 +43,7 @@ def inspect(client: Redis, url: str) -> RedisFindings:
         RedisRefusedError: It is too old, a cluster, refuses the password, gives too few rights,
             or holds newer data.
     """
-    where = shown_url(url)
+    where = RedisAddress.parse(url).shown_url
     try:
         facts = _facts(client)
     except AuthenticationError as error:

@@ -106,6 +106,10 @@ class Run:
             await cleanup.enter_async_context(self._supervisor.handling_signals())
             if self._embedded:
                 await self._start_server(data_dir)
+            embedded.note_url(
+                data_dir,
+                os.environ["RMB_REDIS__URL"] if self._embedded else self._config.redis.url,
+            )
             prepared = await self._prepare()
             if prepared is None:
                 return 0

@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 from django.db import Error as DatabaseError
 from django.db import close_old_connections, connection, transaction
 
-from relay.ops import housekeeping
+from relay.ops import housekeeping, pending
 from relay.queues.keys import SessionKey
 from relay.sessions import models
 from relay.sessions.models import Session, moment
@@ -157,9 +157,13 @@ class SessionHistory:
 
     def _run(self) -> None:
         housekeeping_at = time.monotonic() + housekeeping.INTERVAL_S
+        pending_at = time.monotonic()
         try:
             while not self._stopping.wait(FLUSH_S):
                 self._guarded(self.flush)
+                if time.monotonic() >= pending_at:
+                    self._guarded(pending.settle)
+                    pending_at = time.monotonic() + pending.INTERVAL_S
                 if time.monotonic() >= housekeeping_at:
                     housekeeping_at = time.monotonic() + housekeeping.INTERVAL_S
                     self._guarded(housekeeping.run_due)

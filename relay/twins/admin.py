@@ -85,7 +85,7 @@ class TwinForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Twin)
-class TwinAdmin(ModelAdmin):  # type: ignore[misc]
+class TwinAdmin(faces.PendingTold, ModelAdmin):  # type: ignore[misc]
     """Twins of the registry, and those of the chain, which are changed there and shown here."""
 
     form = TwinForm

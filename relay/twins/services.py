@@ -9,7 +9,6 @@ registry left behind may be cleared away.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,12 +23,11 @@ from redispipe import scripts
 from relay.access.actor import Actor
 from relay.access.errors import Conflict
 from relay.audit import services as audit
+from relay.ops import pending
 from relay.ops.redis_client import client
 from relay.queues import keys
 from relay.twins.fields import TwinValues, join_relays
 from relay.twins.models import Twin
-
-logger = logging.getLogger(__name__)
 
 # Above this many changed twins all are made stale: one short message instead of a long one.
 MAX_ANNOUNCED = 1000
@@ -114,25 +112,38 @@ def announce_on_commit(ids: Iterable[int] | None) -> None:
 
 
 def announce(ids: Sequence[int] | None) -> bool:
-    """Tell the running workers that twins changed.
-
-    In one script, see `relay/twins/lua/announce.lua`.
+    """Tell the running workers that twins changed; None is all of them.
 
     Returns:
-        Whether Redis took it. If not, the database is right all the same: workers see the change
-        when what they hold gets old, or when the relay starts, which announces everything.
+        Whether Redis took it. If not, the change is marked as pending.
     """
     if ids is not None and not ids:
         return True
-    named = [] if ids is None or len(ids) > MAX_ANNOUNCED else [str(twin) for twin in ids]
     try:
-        client().eval(
-            ANNOUNCE_SCRIPT, 2, keys.TWINS, keys.TWINS_VERSION, keys.TWINS_CHANNEL, *named
-        )
-    except RedisError as error:
-        logger.error("twins changed, but the workers could not be told: %s", error)
+        _tell_workers([] if ids is None or len(ids) > MAX_ANNOUNCED else ids)
+    except RedisError:
+        pending.mark(pending.Kind.TWINS)
         return False
     return True
+
+
+def publish_all() -> None:
+    """Make all twins stale, as when the relay starts.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    _tell_workers([])
+
+
+def _tell_workers(ids: Sequence[int]) -> None:
+    """Announce changed twins; no id is all of them.
+
+    In one script (`relay/twins/lua/announce.lua`), so that a twin fetched before the change cannot
+    enter the shared cache after it (see `relay/twins/lua/fill.lua`).
+    """
+    named = [str(twin) for twin in ids]
+    client().eval(ANNOUNCE_SCRIPT, 2, keys.TWINS, keys.TWINS_VERSION, keys.TWINS_CHANNEL, *named)
 
 
 def _told(twin: int) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ import re
 import signal
 import socket
 import ssl
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 import redis
 from websockets.asyncio.client import connect, unix_connect
 
+from relay.queues import keys
 from relay.server.rewriting import LEAST_BYTES
 from tests.support.certificates import make_certificate
 from tests.support.identities import Twin
@@ -382,3 +384,32 @@ async def test_the_limit_of_open_files_is_raised(start: Any, valkey: RedisServer
     limits = Path(f"/proc/{worker}/limits").read_text()
     (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
     assert int(line.split()[3]) > 1000
+
+
+async def test_a_decision_made_while_redis_is_away_comes_into_force(
+    start: Any, tmp_path: Path
+) -> None:
+    """Also one made while the relay starts; the command finds the relay's Redis by its folder."""
+    server = start_redis62(tmp_path / "redis")
+    try:
+        server.kill()
+        relay = start(*plain(server.url))
+        await eventually((relay.data_dir / "redis_url").exists, START_TIMEOUT_S)
+
+        def decide(*arguments: str) -> subprocess.CompletedProcess[str]:
+            return run_command(relay.data_dir.parent, *arguments)
+
+        for arguments in (("rmb_ban", "set", "7"), ("rmb_relays", "block", "bad.example")):
+            done = decide(*arguments)
+            assert done.returncode == 3 and not done.stdout
+            assert "saved and pending" in done.stderr and f":{server.port})" in done.stderr
+        server.restart()
+
+        def in_force() -> bool:
+            fields = server.run("HGETALL", keys.CONTROL)
+            return {b"ban:7", b"relay:bad.example"} <= fields.keys()
+
+        await eventually(in_force, START_TIMEOUT_S)
+        assert relay.stop() == 0
+    finally:
+        server.remove()

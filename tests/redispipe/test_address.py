@@ -6,6 +6,9 @@ import asyncio
 import socket
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.connection import parse_url
 
 from redispipe import address
 from redispipe.address import RedisAddress, RedisAddressError
@@ -45,13 +48,60 @@ def test_who_logs_in_is_whom_redis_py_means(url: str, login: tuple[str, ...]) ->
         ("rediss://host?ssl_keyfile=/key", "ssl_keyfile"),
         ("redis://host?port=6380", "port"),
         ("redis://host/abc", "database number"),
-        ("http://host", "scheme"),
+        ("redis://host/-1", "database number"),
+        ("redis://host/0/1", "database number"),
+        ("redis://host?db=1_0", "database number"),
+        ("redis://:secret/9@host", "%2F"),
+        ("redis://:12/secret@host/1", "%2F"),
+        ("redis://me:secret@host:secret", "invalid port"),
+        ("unix://:secret/a@/run/redis.sock", "%2F"),
+        ("redis:///1", "no host"),
+        ("redis://se cret", "invalid host name"),
+        ("http://host", "must begin with redis://"),
     ],
 )
 def test_what_would_lead_elsewhere_is_refused(url: str, why: str) -> None:
     with pytest.raises(RedisAddressError, match=why) as refused:
         RedisAddress.parse(url)
     assert "secret" not in str(refused.value)
+
+
+WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=12)
+
+
+@given(
+    place=st.sampled_from(["redis://host:%d", "rediss://[::1]:%d", "unix:///run/a b@c.sock?x=%d"]),
+    port=st.integers(1, 65535),
+    user=WORDS,
+    password=WORDS,
+    database=st.integers(0, 15),
+)
+def test_every_library_reads_what_the_parser_read(
+    place: str, port: int, user: str, password: str, database: int
+) -> None:
+    """redis-py, Channels and Celery get the form `url` gives, never the operator's own."""
+    meant = RedisAddress.parse(place % port)._replace(
+        user=user, password=password, database=database
+    )
+    assert RedisAddress.parse(meant.url) == meant
+    read = parse_url(meant.url)
+    where = (read.get("host", ""), read.get("port", 0), read.get("path", ""))
+    assert where == (meant.host, meant.port, meant.path)
+    assert (read.get("username", ""), read.get("password", "")) == (user, password)
+    assert int(read.get("db", 0)) == database
+    assert "@" not in meant.shown_url.partition("/run/")[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:word@host:1/2?x=word", "redis://host:1/2"),
+        ("rediss://:word@host", "rediss://host:6379"),
+        ("unix:///run/redis.sock?password=word", "unix:///run/redis.sock"),
+    ],
+)
+def test_urls_are_shown_without_their_secrets(url: str, shown: str) -> None:
+    assert RedisAddress.parse(url).shown_url == shown
 
 
 def test_a_file_of_authorities_is_kept() -> None:

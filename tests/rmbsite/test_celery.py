@@ -123,7 +123,7 @@ async def test_what_runs_and_what_failed_is_noted(
         assert (running.task, running.arguments) == ("test.linger", "60")
         assert running.worker.endswith(f"/{child.pid}") and running.since <= time.time()
         assert tasks_services.unacknowledged() == 1
-        send("test.fail", "redis://:hunter2@host is away, password=hunter3")
+        send("test.fail", "redis://:1/hunter2@host is away, password=hunter3")
         (failure,) = await eventually(tasks_services.failed, READY_S)
         assert (failure.task, failure.worker) == ("test.fail", running.worker)
         assert failure.error.startswith("ConnectionError: redis://***@host is away")

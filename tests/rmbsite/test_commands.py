@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
+from relay.server import embedded
 from rmbsite.config import Config, all_options, load
 
 ROOT = Path(__file__).parent.parent.parent
@@ -105,8 +106,8 @@ def test_what_nobody_reads_to_its_end_is_not_done(tmp_path: Path, closed: str) -
     assert not any(told)
 
 
-def test_a_command_finds_the_redis_of_an_embedded_relay(tmp_path: Path) -> None:
-    """Only while that relay runs, and unless another Redis is named."""
+def test_a_command_finds_the_redis_of_its_data_folder(tmp_path: Path) -> None:
+    """Whether the relay runs or not, and unless another Redis is named."""
     show = ("shell", "-v0", "-c", "from django.conf import settings; print(settings.RMB.redis.url)")
     folder = {"RMB_DATA__DIR": str(tmp_path)}
 
@@ -115,19 +116,12 @@ def test_a_command_finds_the_redis_of_an_embedded_relay(tmp_path: Path) -> None:
         assert ended.returncode == 0, ended.stderr
         return ended.stdout.strip()
 
-    default = Config().redis.url
-    assert used() == default
-    (tmp_path / "runtime.json").write_text(
-        json.dumps({"pid": os.getpid(), "redis_url": "unix:///bundled.sock"})
-    )
-    assert used() == "unix:///bundled.sock"
-    assert used(RMB_REDIS__URL="redis://named.example") == "redis://named.example"
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    (tmp_path / "runtime.json").write_text(
-        json.dumps({"pid": ended.pid, "redis_url": "unix:///bundled.sock"})
-    )
-    assert used() == default
+    assert used() == Config().redis.url
+    (tmp_path / "valkey").mkdir()
+    assert used() == embedded.redis_url(embedded.socket_path(tmp_path)), "of an earlier release"
+    embedded.note_url(tmp_path, "rediss://me:hunter2@cache.example/3?ssl_ca_certs=ca.pem")
+    assert used() == "rediss://cache.example:6379/3?ssl_ca_certs=ca.pem"
+    assert used(RMB_REDIS__URL="redis://named.example") == "redis://named.example:6379"
 
 
 def test_settings_import_nothing_heavy(tmp_path: Path) -> None:
@@ -176,7 +170,7 @@ def test_checkconfig_hides_secrets_within_settings(monkeypatch: pytest.MonkeyPat
     words = ",".join(f"{name}={value}" for name, value in spark.items())
     monkeypatch.setenv("RMB_ANALYTICS__SPARK", words)
     monkeypatch.setenv("RMB_SUBSTRATE__URLS", "wss://me:hunter2@node.example,wss://b.example")
-    monkeypatch.setenv("RMB_ANALYTICS__MASTER", "spark://me:hunter2@host:7077")
+    monkeypatch.setenv("RMB_ANALYTICS__MASTER", "spark://me:/hunter2@host:7077")
     text = output("rmb_checkconfig")
     assert "hunter2" not in text
     assert "spark.executor.memory=4g, spark.authenticate.secret=(set, not shown)" in text

@@ -72,7 +72,12 @@ def test_lists_are_words(text: str) -> None:
         ("RMB_METRICS__ALLOW", "10.0.0.300/8", "metrics.allow: "),
         ("RMB_RELAY__TLS_CERT", "x", "relay.tls_cert and relay.tls_key"),
         ("RMB_LIMITS__COUNT", "5", "limits.count and limits.size"),
-        ("RMB_REDIS__URL", "http://x", "redis.url: must begin with"),
+        ("RMB_REDIS__URL", "http://x", r"redis.url \(RMB_REDIS__URL\): must begin with"),
+        ("RMB_REDIS__URL", "redis://localhost/x", "redis.url .* invalid database number"),
+        ("RMB_REDIS__URL", "redis://:hunter/2@localhost", "redis.url .* write / as %2F"),
+        ("RMB_SUBSTRATE__URLS", "wss://me:1/word@node.example", "substrate.urls: each must be"),
+        ("RMB_DATABASE__URL", "postgres://[x/relay", "database.url: invalid host name"),
+        ("RMB_OIDC__ISSUER", "https://[x", "oidc.issuer: invalid host name"),
         ("RMB_DATABASE__URL", "mysql://x", "database.url: must begin with"),
         ("RMB_DATABASE__URL", "relay.sqlite3", "database.url: must begin with"),
     ],
@@ -116,7 +121,9 @@ def test_variables_of_other_programs_are_left_alone() -> None:
 def test_a_secret_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "url"
     path.write_text("redis://:password@host\n")
-    assert load(environ=env(RMB_REDIS__URL_FILE=str(path))).redis.url == "redis://:password@host"
+    assert (
+        load(environ=env(RMB_REDIS__URL_FILE=str(path))).redis.url == "redis://:password@host:6379"
+    )
     with pytest.raises(ConfigError, match=r"unknown setting relay\.listen_file"):
         load(environ=env(RMB_RELAY__LISTEN_FILE=str(path)))
 
@@ -152,6 +159,26 @@ def test_a_configured_secret_key_touches_no_folder(tmp_path: Path) -> None:
     found = load({"data.dir": str(folder), "site.secret_key": "k"}, env())
     assert config.secret_key(found) == "k"
     assert not folder.exists()
+
+
+def test_a_data_folder_of_ours_is_made_private(tmp_path: Path) -> None:
+    empty, used = tmp_path / "empty", tmp_path / "used"
+    for folder in (empty, used):
+        folder.mkdir()
+        folder.chmod(0o755)
+    (used / config.SECRET_KEY_FILE).write_text("x")
+    for folder in (empty, used):
+        load({"data.dir": str(folder)}, env()).make_data_dir()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_of_others_is_refused(tmp_path: Path) -> None:
+    """It may be one of the system, which would not work any more."""
+    (tmp_path / "passwd").write_text("")
+    tmp_path.chmod(0o755)
+    with pytest.raises(ConfigError, match=rf"{tmp_path} \(mode 0755\); chmod 700"):
+        load({"data.dir": str(tmp_path)}, env()).make_data_dir()
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
 
 
 def test_a_data_folder_that_cannot_be_made(tmp_path: Path) -> None:

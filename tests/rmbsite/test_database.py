@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +15,9 @@ from django.db.backends.sqlite3.base import DatabaseWrapper
 from relay.twins.models import Twin
 from rmbsite.config import ConfigError
 from rmbsite.database import settings_of
+from tests.support.relay_process import run_command
+
+NOBODY = {"redis.url": "redis://127.0.0.1:1"}
 
 
 def test_postgresql() -> None:
@@ -42,6 +47,7 @@ def test_a_postgresql_that_is_silent_is_given_up() -> None:
         "postgres://host",
         "postgres://h:port/x",
         "postgres://a..b/x",
+        "postgres://me:12/word@host/relay",
         "sqlite:///",
         "sqlite://var/lib/relay.db",
         "sqlite://relay.db",
@@ -50,6 +56,20 @@ def test_a_postgresql_that_is_silent_is_given_up() -> None:
 def test_refusals(url: str) -> None:
     with pytest.raises(ConfigError, match=r"database\.url"):
         settings_of(url, Path())
+
+
+def test_the_file_is_for_its_owner(tmp_path: Path) -> None:
+    """Also one that a former release made for everybody."""
+    before = os.umask(0o022)
+    try:
+        run_command(tmp_path, "migrate", "-v", "0", "--skip-checks", settings=NOBODY)
+        file = tmp_path / "data" / "relay.sqlite3"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        file.chmod(0o644)
+        run_command(tmp_path, "rmb_twin", "list", settings=NOBODY)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
+from allauth.account.adapter import get_adapter
+from allauth.account.forms import ReauthenticateForm
 from allauth.core import context
-from allauth.mfa.base.forms import AuthenticateForm, ReauthenticateForm
+from allauth.mfa.base.forms import AuthenticateForm
+from allauth.mfa.base.forms import ReauthenticateForm as ReauthenticateByCodeForm
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.forms import ActivateTOTPForm
 from allauth.mfa.totp.internal.auth import TOTP
 from django import forms
+from django.contrib.auth.models import User
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
-from django.utils.crypto import get_random_string
+from django.utils.crypto import constant_time_compare, salted_hmac
 from unfold.forms import AdminOwnPasswordChangeForm, AuthenticationForm
 from unfold.widgets import UnfoldAdminTextInputWidget
 
@@ -49,14 +54,20 @@ class OwnPasswordForm(AdminOwnPasswordChangeForm):  # type: ignore[misc]
     """A new password, for who knows the old one."""
 
     def clean_old_password(self) -> str:
-        keys = [throttle.key(throttle.AGAIN, str(self.user.pk))]
-        _wait(throttle.take(keys))
-        try:
-            password: str = super().clean_old_password()
-        except forms.ValidationError:
-            events.failed(context.request, self.user.get_username(), "password")
-            raise
-        throttle.give_back(keys)
+        return _checked(self.user, super().clean_old_password)
+
+
+class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]
+    """Before the second factor is changed, of accounts that have none."""
+
+    def clean_password(self) -> str:
+        return _checked(self.user, self._check)
+
+    def _check(self) -> str:
+        # Not as the library does it, which has a slower throttle of its own.
+        password: str = self.cleaned_data["password"]
+        if not self.user.check_password(password):
+            raise get_adapter().validation_error("incorrect_password")
         return password
 
 
@@ -78,16 +89,16 @@ class _Throttled:
         throttle.give_back(keys)
         return code
 
+    def _emit_authentication_failed(self, authenticator: Any) -> None:
+        events.failed(context.request, self.user.get_username(), "code")
+        super()._emit_authentication_failed(authenticator)  # type: ignore[misc]
+
 
 class CodeForm(_Throttled, AuthenticateForm):  # type: ignore[misc]
     """The second step of signing in."""
 
-    def _emit_authentication_failed(self, authenticator: Any) -> None:
-        events.failed(context.request, self.user.get_username(), "code")
-        super()._emit_authentication_failed(authenticator)
 
-
-class CodeAgainForm(_Throttled, ReauthenticateForm):  # type: ignore[misc]
+class CodeAgainForm(_Throttled, ReauthenticateByCodeForm):  # type: ignore[misc]
     """Before the second factor is changed."""
 
 
@@ -102,10 +113,14 @@ class ActivateForm(_Throttled, ActivateTOTPForm):  # type: ignore[misc]
 
 
 def remember_browser(request: HttpRequest, response: HttpResponse, name: str) -> None:
-    """Let this browser not be slowed down by those who guess at its account."""
+    """Let this browser not be slowed down by those who guess at its account.
+
+    All browsers of an account have one cookie and one count, and a new password makes it void: a
+    former owner of many cookies has no more tries than anybody.
+    """
     if _known(request, name):
         return
-    value = signing.dumps([name, get_random_string(16)], salt=_SALT)
+    value = signing.dumps([name, _password_mark(name)], salt=_SALT)
     response.set_cookie(
         COOKIE,
         value,
@@ -117,19 +132,37 @@ def remember_browser(request: HttpRequest, response: HttpResponse, name: str) ->
 
 
 def _keys(request: HttpRequest, name: str) -> tuple[Key, ...]:
-    nonce = _known(request, name)
-    if nonce:  # neither those who guess at the account nor those who share the address matter
-        return (throttle.key(throttle.BROWSER, nonce),)
+    if _known(request, name):  # neither those who guess at it nor those at its address matter
+        return (throttle.key(throttle.BROWSER, name),)
     address = throttle.address_key(address_of(request))
     return (address, throttle.key(throttle.ACCOUNT, name.casefold()))
 
 
-def _known(request: HttpRequest, name: str) -> str:
+def _known(request: HttpRequest, name: str) -> bool:
     try:
-        of, nonce = signing.loads(request.COOKIES.get(COOKIE, ""), salt=_SALT, max_age=COOKIE_S)
+        of, mark = signing.loads(request.COOKIES.get(COOKIE, ""), salt=_SALT, max_age=COOKIE_S)
     except (signing.BadSignature, ValueError, TypeError):
-        return ""
-    return str(nonce) if of == name else ""
+        return False
+    return of == name and constant_time_compare(str(mark), _password_mark(name))
+
+
+def _password_mark(name: str) -> str:
+    """What stands for the present password of an account; tells nothing of it."""
+    user = User.objects.filter(username=name).first()
+    return salted_hmac(_SALT, user.get_session_auth_hash()).hexdigest() if user else ""
+
+
+def _checked(user: User, check: Callable[[], str]) -> str:
+    """A password that is given once more: slowed down, and failures are audited."""
+    keys = [throttle.key(throttle.AGAIN, str(user.pk))]
+    _wait(throttle.take(keys))
+    try:
+        password = check()
+    except forms.ValidationError:
+        events.failed(context.request, user.get_username(), "password")
+        raise
+    throttle.give_back(keys)
+    return password
 
 
 def _wait(wait_s: int) -> None:

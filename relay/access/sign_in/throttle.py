@@ -37,7 +37,7 @@ ADDRESS: Final = Rule("address", 10, 900)
 ACCOUNT: Final = Rule("account", 5, 60)
 BROWSER: Final = Rule("browser", 5, 60)
 AGAIN: Final = Rule("again", 5, 60)
-"""The old password, of who has signed in and wants a new one."""
+"""The password, asked of an account that has signed in: before a change of its own."""
 PROVIDER: Final = Rule("provider", 10, 900)
 """An address, for what the audit log has of failures by OpenID Connect; nobody waits for it."""
 CODE: Final = Rule("code", 5, 300)

@@ -28,6 +28,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     stores.redis_server,
     stores.database,
     running.domains,
+    running.tokens,
     running.listener,
     running.workers,
     running.addresses,

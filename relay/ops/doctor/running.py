@@ -61,6 +61,20 @@ def domains() -> Iterator[Finding]:
         yield ok("relay.domains", f"this relay is {', '.join(names)}")
 
 
+def tokens() -> Iterator[Finding]:
+    """A token that was seen by somebody is of use to them until it ends."""
+    longest = settings.RMB.relay.max_token_lifetime_s
+    if longest:
+        yield ok("relay.tokens", f"session tokens end within {longest} s")
+        return
+    yield warning(
+        "relay.tokens",
+        "session tokens may live as long as their client likes: whoever sees one can sign in with "
+        "it until it ends",
+        "set relay.max_token_lifetime_s, such as 3600: known clients' tokens live 60 to 1,000 s",
+    )
+
+
 def listener() -> Iterator[Finding]:
     """Somebody answers at its address, and it is the relay."""
     text = settings.RMB.relay.listen

@@ -15,9 +15,11 @@ from django.db.migrations.executor import MigrationExecutor
 from redis.exceptions import RedisError
 
 from proto.identity.accounts import WEAK_ACCOUNTS
+from redispipe.address import RedisAddress
+from relay.ops import pending
 from relay.ops.doctor.finding import Finding, fault, ok, warning
 from relay.ops.redis_client import client
-from relay.server.redis_check import SAFE_POLICY, RedisRefusedError, inspect, shown_url
+from relay.server.redis_check import SAFE_POLICY, RedisRefusedError, inspect
 from relay.twins.models import Twin
 
 FULL: Final = 0.8
@@ -36,16 +38,13 @@ def redis_server() -> Iterator[Finding]:
     try:
         found = inspect(client(), url)
     except RedisRefusedError as error:
-        fix = "mend that, or name another server: RMB_REDIS__URL or redis.url"
+        fix = "fix that, or name another server: RMB_REDIS__URL or redis.url"
         yield fault("redis.server", str(error), fix)
-        return
-    except ValueError as error:
-        yield fault("redis.server", f"{shown_url(url)}: {error}", "mend redis.url")
         return
     if not found.reachable:
         yield fault(
             "redis.server",
-            f"Redis at {shown_url(url)} does not answer: no message is taken",
+            f"Redis at {RedisAddress.parse(url).shown_url} does not answer: no message is taken",
             "start it, or name another with RMB_REDIS__URL; of an embedded relay: start the relay, "
             "or name its folder with RMB_DATA__DIR",
         )
@@ -160,6 +159,13 @@ def database() -> Iterator[Finding]:
             "database.operators",
             "nobody can sign in to the operator site",
             "manage.py createsuperuser",
+        )
+    kinds = pending.waiting()
+    if kinds:
+        yield warning(
+            "database.pending",
+            f"decisions about {', '.join(kinds)} are saved and not in force",
+            "start Redis and the relay: it applies them when both run",
         )
     count = Twin.objects.count()
     if not count and settings.RMB.twins.source == "registry":

@@ -179,6 +179,10 @@ def test_changing_it_needs_the_password_again(client: Client, olga: User) -> Non
     assert answer.status_code == 302 and "again" in answer["Location"]
     page = client.get(answer["Location"])
     assert page.status_code == 200 and "Enter your password" in page.content.decode()
+    code_page = "/admin/account/second-factor/reauthenticate/"
+    assert client.post(code_page, {"code": "000000"}).status_code == 200
+    failed = AuditEntry.objects.filter(action="account.sign_in_failed").get()
+    assert failed.after == {"why": "code"}
     assert client.post(answer["Location"], {"password": PASSWORD}).status_code == 302
     assert client.post(f"{FACTOR}totp/deactivate/").status_code == 302
     assert not Authenticator.objects.filter(type="totp").exists()

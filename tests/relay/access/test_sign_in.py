@@ -159,6 +159,27 @@ def test_a_known_browser_is_not_slowed_down_by_its_neighbours(client: Client, ol
     assert sign_in(client).status_code == 302
 
 
+def test_many_known_browsers_have_no_more_tries_than_one(client: Client, olga: User) -> None:
+    browsers = [Client() for _ in range(4)]
+    for each in browsers:
+        assert sign_in(each).status_code == 302
+        each.post("/admin/logout/")
+    checked = [
+        WAIT not in sign_in(each, password="x").content.decode() for each in browsers for _ in "123"
+    ]
+    assert sum(checked) == throttle.BROWSER.free
+
+
+def test_a_new_password_makes_known_browsers_strangers(client: Client, olga: User) -> None:
+    assert sign_in(client).status_code == 302
+    client.post("/admin/logout/")
+    olga.set_password(NEW)
+    olga.save()
+    for _ in range(throttle.ACCOUNT.free):
+        throttle.take([throttle.key(throttle.ACCOUNT, "olga")])
+    assert WAIT in sign_in(client, password=NEW).content.decode()
+
+
 def test_what_has_to_wait_fills_no_table(client: Client, olga: User) -> None:
     for number in range(throttle.ADDRESS.free):
         sign_in(client, name=f"name{number}", password="x")
@@ -247,6 +268,17 @@ def test_the_old_password_is_not_guessed_within_a_session(client: Client, olga: 
     assert WAIT not in sign_in(Client(), address="192.0.2.9").content.decode()
     pass_time(2)
     assert client.post(page, {**change, "old_password": PASSWORD}).status_code == 302
+
+
+def test_a_password_that_is_asked_again_is_not_guessed(client: Client, olga: User) -> None:
+    sign_in(client)
+    page = "/admin/account/again/"
+    for _ in range(throttle.AGAIN.free):
+        assert WAIT not in client.post(page, {"password": "wrong"}).content.decode()
+    assert [entry[:2] for entry in audited()][1:] == [(events.FAILED, "olga")] * throttle.AGAIN.free
+    assert WAIT in client.post(page, {"password": PASSWORD}).content.decode()
+    pass_time(2)
+    assert client.post(page, {"password": PASSWORD}).status_code == 302
 
 
 @pytest.mark.parametrize("page", ["password_change/", "auth/user/{}/password/", "auth/group/add/"])

@@ -50,6 +50,8 @@ PRIVATE = [
     "2002:7f00::/24",  # 6to4 of 127.0.0.0/8
     "64:ff9b::7f00:0/104",  # NAT64 of 127.0.0.0/8
     "2001:0::/32",  # Teredo
+    "2606:4700::5efe:7f00:0/104",  # ISATAP of 127.0.0.0/8
+    "2606:4700::200:5efe:808:0/112",  # ISATAP, with an address given by an authority
     "64:ff9b:1::/48",  # NAT64 with a prefix of the network's own
     "::127.0.0.0/104",  # IPv4-compatible
     "::ffff:0:127.0.0.0/104",  # IPv4-translated
@@ -69,7 +71,8 @@ def test_private_addresses_are_refused(network: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
+    "address",
+    ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "2606:4700::5eff:7f00:1"],
 )
 def test_public_addresses_are_not(address: str) -> None:
     assert is_public(ipaddress.ip_address(address))

@@ -12,7 +12,7 @@ from relay.access.actor import SYSTEM, Actor
 from relay.access.errors import Invalid
 from relay.limits import services
 from relay.limits.models import TwinLimit
-from relay.ops import control
+from relay.ops import control, pending
 from relay.queues import keys
 from tests.relay.ops.test_control import fields
 from tests.support.redis_servers import RedisServer
@@ -102,11 +102,9 @@ def test_refusals(site_redis: RedisServer, values: dict[str, object]) -> None:
     assert fields(site_redis) == {}
 
 
-def test_without_redis_the_decision_is_kept(
-    no_redis: None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_redis_the_decision_is_kept(no_redis: None) -> None:
     services.ban(7, actor=SYSTEM)
     assert TwinLimit.objects.get(twin=7).banned
-    assert "saved but not in force yet" in caplog.text
+    assert pending.waiting() == ["limits"]
     with pytest.raises(control.ControlError):
         services.publish_all()

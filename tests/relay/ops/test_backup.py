@@ -354,7 +354,7 @@ def test_from_sqlite_to_postgresql_and_back(tmp_path: Path, postgres: PostgresSe
     back = {**NOBODY, "database.url": f"sqlite:///{tmp_path}/back.sqlite3"}
     back["site.secret_key"] = source["site.secret_key"]
     done = run_command(tmp_path, "rmb_restore", "second.zip", settings=back)
-    assert done.returncode == 0 and "when it starts" in done.stderr, done.stderr
+    assert done.returncode == 0 and "when Redis is back" in done.stderr, done.stderr
     done = run_command(tmp_path, "rmb_audit", "list", "--json", settings=target)
     actions = [entry["action"] for entry in json.loads(done.stdout)]
     assert actions == ["backup.make", "twin.put", "backup.restore", "twin.put"]

@@ -61,6 +61,7 @@ def sound(
         workers=10,
         user_per_worker=100,
         backlog=128,
+        max_token_lifetime_s=3600,
         listen=f"127.0.0.1:{free_port()}",
     )
     site_redis.run("CONFIG", "SET", "appendonly", "yes")
@@ -224,6 +225,11 @@ def test_address_of_another_machine(settings: Any, sound: RedisServer) -> None:
 def test_name_nobody_finds(settings: Any, sound: RedisServer) -> None:
     configured(settings, "relay", domains=("relay.invalid",))
     assert "relay.invalid does not resolve" in examine()["relay.domains"].text
+
+
+def test_tokens_that_live_for_ever(sound: RedisServer, settings: Any) -> None:
+    configured(settings, "relay", max_token_lifetime_s=0)
+    assert examine()["relay.tokens"].level is Level.WARNING
 
 
 def test_no_name(settings: Any, sound: RedisServer) -> None:

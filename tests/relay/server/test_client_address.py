@@ -63,6 +63,31 @@ async def test_what_a_client_put_before_the_proxys_entry_is_not_believed() -> No
     assert named == ("203.0.113.9", 0)
 
 
+@pytest.mark.parametrize(
+    ("values", "scheme"),
+    [
+        (["https"], "https"),
+        (["HTTPS"], "https"),
+        (["https, http"], "https"),
+        ([" Https ,http"], "https"),
+        (["https", "http"], "https"),
+        (["http, https"], "http"),
+        (["gopher"], "http"),
+        ([""], "http"),
+    ],
+)
+async def test_the_scheme_is_the_clients(values: list[str], scheme: str) -> None:
+    scopes: list[dict[str, Any]] = []
+
+    async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        scopes.append(scope)
+
+    headers = [(b"x-forwarded-proto", value.encode()) for value in values]
+    scope = {"type": "http", "scheme": "http", "client": ("127.0.0.1", 5), "headers": headers}
+    await name_clients(app, ("127.0.0.0/8",))(scope, None, None)
+    assert scopes[0]["scheme"] == scheme
+
+
 async def test_the_peer_of_a_unix_socket_is_the_local_proxy() -> None:
     named, _ = await seen(None, "192.0.2.66, 203.0.113.9")
     assert named == ("203.0.113.9", 0)

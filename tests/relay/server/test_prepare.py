@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from relay.server.prepare import prepare
+from relay.access.actor import SYSTEM
+from relay.server.prepare import RefusedError, prepare
+from relay.twins import services
 from relay.twins.models import Twin
 from tests.support.redis_servers import RedisServer
 
@@ -27,3 +29,34 @@ def test_demo_twins_are_of_a_registry(
     )
     assert bool(prepare(embedded=True).twins) is demo
     assert Twin.objects.exists() is demo
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("listen", "refused"),
+    [
+        ("[::]:8080", True),
+        (":8080", True),
+        ("0.0.0.0:8080", True),
+        ("relay.example:8080", True),
+        ("127.0.0.1:8080", False),
+        ("[::1]:8080", False),
+        ("localhost:8080", False),
+        ("unix:/run/rmb.sock", False),
+    ],
+)
+def test_demo_twins_are_not_served_to_others(
+    site_redis: RedisServer, settings: Any, tmp_path: Path, listen: str, refused: bool
+) -> None:
+    config = settings.RMB
+    settings.RMB = dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, dir=str(tmp_path)),
+        relay=dataclasses.replace(config.relay, domains=("here.example",), listen=listen),
+    )
+    assert prepare(embedded=True).twins == 3
+    if refused:
+        with pytest.raises(RefusedError, match=r"demo twins 101 102 103, .*rmb_twin remove"):
+            prepare(embedded=False)
+        services.remove_twins([101, 102, 103], actor=SYSTEM)
+    prepare(embedded=False)

@@ -6,13 +6,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis import Redis
 
 from relay.queues import keys
-from relay.server.redis_check import RedisFindings, RedisRefusedError, inspect, shown_url
+from relay.server.redis_check import RedisFindings, RedisRefusedError, inspect
 from tests.support.redis_servers import RELAY_RULE, RedisServer, free_port, start_valkey
 
 START = Callable[..., RedisServer]
@@ -166,16 +165,3 @@ def test_a_server_that_is_too_old_is_refused(version: str) -> None:
             findings(server.url)
     finally:
         server.close()
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("redis://user:word@host:1/2?x=word", "redis://host:1/2"),
-        ("rediss://:word@host", "rediss://host"),
-        ("unix:///run/redis.sock?password=word", "unix:///run/redis.sock"),
-        ("redis://host", "redis://host"),
-    ],
-)
-def test_urls_are_shown_without_their_secrets(url: str, shown: Any) -> None:
-    assert shown_url(url) == shown

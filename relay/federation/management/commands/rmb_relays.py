@@ -46,7 +46,7 @@ And messages for them, by their headers; payloads are never shown. ENTRY is as t
   requeue-all DOMAIN  send the dead letters of a relay again, a thousand at most
   delete ENTRY      delete a dead letter for good
 
-exit code: 0 done, 1 refused or failed, 2 usage
+exit code: 0 done, 1 refused or failed, 2 usage, 3 saved and pending until Redis is back
 """
 
 LISTED: Final = 50
@@ -138,6 +138,7 @@ class Command(RelayCommand):
 
     def _decide(self, verb: str, domain: str, as_json: bool) -> None:
         DECISIONS[verb](domain, actor=actor.of_command())
+        self.require_in_force()
         if as_json:
             node = RelayNode.objects.filter(domain=domain).first()
             self.stdout.write(json.dumps(_document(_states([domain])[domain], node), indent=2))

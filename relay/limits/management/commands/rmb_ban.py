@@ -30,7 +30,7 @@ delete it with rmb_queue purge.
 
   rmb_ban set 7 --reason "floods twin 12" --for 24h
 
-exit code: 0 done, 1 refused or failed, 2 usage
+exit code: 0 done, 1 refused or failed, 2 usage, 3 saved and pending until Redis is back
 """
 
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86_400}
@@ -82,7 +82,8 @@ class Command(RelayCommand):
             told = f"twin {twin} is banned{_until(until)}"
         if options["json"]:
             self._write_json(_document(TwinLimit.objects.get(twin=twin)))
-        else:
+        self.require_in_force()
+        if not options["json"]:
             self.stdout.write(told)
 
     def _list(self, options: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ What one twin may send in a minute, over all its sessions and workers. In force 
 
 SIZE is the largest single message as well.
 
-exit code: 0 done, 1 refused or failed, 2 usage
+exit code: 0 done, 1 refused or failed, 2 usage, 3 saved and pending until Redis is back
 """
 
 LISTED: Final = 50
@@ -122,7 +122,8 @@ class Command(RelayCommand):
     def _decided(self, twin: int, told: str, options: dict[str, Any]) -> None:
         if options["json"]:
             self._write_json(_document(TwinLimit.objects.get(twin=twin)))
-        else:
+        self.require_in_force()
+        if not options["json"]:
             self.stdout.write(f"twin {twin}: {told}")
 
     def _default(self, options: dict[str, Any]) -> None:
@@ -136,7 +137,9 @@ class Command(RelayCommand):
         found = defaults.get()
         if options["json"]:
             self._write_json(asdict(found))
-        else:
+        if options["clear"] or count is not None:
+            self.require_in_force()
+        if not options["json"]:
             self.stdout.write(f"{_told(found.count, found.size)} (of the {found.source})")
 
     def _hits(self, options: dict[str, Any]) -> None:

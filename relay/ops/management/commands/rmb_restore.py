@@ -10,13 +10,9 @@ from typing import Any
 
 from relay.access import faces
 from relay.access.actor import of_command
-from relay.federation import services as federation
-from relay.limits import services as limits
-from relay.ops import backup
+from relay.ops import backup, pending
 from relay.ops.command import RelayCommand
-from relay.ops.control import ControlError
 from relay.ops.management.commands.rmb_backup import summary
-from relay.twins import services as twins
 
 DESCRIPTION = """\
 Put a backup into an empty database: all of it, or nothing. Then what the database holds is compared
@@ -61,11 +57,7 @@ class Command(RelayCommand):
             self.stdout.write(json.dumps(asdict(manifest), indent=2))
         else:
             self.stdout.write(f"restored and verified: {summary(manifest)}")
-        told = twins.announce(None)
-        try:
-            limits.publish_all()
-            federation.publish_all()
-        except ControlError:
-            told = False
-        if not told:
-            self.stderr.write("Redis does not answer: the relay takes it over when it starts")
+        pending.mark_all()
+        pending.settle()
+        if pending.waiting():
+            self.stderr.write(pending.TEXT)

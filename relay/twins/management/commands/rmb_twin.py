@@ -15,7 +15,7 @@ from django.core.management.base import CommandError
 
 from relay.access import faces
 from relay.access.actor import of_command
-from relay.ops import whole_file
+from relay.ops import pending, whole_file
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 from relay.twins import csv_io, listing, services
@@ -162,6 +162,8 @@ class Command(RelayCommand):
 
     def _done(self, document: dict[str, Any], told: str, options: dict[str, Any]) -> None:
         self.stdout.write(json.dumps(document, indent=2) if options["json"] else told)
+        if pending.waiting():
+            self.stderr.write(pending.TEXT)  # twins are often put in before the first start
 
     def _progress(self, rows: int) -> None:
         self.stderr.write(f"{rows} rows read")
