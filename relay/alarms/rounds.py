@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 from django.conf import settings
 
@@ -29,6 +30,12 @@ from relay.alarms.rules import BY_KEY, RULES, Override, Rule, Severity, limits_o
 from relay.alarms.silences import matching
 
 logger = logging.getLogger(__name__)
+
+LEVELS: Final = {
+    Severity.INFO: logging.INFO,
+    Severity.WARNING: logging.WARNING,
+    Severity.CRITICAL: logging.ERROR,
+}
 
 
 def held() -> Evaluation:
@@ -126,7 +133,7 @@ class Round:
             if change is Change.FIRED:
                 alarm.fired_at = unix(self._now)
                 note(alarm, Kind.FIRED, by, self._now)
-                level = logging.ERROR if rule.severity is Severity.CRITICAL else logging.WARNING
+                level = LEVELS[rule.severity]
                 logger.log(level, "alarm %s: %s", alarm, alarm.detail or f"reading {alarm.value}")
             elif change is Change.RESOLVED:
                 alarm.acknowledged_by = alarm.note = ""

@@ -15,8 +15,9 @@ from relay.alarms.machine import Limits
 
 
 class Severity(StrEnum):
-    """How bad it is: `warning` can wait for the morning, `critical` cannot."""
+    """How bad it is: `info` needs nobody, `warning` can wait for the morning, `critical` cannot."""
 
+    INFO = "info"
     WARNING = "warning"
     CRITICAL = "critical"
 
@@ -89,6 +90,7 @@ def limits_of(rule: Rule, override: Override | None) -> Limits:
     return Limits(threshold, clear, hold_s, rule.clear_hold_s, rule.rising)
 
 
+INFO: Final = Severity.INFO
 WARNING: Final = Severity.WARNING
 CRITICAL: Final = Severity.CRITICAL
 
@@ -156,8 +158,8 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "redis_went_back", "Redis lost what it had acknowledged", CRITICAL, "times", 1, 0, 0, 300,
-        "A worker saw that Redis had forgotten batches it had confirmed: a restart from an older "
-        "file, a fail-over to a replica that was behind, or FLUSHALL. Messages are lost.",
+        "A worker reconnected, and Redis lacks the last batch that it had confirmed: a restart "
+        "from an older file, or a fail-over to a replica that was behind. Messages are lost.",
         (
             "What happened to the server: its log, `redis-cli -u $RMB_REDIS__URL info server` "
             "(`uptime_in_seconds`).",
@@ -165,6 +167,13 @@ RULES: Final[tuple[Rule, ...]] = (
             "`always` nothing.",
             "Twins ask again by themselves where they wait for answers; tell them otherwise.",
         ),
+    ),
+    Rule(
+        "redis_restarted", "Redis restarted", INFO, "times", 1, 0, 0, 300,
+        "A worker reconnected to another run of Redis: a restart or a fail-over. Each worker "
+        "compares the last batch that was confirmed to it with what Redis holds: if that is "
+        "missing, `redis_went_back` fires as well.",
+        ("Nothing, if it was you. Otherwise read the log of the server for the reason.",),
     ),
     Rule(
         "worker_silent", "A worker gives no sign of life", CRITICAL, "s", 10, 5, 5, 10,

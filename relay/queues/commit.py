@@ -9,7 +9,9 @@ What this module must never get wrong is the batch whose reply did not come (*in
 batch writes its number to ``relay:commit:<boot id>``. After the connection broke, the old one is
 first made sure to be dead (``CLIENT KILL``: it may still have unread bytes of ours in Redis'
 hands), then the number is read: equal means applied, lower means to be sent again, as the same
-number. A number or run id that changed otherwise means that Redis itself went back in time.
+number. Another run id means that Redis restarted or failed over: streams are read again. That it
+lost something is proven by the number alone: it goes to Redis in order with everything before it,
+at first as 0 with a heartbeat, so it is lower or missing exactly where a tail of the writes is.
 
 Out of memory Redis refuses the whole MULTI. Removals then go alone, which frees memory; messages
 wait for `STORAGE_WAIT_S`, then are refused to their senders.
@@ -30,6 +32,7 @@ from redispipe import resp
 from redispipe.pipe import ANSWER_S, LinkLost, RedisPipe
 from relay.queues import keys
 from relay.queues.batch import (
+    COMMIT_TTL_S,
     ITEM_BYTES,
     Batch,
     Displaced,
@@ -90,8 +93,8 @@ class CommitOwner(Protocol):
     def redis_down(self) -> None:
         """The commit connection ended."""
 
-    def redis_went_back(self) -> None:
-        """Redis lost what it had acknowledged: nothing known about the streams holds."""
+    def redis_went_back(self, *, restarted: bool, lost: bool) -> None:
+        """What is known about the streams may not hold: another run of Redis, or proven loss."""
 
 
 class CommitLog:
@@ -129,6 +132,8 @@ class CommitLog:
         self._unanswered: Batch | None = None
         self._number = 0  # of the last batch that was written
         self._applied = 0  # of the last batch known to be applied
+        self.numbered = False  # whether Redis has a number of this worker, be it 0
+        self._left_at = 0.0  # loop time at which the last connection ended
         self._old: list[tuple[str, int]] = []  # (run id, client id) that may still have our bytes
         self._removals: dict[Session, None] = {}  # sessions with entries to remove
         self._scheduled = False
@@ -394,6 +399,7 @@ class CommitLog:
         if self.client_id:
             self._old.append((self.run_id, self.client_id))
             self.client_id = 0
+            self._left_at = self._loop.time()
         self._owner.redis_down()
 
     async def _resolve(self) -> None:
@@ -411,16 +417,24 @@ class CommitLog:
                     if "No such client" not in str(error):
                         raise
             self._old.remove(old)
-        stored = int(await call("GET", keys.commit_number(self.boot_id)) or 0)
+        found = await call("GET", keys.commit_number(self.boot_id))
+        stored = int(found or 0)
         self._found_applied = stored == self._number
-        went_back = bool(self.run_id) and self.run_id != run_id
-        if stored < self._applied:
-            went_back = True
+        restarted = bool(self.run_id) and self.run_id != run_id
+        ran_out = found is None and self._loop.time() - self._left_at >= COMMIT_TTL_S / 2
+        lost = stored < self._applied or (found is None and self.numbered)
+        if lost and ran_out:
+            lost = False
+            log.warning("redis was away for longer than it keeps batch numbers: not compared")
+        elif lost:
             log.error("redis went back in time from batch %d to %d", self._applied, stored)
-            self._applied = stored
+        elif restarted:
+            log.info("redis restarted and has the last confirmed batch, %d", stored)
+        self._applied = min(stored, self._applied)
+        self.numbered = found is not None
         self.run_id, self.client_id = run_id, client_id
-        if went_back:
-            self._owner.redis_went_back()
+        if restarted or lost:
+            self._owner.redis_went_back(restarted=restarted, lost=lost)
             self._removals.clear()
             if self._unanswered is not None:
                 self._unanswered.removals = []

@@ -160,12 +160,26 @@ class Upkeep:
             worker.forget_destinations()
             worker.router.generation += 1
             await worker.guests.look_for_left()
-            number = keys.commit_number(worker.boot_id)
-            await self._ask("EXPIRE", number, batch.COMMIT_TTL_S)
+            await self._keep_number()
         self.loop_lag_s = 0.0
         await self._once(self._publish_hits)
         await self._versions()
         await self._others_alive()
+
+    async def _keep_number(self) -> None:
+        """Keep the number of the last batch; of a worker that has committed nothing it is 0.
+
+        So its absence after a restart of Redis proves a loss.
+        """
+        commit, name = self._worker.commit, keys.commit_number(self._worker.boot_id)
+        if not await self._ask("EXPIRE", name, batch.COMMIT_TTL_S):
+            try:
+                await self._ask("SET", name, 0, "EX", batch.COMMIT_TTL_S, "NX")
+            except hiredis.ReplyError as error:
+                if not str(error).startswith("OOM"):
+                    raise
+                return
+        commit.numbered = True
 
     def _report(self) -> list[str | int | float]:
         """The heartbeat hash: who this is, how it does, and its counters."""

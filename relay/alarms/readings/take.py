@@ -46,7 +46,7 @@ READERS: Final = (
     Reader("workers", ("worker_silent", "worker_restarts"), workers.lives),
     Reader("worker load", ("loop_lag",), workers.load),
     Reader("limits", ("limit_storm",), workers.storm),
-    Reader("finds", ("check_found", "redis_went_back"), workers.finds),
+    Reader("finds", ("check_found", "redis_went_back", "redis_restarted"), workers.finds),
     Reader("commits", ("commit_latency",), workers.commits),
     Reader("outbox", ("outbox_age",), network.outbox),
     Reader("partners", ("partner_down",), network.partners),

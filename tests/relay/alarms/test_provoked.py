@@ -252,6 +252,31 @@ def test_a_worker_dies_and_has_a_successor(
     assert AlarmEvent.objects.filter(rule="worker_restarts").count() == 1
 
 
+def test_redis_restarts_and_nothing_is_missing(
+    site_redis: RedisServer, add_worker: AddWorker, evaluate: Evaluate
+) -> None:
+    """As workers count it: `tests/model/test_redis_restarts.py` has them do that."""
+    webhook("http://127.0.0.1:1/")
+    restarted, lost = "relay_redis_restarts_total", "relay_redis_went_back_total"
+    for slot in "01":
+        add_worker(slot, {restarted: 0, lost: 0}, slot=slot)
+    evaluate(2)
+    for slot in "01":
+        add_worker(slot, {restarted: 1, lost: 0}, slot=slot)
+    evaluate(2)
+    assert states("redis_restarted") == {"": "firing"} and states("redis_went_back") == {}
+    assert detail("redis_restarted") == (
+        "within 15 minutes; 2 workers compared their last confirmed batch with what Redis holds: "
+        "nothing is missing"
+    )
+    told = {each.body["alarm"]["rule"] for each in Delivery.objects.all()}
+    assert "redis_restarted" not in told, "receivers hear from warnings on"
+    add_worker("0", {restarted: 2, lost: 1}, slot="0")
+    evaluate(2)
+    assert states("redis_went_back") == {"": "firing"}
+    assert detail("redis_restarted").endswith("it was missing for 1")
+
+
 def test_a_worker_that_stops_in_order_is_not_missed(
     site_redis: RedisServer, add_worker: AddWorker, evaluate: Evaluate
 ) -> None:
