@@ -52,6 +52,22 @@ def overrides() -> dict[str, Override]:
     }
 
 
+def while_starting(readings: Readings) -> Readings:
+    """Readings of a relay that has just started: what starts with it is not judged yet."""
+    changed = overrides()
+    return {
+        **readings,
+        **{
+            rule.key: {
+                subject: _unjudged(limits_of(rule, changed.get(rule.key)), reading)
+                for subject, reading in readings[rule.key].items()
+            }
+            for rule in RULES
+            if rule.starts and rule.key in readings
+        },
+    }
+
+
 class Round:
     """The step of all alarms, inside the transaction."""
 
@@ -237,6 +253,12 @@ def hearers() -> list[Receiver]:
 def unix(unix_s: float) -> datetime:
     """A time as the database has it."""
     return datetime.fromtimestamp(unix_s, UTC)
+
+
+def _unjudged(limits: Limits, reading: Reading) -> Reading:
+    if reading.value is None or not limits.bad(reading.value):
+        return reading
+    return Reading(None, f"{reading.detail} (the relay has just started)")
 
 
 def _is_cut(limits: Limits, found: Mapping[str, Reading]) -> bool:

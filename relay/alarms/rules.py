@@ -37,6 +37,8 @@ class Rule:
         unit: of the readings; empty for those that are 0 or 1.
         threshold, clear, hold_s, clear_hold_s, rising: see `machine.Limits`.
         subject: what an alarm of it is about; empty where there is only one.
+        starts: what it watches starts with the relay: it begins to fire no earlier than
+            `relay.ops.starting.START_S` after a start.
         meaning: what it says about the relay.
         runbook: what to do, one step each.
     """
@@ -53,6 +55,7 @@ class Rule:
     runbook: tuple[str, ...]
     subject: str = ""
     rising: bool = True
+    starts: bool = False
 
     @property
     def limits(self) -> Limits:
@@ -211,7 +214,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "Started beside it: `systemctl status` of those units, or start one: `celery -A "
             "rmbsite worker -Q federation,chain,default -c 8`.",
         ),
-        subject="Celery queue",
+        subject="Celery queue", starts=True,
     ),
     Rule(
         "queue_near_full", "A queue is almost full", WARNING, "%", 80, 60, 30, 60,
@@ -235,6 +238,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "Everything leaves, but slowly: `federation_delivery_seconds` in `/metrics`, and the "
             "latency of each relay on the page Relays.",
         ),
+        starts=True,
     ),
     Rule(
         "partner_down", "Another relay does not answer", WARNING, "failures", 5, 0, 30, 60,
@@ -260,6 +264,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "https://NODE`; put others into `substrate.urls`.",
             "Nobody follows: `background_down`, queue `chain`.",
         ),
+        starts=True,
     ),
     Rule(
         "limit_storm", "Many messages are refused over limits", WARNING, "messages", 1000, 500, 30,
@@ -342,7 +347,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "It works, and does not keep up: `relay_analytics_waiting_bytes` in `/metrics` grows. "
             "It needs one core for a million events a second, and a disk that is not busy.",
         ),
-        subject="machine",
+        subject="machine", starts=True,
     ),
     Rule(
         "certificate_expiry", "The TLS certificate runs out", WARNING, "days", 21, 22, 0, 0,
@@ -396,7 +401,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "`manage.py rmb_alarms receivers`: the last error.",
             "`manage.py rmb_alarms test RECEIVER`: what it answers now.",
         ),
-        subject="receiver",
+        subject="receiver", starts=True,
     ),
     Rule(
         "reading_unknown", "Something cannot be measured", WARNING, "s", 60, 0, 0, 30,

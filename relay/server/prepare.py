@@ -22,7 +22,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
+from redis.exceptions import RedisError
 
+from relay.ops import starting
 from relay.ops.control import ControlError
 from relay.ops.redis_client import client
 from relay.server.redis_check import RedisRefusedError, inspect, shown_url
@@ -91,6 +93,8 @@ def prepare(*, embedded: bool) -> Prepared:
             _add_operator(prepared)
         if findings.reachable:
             services.announce(None)
+            with contextlib.suppress(RedisError):  # without it alarms may come early
+                starting.begin(client())
             with contextlib.suppress(ControlError):  # logged; the workers wait for Redis too
                 limits.publish_all()
                 federation.publish_all()

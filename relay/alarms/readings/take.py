@@ -16,6 +16,7 @@ from relay.alarms.readings import host, network, recorded, store, workers
 from relay.alarms.readings.look import Look, Reading, Readings, worst
 from relay.alarms.rules import BY_KEY
 from relay.ops.printable import shown
+from relay.ops.starting import is_starting
 
 logger = logging.getLogger(__name__)
 
@@ -82,11 +83,13 @@ class Taken(NamedTuple):
         readings: by rule and subject, of every rule that could be read.
         unknown: by name of the reader.
         memory: by name of the reader, for the next look.
+        starting: a relay has started just now (`relay.ops.starting`).
     """
 
     readings: Readings
     unknown: dict[str, Unknown]
     memory: dict[str, Any]
+    starting: bool
 
 
 def take(config: Any, redis: Redis, memory: dict[str, Any]) -> Taken:
@@ -122,13 +125,20 @@ def take(config: Any, redis: Redis, memory: dict[str, Any]) -> Taken:
                 for rule in reader.rules:
                     readings[rule] = _few(rule, found.get(rule, {}))
         remembered[reader.name] = looks.memory
-    return Taken(readings, unknown, remembered)
+    return Taken(readings, unknown, remembered, not away and _starting(redis))
 
 
 def _few(rule: str, found: dict[str, Reading]) -> dict[str, Reading]:
     if len(found) > MAX_SUBJECTS and not BY_KEY[rule].rising:
         raise ValueError(f"rule {rule} has many subjects and small readings are the bad ones")
     return worst(found, MAX_SUBJECTS)
+
+
+def _starting(redis: Redis) -> bool:
+    try:
+        return is_starting(redis)
+    except RedisError:
+        return False
 
 
 def _ping(redis: Redis) -> str:

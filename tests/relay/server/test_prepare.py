@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from relay.ops.redis_client import client
+from relay.ops.starting import is_starting
 from relay.server.prepare import prepare
 from relay.twins.models import Twin
 from tests.support.redis_servers import RedisServer
@@ -27,3 +29,4 @@ def test_demo_twins_are_of_a_registry(
     )
     assert bool(prepare(embedded=True).twins) is demo
     assert Twin.objects.exists() is demo
+    assert is_starting(client())
