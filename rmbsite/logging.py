@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from typing import Any
 
@@ -47,6 +48,20 @@ class Brief(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = record.exc_text = None
         return True
+
+
+# Celery tells of each try to reach a broker that is away.
+RETRYING = ("celery.worker.consumer.consumer", "celery.beat")
+RETRY = re.compile(r"Trying again in (\d+)")
+FIRST_RETRY_S = 2
+
+
+class FirstTry(logging.Filter):
+    """Lets the first line of many alike through: what is retried until it works is told once."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        found = RETRY.search(record.getMessage())
+        return found is None or int(found[1]) <= FIRST_RETRY_S
 
 
 class TextLine(logging.Formatter):
@@ -94,7 +109,10 @@ def settings_of(level: str, line_format: str = "text") -> dict[str, Any]:
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "filters": {"brief": {"()": f"{__name__}.Brief"}},
+        "filters": {
+            "brief": {"()": f"{__name__}.Brief"},
+            "first_try": {"()": f"{__name__}.FirstTry"},
+        },
         "formatters": {
             "text": {"()": f"{__name__}.TextLine", "fmt": FORMAT},
             "json": {"()": f"{__name__}.JsonLine"},
@@ -104,6 +122,7 @@ def settings_of(level: str, line_format: str = "text") -> dict[str, Any]:
         "loggers": {
             **{name: {"level": "WARNING"} for name in QUIET},
             **{name: {"filters": ["brief"]} for name in BRIEF},
+            **{name: {"filters": ["first_try"]} for name in RETRYING},
             "django.server": {"level": "WARNING", "handlers": [], "propagate": True},
         },
     }

@@ -38,7 +38,7 @@ class Rule:
         threshold, clear, hold_s, clear_hold_s, rising: see `machine.Limits`.
         subject: what an alarm of it is about; empty where there is only one.
         starts: what it watches starts with the relay: it begins to fire no earlier than
-            `relay.ops.starting.START_S` after a start.
+            `keys.STARTING_S` after a start.
         meaning: what it says about the relay.
         runbook: what to do, one step each.
     """

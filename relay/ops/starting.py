@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import socket
-from typing import Final
 
 from redis import Redis
 
 from relay.queues import keys
-
-START_S: Final = 120
-"""From the preparation of a relay until everything that it runs is up, on a busy machine."""
 
 
 def begin(connection: Redis) -> None:
@@ -19,11 +15,11 @@ def begin(connection: Redis) -> None:
     Raises:
         redis.exceptions.RedisError: Redis does not answer, or takes nothing.
     """
-    connection.set(keys.STARTING, socket.gethostname(), ex=START_S)
+    connection.set(keys.STARTING, socket.gethostname(), ex=keys.STARTING_S)
 
 
 def is_starting(connection: Redis) -> bool:
-    """Whether a relay started within `START_S`.
+    """Whether a relay started within `keys.STARTING_S`.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.

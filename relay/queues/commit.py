@@ -119,6 +119,7 @@ class CommitLog:
             on_usable=self._usable,
             on_down=self._down,
             answer_s=ANSWER_S,
+            quiet=True,
         )
         self.filling = Batch()
         self.displaced: Displaced | None = None  # set by who wants to know

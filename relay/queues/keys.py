@@ -59,6 +59,8 @@ PARTNERS: Final = "federation:relays"
 """Set of the domains of all partners anything is known of."""
 STARTING: Final = "relay:starting"
 """There while a relay starts, with its machine (`relay.ops.starting`)."""
+STARTING_S: Final = 120
+"""From the preparation of a relay until everything that it runs is up, on a busy machine."""
 DEAD_LETTERS: Final = "federation:dead"
 FEDERATION_COUNTERS: Final = "federation:counters"
 REFERENCE_OUTBOX: Final = "relay.federation.stream"

@@ -37,6 +37,8 @@ class Prepared:
     """What the start-up summary tells."""
 
     redis: str = ""
+    redis_away: str = ""
+    """Why Redis does not answer."""
     database: str = ""
     twins: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -83,7 +85,7 @@ def prepare(*, embedded: bool) -> Prepared:
         findings = inspect(client(), settings.RMB.redis.url)
     except ValueError as error:
         raise RefusedError(f"redis url {shown_url(settings.RMB.redis.url)}: {error}") from None
-    prepared.redis = findings.text
+    prepared.redis, prepared.redis_away = findings.text, findings.away
     prepared.warnings += findings.warnings
     try:
         _migrate(prepared.database)

@@ -55,6 +55,7 @@ class Hub:
             on_push=self._pushed,
             answer_s=ANSWER_S,
             pings=True,
+            quiet=True,
         )
 
     async def subscribe(self, channel: bytes, listener: Listener) -> None:

@@ -185,7 +185,7 @@ def test_what_starts_with_the_relay_is_not_missed_at_once(
 ) -> None:
     """A busy machine may take a minute for its Celery workers after "ready"."""
     starting.begin(client())
-    assert 100 < site_redis.run("TTL", keys.STARTING) <= starting.START_S
+    assert 100 < site_redis.run("TTL", keys.STARTING) <= keys.STARTING_S
     evaluate(14)
     assert states("background_down") == {} and states("reading_unknown") == {"queues": "firing"}
     shown = Evaluation.objects.get().readings["background_down"]["chain"]
