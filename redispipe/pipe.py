@@ -41,6 +41,9 @@ ANSWER_S: Final = 10.0
 LOOKS: Final = 10
 """How often within `answer_s` a connection is looked at."""
 
+DISK_FULL: Final = "MISCONF"
+"""How Redis' refusals begin while it cannot write to its disk: of all writes, also of those that
+make room, and of PING."""
 _PING: Final = resp.command("PING")
 
 Callback = Callable[[Any], None]
@@ -409,6 +412,8 @@ class RedisPipe:
             async with asyncio.timeout(min(CONNECT_S, self._answer_s)):
                 await other._open()
                 await other.call("PING")
+        except hiredis.ReplyError as error:
+            return str(error).startswith(DISK_FULL)
         except (OSError, TimeoutError, hiredis.HiredisError):
             return False
         finally:

@@ -166,8 +166,8 @@ RULES: Final[tuple[Rule, ...]] = (
         (
             "What happened to the server: its log, `redis-cli -u $RMB_REDIS__URL info server` "
             "(`uptime_in_seconds`).",
-            "Use `appendonly yes`; `appendfsync everysec` may lose a second when the machine dies, "
-            "`always` nothing.",
+            "Use `appendonly yes`; `appendfsync everysec` may lose two seconds when the machine "
+            "dies, or when the server is killed while its disk is busy; `always` loses nothing.",
             "Twins ask again by themselves where they wait for answers; tell them otherwise.",
         ),
     ),

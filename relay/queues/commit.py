@@ -29,7 +29,7 @@ import hiredis
 
 from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
-from redispipe.pipe import ANSWER_S, LinkLost, RedisPipe
+from redispipe.pipe import ANSWER_S, DISK_FULL, LinkLost, RedisPipe
 from relay.queues import keys
 from relay.queues.batch import (
     COMMIT_TTL_S,
@@ -79,7 +79,7 @@ class CommitOwner(Protocol):
         """A batch is committed; without ids it was found applied after a lost connection."""
 
     def refused(self, item: Item) -> None:
-        """A message could not be stored: Redis is out of memory."""
+        """A message could not be stored: the memory or the disk of Redis is full."""
 
     def less_waits(self) -> None:
         """A batch is refused and its senders are told: less waits."""
@@ -125,6 +125,7 @@ class CommitLog:
         self.displaced: Displaced | None = None  # set by who wants to know
         self.waiting_bytes = 0  # of messages added and not yet decided, see `ITEM_BYTES`
         self.storage_full_since: float | None = None  # loop time of the first refusal
+        self.disk_full = False  # it is the disk of Redis that is full, not its memory
         self.refusal = ""  # why Redis does not take writes for now, as it was logged
         self._refused_since = 0.0  # loop time of the first such refusal by this connection
         self.run_id = ""  # of the Redis that the connection leads to
@@ -338,11 +339,17 @@ class CommitLog:
         if why.startswith(TEMPORARY):
             self.refused_for_now(why)
         elif self.storage_full_since is None:
-            self.storage_full_since = now
-            log.error("redis refuses to store: %s", why)
+            self.cannot_store(why)
         elif now - self.storage_full_since >= STORAGE_WAIT_S:
             self._give_up()
         self._retry = self._loop.call_later(RETRY_S, self._offer_again)
+
+    def cannot_store(self, why: str) -> None:
+        """Redis has no room, in memory or on its disk."""
+        if self.storage_full_since is None:
+            self.storage_full_since = self._loop.time()
+            log.error("redis refuses to store: %s", why)
+        self.disk_full = why.startswith(DISK_FULL)
 
     def refused_for_now(self, why: str) -> None:
         """Redis takes no writes; one that only reads is left after a while."""
@@ -356,7 +363,7 @@ class CommitLog:
 
     def writes_work(self) -> None:
         """Redis has taken something."""
-        self.storage_full_since, self.refusal = None, ""
+        self.storage_full_since, self.disk_full, self.refusal = None, False, ""
 
     def _give_up(self) -> None:
         """Tells the senders of all that waits that their messages cannot be stored.

@@ -16,6 +16,7 @@ from relay.alarms.readings import host, network, recorded, store, workers
 from relay.alarms.readings.look import Look, Reading, Readings, worst
 from relay.alarms.rules import BY_KEY
 from relay.ops.printable import shown
+from relay.ops.redis_client import disk_full
 from relay.ops.starting import is_starting
 
 logger = logging.getLogger(__name__)
@@ -144,7 +145,8 @@ def _starting(redis: Redis) -> bool:
 def _ping(redis: Redis) -> str:
     """Why Redis does not answer; empty when it does."""
     try:
-        redis.ping()
+        redis.time()
+        disk_full(redis)  # refused while it loads its file, which TIME is not
     except RedisError as error:
         return shown(str(error), MAX_ERROR_CHARS) or type(error).__name__
     return ""

@@ -63,7 +63,10 @@ def lives(look: Look) -> Readings:
             beats[at] = beat
     look.memory.update(known=beats, counted=counted, restarts=restarts[-rates.MAX_STEPS :], at=now)
     silent = {
-        at: Reading(round(max(0.0, now - beat), 1), _described(there.get(at)))
+        at: Reading(
+            None if look.disk_full else round(max(0.0, now - beat), 1),
+            look.disk_full or _described(there.get(at)),
+        )
         for at, beat in beats.items()
     }
     died: dict[str, int] = {}

@@ -22,7 +22,13 @@ from tests.relay.alarms.conftest import Evaluate, configure, override, states, w
 from tests.relay.alarms.test_delivery import deliver
 from tests.relay.conftest import AddWorker, use_redis
 from tests.support.certificates import make_certificate
-from tests.support.redis_servers import RedisServer, free_port, start_valkey
+from tests.support.redis_servers import (
+    RedisServer,
+    can_save,
+    cannot_save,
+    free_port,
+    start_valkey,
+)
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
@@ -69,6 +75,21 @@ def test_redis_runs_out_of_memory(own_redis: RedisServer, evaluate: Evaluate) ->
     own_redis.run("FLUSHALL")
     evaluate(15)
     assert states("redis_memory") == {}
+
+
+def test_redis_cannot_write_to_its_disk(own_redis: RedisServer, evaluate: Evaluate) -> None:
+    """It refuses all writes, heartbeats among them, and answers: that one alarm fires."""
+    stopped = {"slot": "0", "host": "test", "heartbeat": time.time() - 20, "started": 1.0}
+    own_redis.run("HSET", keys.worker("one"), *[part for pair in stopped.items() for part in pair])
+    own_redis.run("SADD", keys.WORKERS, "one")
+    cannot_save(own_redis)
+    evaluate(8)
+    assert states("redis_persistence") == {"": "firing"}
+    assert "the last snapshot; it refuses all writes: MISCONF" in detail("redis_persistence")
+    assert states("redis_away") == states("background_down") == states("worker_silent") == {}
+    can_save(own_redis)
+    evaluate(8)
+    assert len(states("background_down")) == 3 and len(states("worker_silent")) == 1
 
 
 def test_a_worker_whose_messages_redis_refuses_counts(
