@@ -106,8 +106,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "See who says what: `curl -s localhost:8081/ready`.",
             "Ask the server itself: `redis-cli -u $RMB_REDIS__URL ping` (a relay started with "
             "`--embedded` logs to `valkey/server.log` in its data folder).",
-            "`LOADING` means that it reads its file after a start: wait. `MISCONF` means that it "
-            "cannot write to its disk: see the rules `disk` and `redis_persistence`.",
+            "`LOADING` means that it reads its file after a start: wait.",
             "Start it again if it ended. Workers reconnect by themselves and settle what was in "
             "doubt; none has to be restarted.",
         ),
