@@ -41,6 +41,9 @@ ANSWER_S: Final = 10.0
 LOOKS: Final = 10
 """How often within `answer_s` a connection is looked at."""
 
+DISK_FULL: Final = "MISCONF"
+"""How Redis' refusals begin while it cannot write to its disk: of all writes, also of those that
+make room, and of PING."""
 _PING: Final = resp.command("PING")
 
 Callback = Callable[[Any], None]
@@ -202,6 +205,7 @@ class RedisPipe:
         on_push: Callable[[Any], None] | None = None,
         answer_s: float = 0.0,
         pings: bool = False,
+        quiet: bool = False,
     ) -> None:
         """
         Args:
@@ -215,6 +219,7 @@ class RedisPipe:
                 cut; no request may block for longer. 0: for ever.
             pings: ask a quiet connection for a sign, whose reply is a push: for pub/sub, where
                 nobody knows whether one is due.
+            quiet: do not log that nobody answers before the first connection; others have said so.
         """
         self._connect = connect
         self._opening = opening
@@ -224,6 +229,7 @@ class RedisPipe:
         self._on_push = on_push
         self._answer_s = answer_s
         self._pings = pings
+        self._quiet = quiet
         self._link: _Link | None = None
         self._task: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
@@ -241,7 +247,11 @@ class RedisPipe:
 
     @classmethod
     def to(
-        cls, url: str, name: str, on_up: Callable[[], Awaitable[None]] | None = None
+        cls,
+        url: str,
+        name: str,
+        on_up: Callable[[], Awaitable[None]] | None = None,
+        quiet: bool = False,
     ) -> RedisPipe:
         """A pipe to where a URL leads, shown under a name in Redis' client list.
 
@@ -249,7 +259,7 @@ class RedisPipe:
             RedisAddressError: the URL cannot be used.
         """
         address = RedisAddress.parse(url)
-        return cls(address.connect, address.opening(name), on_up=on_up)
+        return cls(address.connect, address.opening(name), on_up=on_up, quiet=quiet)
 
     def start(self) -> None:
         """Begins to connect; `usable` turns true when that has worked."""
@@ -345,6 +355,10 @@ class RedisPipe:
         else:
             log.error("redis sent a reply that nobody asked for: %.100r", reply)
 
+    @property
+    def _starts_quietly(self) -> bool:
+        return self._quiet and not self.connections
+
     async def _keep_up(self) -> None:
         failures = 0
         told: set[str] = set()  # why it failed, since it worked last: each reason once
@@ -357,13 +371,16 @@ class RedisPipe:
                 if why not in told and len(told) < TOLD_REASONS:
                     told.add(why)
                     expected = isinstance(error, OSError | hiredis.HiredisError)
-                    log.warning("no connection to redis: %s", why, exc_info=not expected)
+                    level = logging.DEBUG if expected and self._starts_quietly else logging.WARNING
+                    log.log(level, "no connection to redis: %s", why, exc_info=not expected)
                 failures += 1
                 self.drop()
                 await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S)) - 1])
                 continue
             if failures:
-                log.warning("connected to redis again after %d attempts", failures)
+                first = self._quiet and self.connections == 1
+                level = logging.INFO if first else logging.WARNING
+                log.log(level, "connected to redis again after %d attempts", failures)
             failures = 0
             told.clear()
             if self._answer_s:
@@ -398,6 +415,8 @@ class RedisPipe:
             async with asyncio.timeout(min(CONNECT_S, self._answer_s)):
                 await other._open()
                 await other.call("PING")
+        except hiredis.ReplyError as error:
+            return str(error).startswith(DISK_FULL)
         except (OSError, TimeoutError, hiredis.HiredisError):
             return False
         finally:

@@ -75,6 +75,20 @@ class Refused(logging.Filter):
         return True
 
 
+# Celery tells of each try to reach a broker that is away.
+RETRYING = ("celery.worker.consumer.consumer", "celery.beat")
+RETRY = re.compile(r"Trying again in (\d+)")
+FIRST_RETRY_S = 2
+
+
+class FirstTry(logging.Filter):
+    """Lets the first line of many alike through: what is retried until it works is told once."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        found = RETRY.search(record.getMessage())
+        return found is None or int(found[1]) <= FIRST_RETRY_S
+
+
 class TextLine(logging.Formatter):
     """A record as one line of text, and its traceback below.
 
@@ -123,6 +137,7 @@ def settings_of(level: str, line_format: str = "text") -> dict[str, Any]:
         "filters": {
             "brief": {"()": f"{__name__}.Brief"},
             "refused": {"()": f"{__name__}.Refused"},
+            "first_try": {"()": f"{__name__}.FirstTry"},
         },
         "formatters": {
             "text": {"()": f"{__name__}.TextLine", "fmt": FORMAT},
@@ -134,6 +149,7 @@ def settings_of(level: str, line_format: str = "text") -> dict[str, Any]:
             **{name: {"level": "WARNING"} for name in QUIET},
             **{name: {"filters": ["brief"]} for name in BRIEF},
             **{name: {"filters": ["refused"]} for name in REFUSED},
+            **{name: {"filters": ["first_try"]} for name in RETRYING},
             "django.server": {"level": "WARNING", "handlers": [], "propagate": True},
         },
     }

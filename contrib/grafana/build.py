@@ -140,6 +140,7 @@ RELAY: Final[dict[str, tuple[Panel, ...]]] = {
             "Connections made again, writes lost, messages only the periodic check found.",
             (
                 (rate("relay_redis_reconnects_total"), "reconnects"),
+                (rate("relay_redis_restarts_total"), "restarts"),
                 (rate("relay_redis_went_back_total"), "went back"),
                 (rate("relay_check_found_total"), "found by the check"),
             ),

@@ -98,7 +98,7 @@ MESSAGES: Final[dict[MessageReason, str]] = {
     MessageReason.BANNED: "a banned twin is part of it",
     MessageReason.QUEUE_FULL: "the destination's queue is at its bound",
     MessageReason.SOURCE_SHARE: "the queue is above half and the source twin holds a quarter of it",
-    MessageReason.STORAGE_FULL: "Redis is out of memory",
+    MessageReason.STORAGE_FULL: "the memory or the disk of Redis is full",
     MessageReason.EXPIRED: "its deadline passed while it waited",
     MessageReason.QUEUE_EXPIRED: "it waited longer than queues are kept",
     MessageReason.BAD_SIGNATURE: "from another relay, not signed by its source",

@@ -36,7 +36,7 @@ from relay.alarms.models import (
 )
 from relay.alarms.readings.look import Reading
 from relay.alarms.readings.take import Unknown, take
-from relay.alarms.rounds import Round
+from relay.alarms.rounds import Round, while_starting
 from relay.alarms.rules import Rule
 from relay.ops.redis_client import client
 
@@ -73,9 +73,13 @@ def evaluate(by: str) -> bool:
         if row is None:
             return False
         now = clock()
-        row.unknown = _unknown(row.unknown, taken.unknown, now)
+        # Nobody looked for a while, as when the relay was off: nothing was unknown meanwhile.
+        before = row.unknown if abs(now - row.done) < bounds.LATE_S else {}
+        row.unknown = _unknown(before, taken.unknown, now)
         readings = {**taken.readings, "database_away": {"": Reading(0.0)}}
         readings["reading_unknown"] = _unknown_readings(row.unknown, now)
+        if taken.starting:
+            readings = while_starting(readings)
         Round(now).run(readings)
         row.readings = readings
         row.memory = {**taken.memory, _PRUNED: _prune(memory.get(_PRUNED, 0.0), now)}

@@ -82,7 +82,7 @@ def add_receiver(
         target: its URL or address.
         actor: who wants it.
         secret: of a webhook; one is made where none is given.
-        min_severity: `warning` or `critical`.
+        min_severity: `info`, `warning` or `critical`.
         enabled: from now on.
 
     Raises:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 from django.conf import settings
 
@@ -30,6 +31,12 @@ from relay.alarms.silences import matching
 
 logger = logging.getLogger(__name__)
 
+LEVELS: Final = {
+    Severity.INFO: logging.INFO,
+    Severity.WARNING: logging.WARNING,
+    Severity.CRITICAL: logging.ERROR,
+}
+
 
 def held() -> Evaluation:
     """The one row, locked until the transaction ends. It comes before the rows of alarms."""
@@ -42,6 +49,22 @@ def overrides() -> dict[str, Override]:
     return {
         row.rule: Override(row.threshold, row.clear, row.hold_s, row.enabled)
         for row in RuleOverride.objects.all()
+    }
+
+
+def while_starting(readings: Readings) -> Readings:
+    """Readings of a relay that has just started: what starts with it is not judged yet."""
+    changed = overrides()
+    return {
+        **readings,
+        **{
+            rule.key: {
+                subject: _unjudged(limits_of(rule, changed.get(rule.key)), reading)
+                for subject, reading in readings[rule.key].items()
+            }
+            for rule in RULES
+            if rule.starts and rule.key in readings
+        },
     }
 
 
@@ -126,7 +149,7 @@ class Round:
             if change is Change.FIRED:
                 alarm.fired_at = unix(self._now)
                 note(alarm, Kind.FIRED, by, self._now)
-                level = logging.ERROR if rule.severity is Severity.CRITICAL else logging.WARNING
+                level = LEVELS[rule.severity]
                 logger.log(level, "alarm %s: %s", alarm, alarm.detail or f"reading {alarm.value}")
             elif change is Change.RESOLVED:
                 alarm.acknowledged_by = alarm.note = ""
@@ -230,6 +253,12 @@ def hearers() -> list[Receiver]:
 def unix(unix_s: float) -> datetime:
     """A time as the database has it."""
     return datetime.fromtimestamp(unix_s, UTC)
+
+
+def _unjudged(limits: Limits, reading: Reading) -> Reading:
+    if reading.value is None or not limits.bad(reading.value):
+        return reading
+    return Reading(None, f"{reading.detail} (the relay has just started)")
 
 
 def _is_cut(limits: Limits, found: Mapping[str, Reading]) -> bool:

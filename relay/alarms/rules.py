@@ -15,8 +15,9 @@ from relay.alarms.machine import Limits
 
 
 class Severity(StrEnum):
-    """How bad it is: `warning` can wait for the morning, `critical` cannot."""
+    """How bad it is: `info` needs nobody, `warning` can wait for the morning, `critical` cannot."""
 
+    INFO = "info"
     WARNING = "warning"
     CRITICAL = "critical"
 
@@ -36,6 +37,8 @@ class Rule:
         unit: of the readings; empty for those that are 0 or 1.
         threshold, clear, hold_s, clear_hold_s, rising: see `machine.Limits`.
         subject: what an alarm of it is about; empty where there is only one.
+        starts: what it watches starts with the relay: it begins to fire no earlier than
+            `keys.STARTING_S` after a start.
         meaning: what it says about the relay.
         runbook: what to do, one step each.
     """
@@ -52,6 +55,7 @@ class Rule:
     runbook: tuple[str, ...]
     subject: str = ""
     rising: bool = True
+    starts: bool = False
 
     @property
     def limits(self) -> Limits:
@@ -89,6 +93,7 @@ def limits_of(rule: Rule, override: Override | None) -> Limits:
     return Limits(threshold, clear, hold_s, rule.clear_hold_s, rule.rising)
 
 
+INFO: Final = Severity.INFO
 WARNING: Final = Severity.WARNING
 CRITICAL: Final = Severity.CRITICAL
 
@@ -101,8 +106,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "See who says what: `curl -s localhost:8081/ready`.",
             "Ask the server itself: `redis-cli -u $RMB_REDIS__URL ping` (a relay started with "
             "`--embedded` logs to `valkey/server.log` in its data folder).",
-            "`LOADING` means that it reads its file after a start: wait. `MISCONF` means that it "
-            "cannot write to its disk: see the rules `disk` and `redis_persistence`.",
+            "`LOADING` means that it reads its file after a start: wait.",
             "Start it again if it ended. Workers reconnect by themselves and settle what was in "
             "doubt; none has to be restarted.",
         ),
@@ -156,15 +160,22 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "redis_went_back", "Redis lost what it had acknowledged", CRITICAL, "times", 1, 0, 0, 300,
-        "A worker saw that Redis had forgotten batches it had confirmed: a restart from an older "
-        "file, a fail-over to a replica that was behind, or FLUSHALL. Messages are lost.",
+        "A worker reconnected, and Redis lacks the last batch that it had confirmed: a restart "
+        "from an older file, or a fail-over to a replica that was behind. Messages are lost.",
         (
             "What happened to the server: its log, `redis-cli -u $RMB_REDIS__URL info server` "
             "(`uptime_in_seconds`).",
-            "Use `appendonly yes`; `appendfsync everysec` may lose a second when the machine dies, "
-            "`always` nothing.",
+            "Use `appendonly yes`; `appendfsync everysec` may lose two seconds when the machine "
+            "dies, or when the server is killed while its disk is busy; `always` loses nothing.",
             "Twins ask again by themselves where they wait for answers; tell them otherwise.",
         ),
+    ),
+    Rule(
+        "redis_restarted", "Redis restarted", INFO, "times", 1, 0, 0, 300,
+        "A worker reconnected to another run of Redis: a restart or a fail-over. Each worker "
+        "compares the last batch that was confirmed to it with what Redis holds: if that is "
+        "missing, `redis_went_back` fires as well.",
+        ("Nothing, if it was you. Otherwise read the log of the server for the reason.",),
     ),
     Rule(
         "worker_silent", "A worker gives no sign of life", CRITICAL, "s", 10, 5, 5, 10,
@@ -202,7 +213,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "Started beside it: `systemctl status` of those units, or start one: `celery -A "
             "rmbsite worker -Q federation,chain,default -c 8`.",
         ),
-        subject="Celery queue",
+        subject="Celery queue", starts=True,
     ),
     Rule(
         "queue_near_full", "A queue is almost full", WARNING, "%", 80, 60, 30, 60,
@@ -226,6 +237,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "Everything leaves, but slowly: `federation_delivery_seconds` in `/metrics`, and the "
             "latency of each relay on the page Relays.",
         ),
+        starts=True,
     ),
     Rule(
         "partner_down", "Another relay does not answer", WARNING, "failures", 5, 0, 30, 60,
@@ -251,6 +263,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "https://NODE`; put others into `substrate.urls`.",
             "Nobody follows: `background_down`, queue `chain`.",
         ),
+        starts=True,
     ),
     Rule(
         "limit_storm", "Many messages are refused over limits", WARNING, "messages", 1000, 500, 30,
@@ -333,7 +346,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "It works, and does not keep up: `relay_analytics_waiting_bytes` in `/metrics` grows. "
             "It needs one core for a million events a second, and a disk that is not busy.",
         ),
-        subject="machine",
+        subject="machine", starts=True,
     ),
     Rule(
         "certificate_expiry", "The TLS certificate runs out", WARNING, "days", 21, 22, 0, 0,
@@ -387,7 +400,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "`manage.py rmb_alarms receivers`: the last error.",
             "`manage.py rmb_alarms test RECEIVER`: what it answers now.",
         ),
-        subject="receiver",
+        subject="receiver", starts=True,
     ),
     Rule(
         "reading_unknown", "Something cannot be measured", WARNING, "s", 60, 0, 0, 30,

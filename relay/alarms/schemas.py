@@ -19,7 +19,7 @@ from relay.alarms.models import (
 )
 from relay.rest.schema import Body, Flag, Live, PageQuery, RowId, Stamp
 
-SeverityName = Literal["warning", "critical"]
+SeverityName = Literal["info", "warning", "critical"]
 RuleKey = Annotated[str, Field(max_length=MAX_KEY_CHARS)]
 Number = Annotated[float, Field(ge=0, le=1e12, strict=False)]
 

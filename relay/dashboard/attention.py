@@ -47,7 +47,7 @@ def look(request: HttpRequest) -> Attention | None:
     """What there is for whoever asks; None for who may not see alarms."""
     if not may(request, "alarm.view"):
         return None
-    found = [alarm for alarm, _ in listing.firing()]
+    found = [alarm for alarm, _ in listing.firing() if alarm.severity != Severity.INFO]
     firing = [alarm for alarm in found if alarm.state == State.FIRING]
     shown = [
         Firing(each, SEVERITIES[Severity(each.severity)], each.fired_at or each.since)

@@ -21,7 +21,9 @@ from typing import Any, Final
 from channels.layers import get_channel_layer
 from django.db import Error as DatabaseError
 from django.db import connections
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from relay.history import frames, keeping, seconds
 from relay.history.frames import Surroundings
@@ -60,6 +62,7 @@ class Recorder:
         self._minutes_from = self._hours_from = 0
         self._pruned_at = 0.0
         self._told: set[str] = set()  # what was logged and is not over
+        self._reached = False  # Redis, at least once
 
     def start(self) -> None:
         """Begin."""
@@ -108,7 +111,7 @@ class Recorder:
                     written = self.record()
                     self._over("seconds")
                 except (RedisError, OSError) as error:
-                    self._tell("seconds", f"history: no seconds are kept: {error}")
+                    self._tell("seconds", f"history: no seconds are kept: {error}", error)
                     continue
                 except Exception:
                     self._broken("seconds")
@@ -121,7 +124,7 @@ class Recorder:
                     runner.run(_publish(text))
                     self._over("frames")
                 except (RedisError, OSError) as error:
-                    self._tell("frames", f"history: open pages are not told: {error!r}")
+                    self._tell("frames", f"history: open pages are not told: {error!r}", error)
                 except Exception:
                     self._broken("frames")
 
@@ -165,7 +168,7 @@ class Recorder:
                     work()
                     self._over(name)
                 except (RedisError, DatabaseError, OSError) as error:
-                    self._tell(name, f"history: {name} have to wait: {error}")
+                    self._tell(name, f"history: {name} have to wait: {error}", error)
                 except Exception:
                     self._broken(name)
             connections.close_all()
@@ -177,8 +180,10 @@ class Recorder:
 
     # --- the log ------------------------------------------------------------------------------
 
-    def _tell(self, what: str, text: str) -> None:
-        if what not in self._told:
+    def _tell(self, what: str, text: str, error: Exception) -> None:
+        if not self._reached and isinstance(error, RedisConnectionError | RedisTimeoutError):
+            logger.debug("%s", text)  # the start says it
+        elif what not in self._told:
             self._told.add(what)
             logger.warning("%s", text)
 
@@ -188,6 +193,7 @@ class Recorder:
             logger.exception("history: %s", what)
 
     def _over(self, what: str) -> None:
+        self._reached = True
         if what in self._told:
             self._told.discard(what)
             logger.info("history: %s are kept again", what)

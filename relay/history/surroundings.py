@@ -97,7 +97,7 @@ def state_of(partner: PartnerState, now: float, stopped: Collection[str]) -> str
 
 
 def _alarms() -> tuple[int, str]:
-    found = Alarm.objects.filter(state=State.FIRING).order_by().values_list("severity", flat=True)
-    severities = [Severity(each) for each in found]
+    firing = Alarm.objects.filter(state=State.FIRING).exclude(severity=Severity.INFO).order_by()
+    severities = [Severity(each) for each in firing.values_list("severity", flat=True)]
     worst = max(severities, key=lambda each: each.rank, default=None)
     return len(severities), str(worst or "")

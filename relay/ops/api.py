@@ -29,7 +29,7 @@ class WorkerOut(Schema):
     slot: str
     pid: int
     state: str = Field(
-        description="ok, starting, draining, redis_away, storage_full, redis_refuses, "
+        description="ok, starting, draining, redis_away, storage_full, disk_full, redis_refuses, "
         "redis_policy or silent."
     )
     started: datetime | None

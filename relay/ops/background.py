@@ -45,6 +45,8 @@ SENT_AT: Final = "relay_sent_at"
 
 HEARTBEAT_S: Final = 5.0
 HEARTBEAT_LIFE_S: Final = 20
+SUCCESSOR_S: Final = 60
+"""A process that ends in order, as in a restart, is not missed for so long."""
 
 
 class NotStartedError(Exception):
@@ -125,17 +127,19 @@ def queues_without_worker(connection: Redis) -> list[str]:
 
 def _beat(queues: tuple[str, ...]) -> None:
     value = f"{socket.gethostname()} {os.getpid()}"
+    ends = False
     while True:
         try:
             with client().pipeline(transaction=False) as pipe:
                 for queue in queues:
-                    pipe.set(_alive(queue), value, ex=HEARTBEAT_LIFE_S)
+                    pipe.set(_alive(queue), value, ex=SUCCESSOR_S if ends else HEARTBEAT_LIFE_S)
                 pipe.execute()
             task_record.alive()
         except RedisError as error:
             logger.debug("no heartbeat: %s", error)  # everybody else says it louder
-        if stopping.wait(HEARTBEAT_S):
+        if ends:
             return
+        ends = stopping.wait(HEARTBEAT_S)
 
 
 def _alive(queue: str) -> str:

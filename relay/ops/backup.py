@@ -11,9 +11,9 @@ A backup is a zip file of
     secrets/secret_key_fallbacks  those of before, where there are some, as the setting has them
 
 The tables are read at one moment, so they fit each other. The digest of a table does not depend on
-the order of its rows: a restore computes it again from what the database then holds, and is undone
-unless it is the same. Mail is not in it: it lives in Redis, for an hour at most, and has Redis' own
-persistence.
+the order of its rows: a restore compares what the file holds with what the database then holds, and
+is undone unless it is the same. `verify` does the same in a scratch database. Queues are not in it:
+they live in Redis, for an hour at most, and have Redis' own persistence.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from relay.access import matrix
 from relay.access.actor import Actor
 from relay.audit import services as audit
-from relay.ops import backup_keys, backup_settings, whole_file
+from relay.ops import backup_file, backup_keys, backup_settings, whole_file
 from relay.ops.backup_file import (
     MANIFEST,
     OLD_SECRETS,
@@ -53,8 +53,8 @@ from relay.ops.backup_file import (
     line_of,
     lines,
     opened,
-    verify,
 )
+from relay.ops.scratch_database import scratch_database
 
 CONFIG_FILE: Final = ("RMB_CONFIG", "rmb.toml")
 """The variable that names the configuration file, and its name without."""
@@ -143,23 +143,14 @@ def restore(
             it, or what it took is not what was in the file.
     """
     actor.require(matrix.permission_of("backup.restore"))
-    manifest = verify(path)
+    manifest = backup_file.verify(path)
     try:
         _check_target(manifest)
         with opened(path) as archive:
             doubt = backup_keys.doubt(path, archive)
             if doubt is not None and not unverified_log:
                 raise doubt
-            with transaction.atomic():
-                for table in manifest.tables:
-                    say(f"{table.label}: {table.rows:,} rows")
-                    _fill(archive, table.label)
-                _reset_sequences(manifest.tables)
-                for wanted in manifest.tables:
-                    if _digest(wanted.label) != wanted:
-                        raise BackupError(
-                            f"table {wanted.label} is not what the backup holds: undone"
-                        )
+            _load(archive, manifest, say)
     except DeserializationError as error:
         raise BackupError(f"{path}: {line_of(error)}") from None
     except DatabaseError as error:
@@ -170,6 +161,31 @@ def restore(
             f"the audit log can be read, but neither verified nor pruned: {doubt.broken}. Where "
             "nothing but keys are missing, put them into site.secret_key_fallbacks"
         )
+    return manifest
+
+
+def verify(path: Path, *, say: Progress = lambda text: None) -> Manifest:
+    """Read a backup from end to end, restore it into a scratch database and compare the two.
+
+    Args:
+        path: of the file.
+        say: told of an audit log that a restore on this site would refuse.
+
+    Raises:
+        BackupError: it is damaged or of a newer release, or cannot be restored.
+    """
+    manifest = backup_file.verify(path)
+    try:
+        with scratch_database(), opened(path) as archive:
+            _check_target(manifest)
+            doubt = backup_keys.doubt(path, archive)
+            _load(archive, manifest, lambda text: None)
+    except DeserializationError as error:
+        raise BackupError(f"{path}: {line_of(error)}") from None
+    except DatabaseError as error:
+        raise BackupError(f"scratch database: {line_of(error)}") from None
+    if doubt is not None:
+        say(f"rmb_restore would refuse it on this site: {doubt.detail}")
     return manifest
 
 
@@ -239,13 +255,49 @@ def _rows(label: str) -> Iterator[str]:
 def _digest(label: str) -> Table:
     digest = Digest()
     for line in _rows(label):
-        digest.add(line)
+        digest.add(_canonical(line))
     return digest.table(label)
 
 
-def _fill(archive: zipfile.ZipFile, label: str) -> None:
+def _canonical(line: str) -> str:
+    """A row in the form in which databases can be compared.
+
+    PostgreSQL orders the keys of JSON values itself, and writes 1e16 as 10000000000000000.
+    """
+
+    def number(text: str) -> float:
+        found = float(text)
+        return int(found) if found.is_integer() else found
+
+    return json.dumps(json.loads(line, parse_float=number), sort_keys=True)
+
+
+def _load(archive: zipfile.ZipFile, manifest: Manifest, say: Progress) -> None:
+    """Insert all rows and compare them with what the database then holds, or change nothing.
+
+    Handlers of model signals get `raw=True`, and write nothing then: what they would write is in
+    the backup as well.
+    """
+    with transaction.atomic():
+        loaded = []
+        for table in manifest.tables:
+            say(f"{table.label}: {table.rows:,} rows")
+            loaded.append(_fill(archive, table.label))
+        _reset_sequences(manifest.tables)
+        for wanted in loaded:
+            if (found := _digest(wanted.label)) != wanted:
+                raise BackupError(
+                    f"table {wanted.label} is not what the backup holds ({found.rows:,} rows, "
+                    f"{wanted.rows:,} in the backup): nothing is restored"
+                )
+
+
+def _fill(archive: zipfile.ZipFile, label: str) -> Table:
+    """Insert the rows of a table; what it has to hold then."""
+    digest = Digest()
     model = apps.get_model(label)
     for line in lines(archive, label):
+        digest.add(_canonical(line))
         for found in serializers.deserialize("jsonl", line, handle_forward_references=False):
             if not isinstance(found.object, model):
                 raise BackupError(f"table {label} holds a row of another table")
@@ -253,6 +305,7 @@ def _fill(archive: zipfile.ZipFile, label: str) -> None:
                 found.save()  # known by its name, such as a group: it is there, or gets a number
             else:
                 found.save(using=None, save_m2m=True, force_insert=True)
+    return digest.table(label)
 
 
 def _check_target(manifest: Manifest) -> None:

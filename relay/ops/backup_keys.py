@@ -6,9 +6,10 @@ with the site's, and then there is no one key any more with which the log is who
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from django.conf import settings
@@ -41,13 +42,14 @@ def doubt(path: Path, archive: zipfile.ZipFile) -> LogError | None:
         BackupError: the file is damaged.
     """
     try:
-        audit.verify_entries(_entries(archive))
+        with contextlib.closing(_entries(archive)) as entries:
+            audit.verify_entries(entries)
     except Broken as broken:
         return LogError(_advice(path, archive, broken), broken)
     return None
 
 
-def _entries(archive: zipfile.ZipFile) -> Iterator[AuditEntry]:
+def _entries(archive: zipfile.ZipFile) -> Generator[AuditEntry]:
     for line in lines(archive, LOG):
         for found in serializers.deserialize("jsonl", line):
             if not isinstance(found.object, AuditEntry):

@@ -13,13 +13,14 @@ from redis.exceptions import RedisError
 
 from relay.alarms import figures as alarm_figures
 from relay.ops import background
-from relay.ops.redis_client import client
+from relay.ops.redis_client import client, disk_full
 from relay.ops.workers import WorkerState, list_workers
 from relay.twins import chain_state
 
 NOEVICTION: Final = "noeviction"
 STATE_REASONS: Final = {
     "storage_full": "Redis is out of memory",
+    "disk_full": "Redis cannot write to its disk, which may be full",
     "redis_refuses": "Redis takes no writes: it loads its file, or is a replica",
     "redis_policy": "Redis may evict queues: its maxmemory-policy must be noeviction",
 }
@@ -51,7 +52,10 @@ def readiness() -> Health:
         connection_to_redis = client()
         workers = list_workers(connection_to_redis)
         reasons += _redis_reasons(connection_to_redis)
-        reasons += _worker_reasons(workers)
+        if disk_full(connection_to_redis):
+            reasons.append(STATE_REASONS["disk_full"])  # and no worker can write a heartbeat
+        else:
+            reasons += _worker_reasons(workers)
         degraded += _background_complaints(connection_to_redis)
         degraded += _chain_complaints(connection_to_redis)
     except RedisError as error:

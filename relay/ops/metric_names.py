@@ -49,6 +49,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_commit_seconds", "histogram", "Time from a group commit to its answer."),
     Metric("relay_commit_waiting_bytes", "gauge", "Bytes waiting for the next group commit."),
     Metric("relay_redis_reconnects_total", "counter", "Connections to Redis made again."),
+    Metric("relay_redis_restarts_total", "counter", "Restarts and fail-overs of Redis."),
     Metric("relay_redis_went_back_total", "counter", "Times Redis was seen to have lost writes."),
     Metric("relay_check_found_total", "counter", "Messages only the periodic check found."),
     # Traces, of each worker.

@@ -12,7 +12,11 @@ import math
 from django.conf import settings
 from redis import Redis
 from redis.backoff import ConstantBackoff
+from redis.exceptions import ResponseError
 from redis.retry import Retry
+
+from redispipe.pipe import DISK_FULL
+from relay.queues import keys
 
 COMMAND_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 2.0
@@ -25,6 +29,19 @@ RETRY_PAUSE_S = 0.1
 def client() -> Redis:
     """The client of this process; replies as bytes, safe to use from any thread."""
     return _client(settings.RMB.redis.url)
+
+
+def disk_full(connection: Redis) -> str:
+    """Why Redis refuses all writes for its disk (`MISCONF`), a full one for example; else empty.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    try:
+        connection.setrange(keys.UNUSED, 0, "")  # nothing is written
+    except ResponseError as error:
+        return str(error) if str(error).startswith(DISK_FULL) else ""
+    return ""
 
 
 def text(reply: bytes | str) -> str:

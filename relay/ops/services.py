@@ -24,7 +24,7 @@ class WorkerRow:
     """One worker process.
 
     Attributes:
-        state: `ok`, `starting`, `draining`, `redis_away`, `storage_full`,
+        state: `ok`, `starting`, `draining`, `redis_away`, `storage_full`, `disk_full`,
             `redis_refuses`, `redis_policy`, or `silent`.
         started, heartbeat: unix times.
         loop_lag_ms: the worst of the last second.

@@ -30,7 +30,7 @@ class WorkerState:
 
     Attributes:
         heartbeat: unix time of the last sign of life.
-        state: `ok`, `draining`, `storage_full`, `redis_refuses` or `redis_policy`.
+        state: `ok`, `draining`, `storage_full`, `disk_full`, `redis_refuses` or `redis_policy`.
         commit_p50_ms, commit_p99_ms: of the last minute; None without a commit.
         memory_bytes: of the process; 0 where it does not know.
         metrics: series (see `relay.ops.metric_names`) and its value.

@@ -9,7 +9,9 @@ What this module must never get wrong is the batch whose reply did not come (*in
 batch writes its number to ``relay:commit:<boot id>``. After the connection broke, the old one is
 first made sure to be dead (``CLIENT KILL``: it may still have unread bytes of ours in Redis'
 hands), then the number is read: equal means applied, lower means to be sent again, as the same
-number. A number or run id that changed otherwise means that Redis itself went back in time.
+number. Another run id means that Redis restarted or failed over: streams are read again. That it
+lost something is proven by the number alone: it goes to Redis in order with everything before it,
+at first as 0 with a heartbeat, so it is lower or missing exactly where a tail of the writes is.
 
 Out of memory Redis refuses the whole MULTI. Removals then go alone, which frees memory; messages
 wait for `STORAGE_WAIT_S`, then are refused to their senders.
@@ -27,9 +29,10 @@ import hiredis
 
 from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
-from redispipe.pipe import ANSWER_S, LinkLost, RedisPipe
+from redispipe.pipe import ANSWER_S, DISK_FULL, LinkLost, RedisPipe
 from relay.queues import keys
 from relay.queues.batch import (
+    COMMIT_TTL_S,
     ITEM_BYTES,
     Batch,
     Displaced,
@@ -76,7 +79,7 @@ class CommitOwner(Protocol):
         """A batch is committed; without ids it was found applied after a lost connection."""
 
     def refused(self, item: Item) -> None:
-        """A message could not be stored: Redis is out of memory."""
+        """A message could not be stored: the memory or the disk of Redis is full."""
 
     def less_waits(self) -> None:
         """A batch is refused and its senders are told: less waits."""
@@ -90,8 +93,8 @@ class CommitOwner(Protocol):
     def redis_down(self) -> None:
         """The commit connection ended."""
 
-    def redis_went_back(self) -> None:
-        """Redis lost what it had acknowledged: nothing known about the streams holds."""
+    def redis_went_back(self, *, restarted: bool, lost: bool) -> None:
+        """What is known about the streams may not hold: another run of Redis, or proven loss."""
 
 
 class CommitLog:
@@ -116,11 +119,13 @@ class CommitLog:
             on_usable=self._usable,
             on_down=self._down,
             answer_s=ANSWER_S,
+            quiet=True,
         )
         self.filling = Batch()
         self.displaced: Displaced | None = None  # set by who wants to know
         self.waiting_bytes = 0  # of messages added and not yet decided, see `ITEM_BYTES`
         self.storage_full_since: float | None = None  # loop time of the first refusal
+        self.disk_full = False  # it is the disk of Redis that is full, not its memory
         self.refusal = ""  # why Redis does not take writes for now, as it was logged
         self._refused_since = 0.0  # loop time of the first such refusal by this connection
         self.run_id = ""  # of the Redis that the connection leads to
@@ -129,6 +134,8 @@ class CommitLog:
         self._unanswered: Batch | None = None
         self._number = 0  # of the last batch that was written
         self._applied = 0  # of the last batch known to be applied
+        self.numbered = False  # whether Redis has a number of this worker, be it 0
+        self._left_at = 0.0  # loop time at which the last connection ended
         self._old: list[tuple[str, int]] = []  # (run id, client id) that may still have our bytes
         self._removals: dict[Session, None] = {}  # sessions with entries to remove
         self._scheduled = False
@@ -332,11 +339,17 @@ class CommitLog:
         if why.startswith(TEMPORARY):
             self.refused_for_now(why)
         elif self.storage_full_since is None:
-            self.storage_full_since = now
-            log.error("redis refuses to store: %s", why)
+            self.cannot_store(why)
         elif now - self.storage_full_since >= STORAGE_WAIT_S:
             self._give_up()
         self._retry = self._loop.call_later(RETRY_S, self._offer_again)
+
+    def cannot_store(self, why: str) -> None:
+        """Redis has no room, in memory or on its disk."""
+        if self.storage_full_since is None:
+            self.storage_full_since = self._loop.time()
+            log.error("redis refuses to store: %s", why)
+        self.disk_full = why.startswith(DISK_FULL)
 
     def refused_for_now(self, why: str) -> None:
         """Redis takes no writes; one that only reads is left after a while."""
@@ -350,7 +363,7 @@ class CommitLog:
 
     def writes_work(self) -> None:
         """Redis has taken something."""
-        self.storage_full_since, self.refusal = None, ""
+        self.storage_full_since, self.disk_full, self.refusal = None, False, ""
 
     def _give_up(self) -> None:
         """Tells the senders of all that waits that their messages cannot be stored.
@@ -394,6 +407,7 @@ class CommitLog:
         if self.client_id:
             self._old.append((self.run_id, self.client_id))
             self.client_id = 0
+            self._left_at = self._loop.time()
         self._owner.redis_down()
 
     async def _resolve(self) -> None:
@@ -411,16 +425,24 @@ class CommitLog:
                     if "No such client" not in str(error):
                         raise
             self._old.remove(old)
-        stored = int(await call("GET", keys.commit_number(self.boot_id)) or 0)
+        found = await call("GET", keys.commit_number(self.boot_id))
+        stored = int(found or 0)
         self._found_applied = stored == self._number
-        went_back = bool(self.run_id) and self.run_id != run_id
-        if stored < self._applied:
-            went_back = True
+        restarted = bool(self.run_id) and self.run_id != run_id
+        ran_out = found is None and self._loop.time() - self._left_at >= COMMIT_TTL_S / 2
+        lost = stored < self._applied or (found is None and self.numbered)
+        if lost and ran_out:
+            lost = False
+            log.warning("redis was away for longer than it keeps batch numbers: not compared")
+        elif lost:
             log.error("redis went back in time from batch %d to %d", self._applied, stored)
-            self._applied = stored
+        elif restarted:
+            log.info("redis restarted and has the last confirmed batch, %d", stored)
+        self._applied = min(stored, self._applied)
+        self.numbered = found is not None
         self.run_id, self.client_id = run_id, client_id
-        if went_back:
-            self._owner.redis_went_back()
+        if restarted or lost:
+            self._owner.redis_went_back(restarted=restarted, lost=lost)
             self._removals.clear()
             if self._unanswered is not None:
                 self._unanswered.removals = []

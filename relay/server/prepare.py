@@ -9,6 +9,7 @@ error is for the operator.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import sys
@@ -21,7 +22,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
+from redis.exceptions import RedisError
 
+from relay.ops import starting
 from relay.ops.redis_client import client
 from relay.server.listen import parse_listen
 from relay.server.redis_check import RedisRefusedError, inspect
@@ -34,6 +37,8 @@ class Prepared:
     """What the start-up summary tells."""
 
     redis: str = ""
+    redis_away: str = ""
+    """Why Redis does not answer."""
     database: str = ""
     twins: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -76,7 +81,7 @@ def prepare(*, embedded: bool) -> Prepared:
 
     prepared = Prepared(database=_shown_database())
     findings = inspect(client(), settings.RMB.redis.url)
-    prepared.redis = findings.text
+    prepared.redis, prepared.redis_away = findings.text, findings.away
     prepared.warnings += findings.warnings
     try:
         _migrate(prepared.database)
@@ -89,6 +94,8 @@ def prepare(*, embedded: bool) -> Prepared:
         pending.mark_all()  # a worker publishes what Redis does not take now
         if findings.reachable:
             pending.settle()
+            with contextlib.suppress(RedisError):  # without it alarms may come early
+                starting.begin(client())
         prepared.twins = Twin.objects.count()
     except DatabaseError as error:
         raise RefusedError(f"database {prepared.database}: {error}") from None

@@ -32,8 +32,14 @@ class RedisFindings:
     """What was found, in words for the start-up summary."""
 
     text: str
-    reachable: bool = True
+    away: str = ""
+    """Why it does not answer."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def reachable(self) -> bool:
+        """Whether it answers."""
+        return not self.away
 
 
 def inspect(client: Redis, url: str) -> RedisFindings:
@@ -51,11 +57,7 @@ def inspect(client: Redis, url: str) -> RedisFindings:
     except ResponseError as error:
         raise RedisRefusedError(f"Redis at {where} refuses INFO: {error}") from None
     except (RedisError, OSError) as error:
-        return RedisFindings(
-            f"{where}, NOT REACHABLE",
-            False,
-            (f"Redis does not answer ({error}): the relay is not ready until it does",),
-        )
+        return RedisFindings(f"{where}, NOT REACHABLE", str(error).strip().partition("\n")[0])
     name, version = _name(facts), str(facts.get("redis_version", "0"))
     if _numbers(version) < OLDEST:
         raise RedisRefusedError(

@@ -20,6 +20,7 @@ import secrets
 import socket
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ from relay.server.listen import (
     parse_listen,
 )
 from relay.server.output import say
+from relay.server.redis_wait import wait_for_redis
 from relay.server.summary import Summary
 from relay.server.supervisor import StartError, Supervisor
 
@@ -122,6 +124,9 @@ class Run:
             )
             say(summary.text())
             await self._start_processes()
+            if prepared["redis_away"]:
+                say(f"not ready: Redis does not answer ({prepared['redis_away']}); retrying")
+                await self._unless_stopped(wait_for_redis(self._config.redis.url))
             if not self._supervisor.stopping:
                 say(f"ready after {time.monotonic() - self._began:.1f} s")
                 if self._embedded:
@@ -137,6 +142,15 @@ class Run:
             # From now on nobody accepts: clients go elsewhere instead of waiting in the backlog.
             self._close_listeners()
         return 0
+
+    async def _unless_stopped(self, waiting: Coroutine[Any, Any, None]) -> None:
+        """Wait for something, or for the signal to stop."""
+        stopped = asyncio.create_task(self._supervisor.stopped())
+        task = asyncio.create_task(waiting)
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        for each in (task, stopped):
+            each.cancel()
+        await asyncio.gather(task, stopped, return_exceptions=True)
 
     def _peer_command(self, summary: Summary) -> str:
         if self._config.twins.source != "registry":

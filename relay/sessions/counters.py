@@ -32,6 +32,7 @@ class Counters:
         "limit_hits",
         "queued",
         "redis_reconnects",
+        "redis_restarts",
         "refused_by_server",
         "refused_handshakes",
         "rx",
@@ -58,7 +59,8 @@ class Counters:
         self.sessions_opened = 0
         self.sessions_filled = 0  # times a socket took no more than a session may have in memory
         self.redis_reconnects = 0
-        self.went_back = 0
+        self.redis_restarts = 0  # or fail-overs: another run id
+        self.went_back = 0  # times it provably lost writes
         self.check_found = 0
         self.limit_hits = 0
         self.slowed = 0
@@ -100,6 +102,7 @@ class Counters:
             "relay_sessions_opened_total": self.sessions_opened,
             "relay_sessions_filled_total": self.sessions_filled,
             "relay_redis_reconnects_total": self.redis_reconnects,
+            "relay_redis_restarts_total": self.redis_restarts,
             "relay_redis_went_back_total": self.went_back,
             "relay_check_found_total": self.check_found,
             "relay_limit_hits_total": self.limit_hits,

@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 
 from redispipe import resp
 from redispipe.address import Connect
-from redispipe.pipe import ANSWER_S, RedisPipe
+from redispipe.pipe import ANSWER_S, DISK_FULL, RedisPipe
+from relay.queues import keys
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Hub:
             on_push=self._pushed,
             answer_s=ANSWER_S,
             pings=True,
+            quiet=True,
         )
 
     async def subscribe(self, channel: bytes, listener: Listener) -> None:
@@ -107,9 +109,10 @@ class Hub:
     async def _up(self) -> None:
         """Nothing is in doubt here: what was missed is read from the streams.
 
-        While Redis loads it refuses everything: better this than every subscription.
+        While Redis loads it refuses everything: better this than every subscription. It is a read,
+        as PING is refused while the disk of Redis is full.
         """
-        await self.pipe.call("PING")
+        await self.pipe.call("EXISTS", keys.UNUSED)
         self._run_id = resp.info(await self.pipe.call("INFO", "server")).get("run_id", "")
 
     def _usable(self) -> None:
@@ -127,6 +130,8 @@ class Hub:
 
     def _pushed(self, reply: Any) -> None:
         if isinstance(reply, Exception):
+            if str(reply).startswith(DISK_FULL):  # a ping of the pipe: a sign of life
+                return
             log.warning("redis refused a subscription: %s", reply)
             self._loop.call_later(REFUSED_S, self.pipe.drop)
             return

@@ -21,7 +21,7 @@ import hiredis
 
 from proto.rmb.reasons import MessageReason, SessionReason
 from redispipe import resp
-from redispipe.pipe import LinkLost
+from redispipe.pipe import DISK_FULL, LinkLost
 from relay.queues import batch, keys
 from relay.queues.commit import TEMPORARY
 from relay.sessions import scripts
@@ -121,6 +121,8 @@ class Upkeep:
         except hiredis.ReplyError as error:
             if str(error).startswith(TEMPORARY):
                 self._worker.commit.refused_for_now(str(error))
+            elif str(error).startswith(DISK_FULL):
+                self._worker.commit.cannot_store(str(error))
             else:
                 log.warning("redis refused the upkeep: %s", error)
         except Exception:
@@ -134,7 +136,16 @@ class Upkeep:
         worker = self._worker
         worker.hub.follow(worker.commit.run_id)
         name = keys.worker(worker.boot_id)
-        there = await self._ask("EXPIRE", name, BEAT_TTL_S)
+        try:
+            there = await self._ask("EXPIRE", name, BEAT_TTL_S)
+        except hiredis.ReplyError as error:
+            if not str(error).startswith(DISK_FULL):
+                raise
+            # No worker has a heartbeat now: all get the time to come back.
+            worker.commit.cannot_store(str(error))
+            self.redis_was_away()
+            await self._versions()
+            return
         try:
             await self._ask("HSET", name, *self._report())
             worker.meters.report_all(worker.wall_s(), worker.loop.time())
@@ -160,12 +171,26 @@ class Upkeep:
             worker.forget_destinations()
             worker.router.generation += 1
             await worker.guests.look_for_left()
-            number = keys.commit_number(worker.boot_id)
-            await self._ask("EXPIRE", number, batch.COMMIT_TTL_S)
+            await self._keep_number()
         self.loop_lag_s = 0.0
         await self._once(self._publish_hits)
         await self._versions()
         await self._others_alive()
+
+    async def _keep_number(self) -> None:
+        """Keep the number of the last batch; of a worker that has committed nothing it is 0.
+
+        So its absence after a restart of Redis proves a loss.
+        """
+        commit, name = self._worker.commit, keys.commit_number(self._worker.boot_id)
+        if not await self._ask("EXPIRE", name, batch.COMMIT_TTL_S):
+            try:
+                await self._ask("SET", name, 0, "EX", batch.COMMIT_TTL_S, "NX")
+            except hiredis.ReplyError as error:
+                if not str(error).startswith("OOM"):
+                    raise
+                return
+        commit.numbered = True
 
     def _report(self) -> list[str | int | float]:
         """The heartbeat hash: who this is, how it does, and its counters."""
@@ -207,7 +232,7 @@ class Upkeep:
         if not pipe.usable or pipe.silent:
             return "redis_away"
         if self._worker.commit.storage_full_since is not None:
-            return "storage_full"
+            return "disk_full" if self._worker.commit.disk_full else "storage_full"
         if self._worker.commit.refusal:
             return "redis_refuses"
         if self._redis_evicts:

@@ -419,9 +419,10 @@ class Worker:
     def redis_down(self) -> None:
         """Redis is away. Connections are read as far as their allowance (see `Sender`)."""
 
-    def redis_went_back(self) -> None:
-        """Redis forgot what it had acknowledged: streams are read again from their start."""
-        self.metrics.went_back += 1
+    def redis_went_back(self, *, restarted: bool, lost: bool) -> None:
+        """Redis may have forgotten something: streams are read again from their start."""
+        self.metrics.redis_restarts += restarted
+        self.metrics.went_back += lost
         for session in self.sessions:
             session.rewind()
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from relay.alarms import signing
+from relay.queues import keys
 from tests.relay.alarms import write_history
 from tests.support.identities import twins_csv
 from tests.support.partner import silence
@@ -149,6 +150,7 @@ async def test_what_happens_to_workers_queues_and_partners(
             await other.receive()
         for _ in range(120):  # enough for one window, though a minute may end in between
             await sender.request(other.key, b"too much")
+        assert server.run("DEL", keys.STARTING), "its start is over"
         await hears(receiver, "limit_storm", "partner_down", "outbox_age", "commit_latency")
         assert heard(receiver)["partner_down"]["subject"] == nobody
         # A message that nobody announces: only the periodic check can find it.
@@ -214,6 +216,7 @@ async def test_when_celery_redis_and_the_database_are_away(
         operator_site=True,
         settings={"database.url": database, "alarms.allow_private": "1"},
     )
+    assert server.run("DEL", keys.STARTING), "its start is over"
     await hears(receiver, "background_down")
     async with session(relay.url, one) as sender, session(relay.url, two) as other:
         await sender.request(other.key, b"stored")

@@ -5,17 +5,16 @@ the relay goes on by itself.
 from __future__ import annotations
 
 import asyncio
-import shutil
+import json
 import time
 
 import pytest
 
 from tests.support.load import load
-from tests.support.redis_servers import RedisServer, start_redis62, start_valkey
+from tests.support.redis_servers import can_save, cannot_save, start_redis62, start_valkey
 from tests.support.relay_process import eventually
 from tests.support.rmb_client import connect, session
 from tests.support.tcp_proxy import tcp_proxy
-from tests.support.waiting import wait_until
 from tests.support.world import fresh_twins
 
 PAIRS = 4
@@ -190,19 +189,41 @@ async def test_a_master_that_has_become_a_replica_is_left(start_server, start_re
     assert "Traceback" not in relay.log()
 
 
-def cannot_save(server: RedisServer) -> None:
-    """The next snapshot fails, and with it all writes: its file's name is taken."""
-    (server.folder / "dump.rdb").mkdir()
-    (server.folder / "dump.rdb" / "taken").touch()
-    server.run("CONFIG", "SET", "save", "3600 1")
-    server.run("BGSAVE")
-    wait_until(lambda: server.run("INFO", "persistence")["rdb_last_bgsave_status"] == "err", 10)
-
-
-def can_save(server: RedisServer) -> None:
-    shutil.rmtree(server.folder / "dump.rdb")
-    server.run("BGSAVE")
-    wait_until(lambda: server.run("INFO", "persistence")["rdb_last_bgsave_status"] == "ok", 10)
+@BOTH
+async def test_queues_are_delivered_while_the_disk_is_full(
+    start_server, start_relay, program
+) -> None:
+    """Redis refuses all writes then: that of a claim, of a heartbeat, and those that remove."""
+    server = start_server(program=program)
+    relay = start_relay(server, processes=2, operator_site=True)
+    one, two = fresh_twins(2)
+    async with session(relay.url, one) as sender:
+        for number in range(30):
+            await sender.request((two.id, None), b"%d" % number)
+        await sender.barrier()
+    cannot_save(server)
+    told = "Redis cannot write to its disk, which may be full"
+    wanted = {b"%d" % number for number in range(30)}
+    for _ in range(2):  # what it got cannot be removed: it comes to its next connection again
+        async with session(relay.url, two) as receiver:
+            assert {(await receiver.receive()).plain for _ in range(30)} == wanted
+    await eventually(lambda: json.loads(relay.get("/ready")[1])["reasons"] == [told])
+    assert told in json.loads(relay.get("/ready", admin=True)[1])["reasons"]
+    async with session(relay.url, two) as receiver:
+        assert {(await receiver.receive()).plain for _ in range(30)} == wanted
+        newcomer = await connect(relay.url, two)
+        assert (await receiver.closed())[0] == 4001, "the claim counts, though it is not entered"
+        assert {(await newcomer.receive()).plain for _ in range(30)} == wanted
+        can_save(server)
+        await eventually(lambda: relay.get("/ready")[0] == 200, timeout_s=20, what="/ready green")
+        await eventually(lambda: server.run("XLEN", f"stream:{two.id}") == 0, timeout_s=20)
+        await eventually(lambda: server.run("HEXISTS", "relay:sessions", str(two.id)), timeout_s=20)
+        async with session(relay.url, one) as sender:
+            await sender.request((two.id, None), b"after")
+            assert (await newcomer.receive()).plain == b"after"
+        await newcomer.abort()
+    assert relay.log().count("refuses to store") <= 2 * 2 and "is gone" not in relay.log()
+    assert "redis refused the upkeep" not in relay.log() and "Traceback" not in relay.log()
 
 
 async def test_a_redis_that_loads_its_file(start_server, start_relay) -> None:

@@ -321,20 +321,28 @@ async def test_redis_that_comes_later(start: Any, tmp_path: Path) -> None:
     try:
         server.stop()
         arguments = plain(server.url)
-        relay = start(*arguments)
+        relay = start(*arguments, celery=True)
         port = arguments[arguments.index("--listen") + 1].rpartition(":")[2]
-        await eventually(lambda: "ready after" in relay.output(), START_TIMEOUT_S)
+        told = "not ready: Redis does not answer"
+        await eventually(lambda: told in relay.output(), START_TIMEOUT_S)
+        assert len(relay.descendants()) == 1
         assert "NOT REACHABLE" in relay.output()
-        assert "WARNING   Redis does not answer" in relay.output()
         url = f"http://127.0.0.1:{port}/ready"
         status, body = await get(url)
         assert (status, json.loads(body)["ready"]) == (503, False)
+        await asyncio.sleep(3)  # every process has tried several times
+        lines = relay.output().splitlines()
+        (at,) = [number for number, line in enumerate(lines) if line.startswith(told)]
+        assert lines[at].endswith("retrying") and len(lines) == at + 1
+        assert not any("WARNING" in line or "ERROR" in line for line in lines)
         server.start()
 
         async def is_ready() -> bool:
             return (await get(url))[0] == 200
 
         await eventually(is_ready)
+        await eventually(lambda: "ready after" in relay.output())
+        await eventually(lambda: len(relay.descendants()) == 3)  # Celery's two as well
         assert relay.stop() == 0
     finally:
         server.remove()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from proto.rmb.types_pb2 import Envelope
-from relay.queues import batch, keys
+from relay.queues import keys
 from relay.queues.held import pack
 from relay.sessions.guests import LINGER_S
 from tests.model.marks import ABANDONED
@@ -194,21 +194,6 @@ def test_two_cuts_in_a_row_with_the_old_connection_executed_late(world: World) -
     world.settle()
 
 
-def test_redis_restarts_and_client_ids_start_again(world: World) -> None:
-    """CLIENT KILL is sent only where the run id is still the same: ids would hit strangers."""
-    here, there = world.living
-    sender, receiver = world.connect_live(here, A), world.connect_live(there, B)
-    burst(sender)
-    world.crash_redis()
-    world.run_for(0.2)
-    world.restart_redis()
-    world.run_until(lambda: len(set(receiver.got)) == 10, 5)
-    world.run_for(2)
-    connections = [p.worker.commit.pipe.connections for p in (here, there) if p.worker]
-    assert max(connections) <= 3, "the workers kill each other's connections"
-    world.settle()
-
-
 def test_nobody_is_taken_for_dead_after_an_outage(world: World) -> None:
     """Every heartbeat is out of date then, and some workers come back later than others."""
     here, there = world.living
@@ -242,34 +227,6 @@ def test_a_worker_that_died_in_an_outage_is_found(world: World) -> None:
     world.run_for(40)
     world.network.unreachable = False
     world.run_until(lambda: world.holder(B) is None, 45)
-    world.settle()
-
-
-def test_an_idle_worker_keeps_its_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It tells whether Redis went back in time: a number that ran out would look like that."""
-    monkeypatch.setattr(batch, "COMMIT_TTL_S", 100)
-    here, _ = world.living
-    sender = world.connect_live(here, A)
-    burst(sender)
-    world.run_for(110)
-    assert here.commit_link is not None and here.worker is not None
-    here.commit_link.cut()
-    world.run_for(2)
-    assert here.worker.metrics.went_back == 0
-    world.settle()
-
-
-def test_redis_forgets_and_ids_go_back(world: World) -> None:
-    """Known entries are skipped by id and content only."""
-    here, _ = world.living
-    sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
-    burst(sender)
-    world.run_until(lambda: len(receiver.got) == 10, 2)
-    world.crash_redis(lose=6)
-    world.restart_redis()
-    world.run_for(1)
-    burst(sender)
-    world.run_until(lambda: len(set(receiver.got)) == 20, 5)
     world.settle()
 
 

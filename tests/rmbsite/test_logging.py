@@ -64,3 +64,32 @@ def test_nobody_forges_a_line_of_text_or_steers_a_terminal() -> None:
 def test_settings_can_be_applied(line_format: str) -> None:
     settings = site_logging.settings_of("warning", line_format)
     assert settings["handlers"]["stderr"]["formatter"] in settings["formatters"]
+
+
+def test_celery_tells_once_that_its_broker_is_away() -> None:
+    settings = site_logging.settings_of("info")
+    stream = StringIO()
+    settings["handlers"]["stderr"]["stream"] = stream
+    consumer, beat = site_logging.RETRYING
+    before = {name: logging.getLogger(name).filters[:] for name in (consumer, beat)}
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        logging.config.dictConfig(settings)
+        for retry in range(1, 5):
+            again = f"Trying again in {2.0 * retry:.2f} seconds... ({retry}/None)"
+            error = ConnectionError("refused")
+            logging.getLogger(consumer).error(
+                "consumer: Cannot connect to %s: %s.\n%s", "redis://", error, again
+            )
+            logging.getLogger(beat).error(
+                "beat: Connection error: %s. Trying again in %s seconds...", error, 2.0 * retry
+            )
+        logging.getLogger(beat).error("something else")
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        for name, filters in before.items():
+            logging.getLogger(name).filters[:] = filters
+    lines = stream.getvalue().splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["consumer", "beat", "something else"]

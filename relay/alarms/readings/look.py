@@ -12,6 +12,7 @@ from redis import Redis
 
 from relay.alarms.bounds import MAX_SUBJECT_CHARS
 from relay.ops.printable import shown
+from relay.ops.redis_client import disk_full
 from relay.ops.workers import WorkerState, list_workers
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -52,6 +53,11 @@ class Look:
         self.now = now
         self.monotonic = monotonic
         self.memory = memory
+
+    @functools.cached_property
+    def disk_full(self) -> str:
+        """Why Redis refuses all writes, heartbeats among them; empty where it does not."""
+        return disk_full(self.redis)
 
     @functools.cached_property
     def workers(self) -> list[WorkerState]:

@@ -45,6 +45,8 @@ def persistence(look: Look) -> Readings:
     facts = look.redis.info("persistence")
     failed = [what for name, what in _STATUSES if str(facts.get(name, "ok")) != "ok"]
     detail = f"failed: {', '.join(failed)}" if failed else "ok"
+    if look.disk_full:
+        detail = f"{detail}; it refuses all writes: {look.disk_full}"
     return {"redis_persistence": {"": Reading(float(bool(failed)), detail)}}
 
 
@@ -53,7 +55,9 @@ def background_work(look: Look) -> Readings:
     missing = background.queues_without_worker(look.redis)
     return {
         "background_down": {
-            queue: Reading(1.0, f"no Celery worker takes tasks from queue {queue}")
+            queue: Reading(None, look.disk_full)
+            if look.disk_full
+            else Reading(1.0, f"no Celery worker takes tasks from queue {queue}")
             for queue in missing
         }
     }

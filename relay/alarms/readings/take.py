@@ -16,6 +16,8 @@ from relay.alarms.readings import host, network, recorded, store, workers
 from relay.alarms.readings.look import Look, Reading, Readings, worst
 from relay.alarms.rules import BY_KEY
 from relay.ops.printable import shown
+from relay.ops.redis_client import disk_full
+from relay.ops.starting import is_starting
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ READERS: Final = (
     Reader("workers", ("worker_silent", "worker_restarts"), workers.lives),
     Reader("worker load", ("loop_lag",), workers.load),
     Reader("limits", ("limit_storm",), workers.storm),
-    Reader("finds", ("check_found", "redis_went_back"), workers.finds),
+    Reader("finds", ("check_found", "redis_went_back", "redis_restarted"), workers.finds),
     Reader("commits", ("commit_latency",), workers.commits),
     Reader("outbox", ("outbox_age",), network.outbox),
     Reader("partners", ("partner_down",), network.partners),
@@ -82,11 +84,13 @@ class Taken(NamedTuple):
         readings: by rule and subject, of every rule that could be read.
         unknown: by name of the reader.
         memory: by name of the reader, for the next look.
+        starting: a relay has started just now (`relay.ops.starting`).
     """
 
     readings: Readings
     unknown: dict[str, Unknown]
     memory: dict[str, Any]
+    starting: bool
 
 
 def take(config: Any, redis: Redis, memory: dict[str, Any]) -> Taken:
@@ -122,7 +126,7 @@ def take(config: Any, redis: Redis, memory: dict[str, Any]) -> Taken:
                 for rule in reader.rules:
                     readings[rule] = _few(rule, found.get(rule, {}))
         remembered[reader.name] = looks.memory
-    return Taken(readings, unknown, remembered)
+    return Taken(readings, unknown, remembered, not away and _starting(redis))
 
 
 def _few(rule: str, found: dict[str, Reading]) -> dict[str, Reading]:
@@ -131,10 +135,18 @@ def _few(rule: str, found: dict[str, Reading]) -> dict[str, Reading]:
     return worst(found, MAX_SUBJECTS)
 
 
+def _starting(redis: Redis) -> bool:
+    try:
+        return is_starting(redis)
+    except RedisError:
+        return False
+
+
 def _ping(redis: Redis) -> str:
     """Why Redis does not answer; empty when it does."""
     try:
-        redis.ping()
+        redis.time()
+        disk_full(redis)  # refused while it loads its file, which TIME is not
     except RedisError as error:
         return shown(str(error), MAX_ERROR_CHARS) or type(error).__name__
     return ""

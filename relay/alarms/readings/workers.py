@@ -63,7 +63,10 @@ def lives(look: Look) -> Readings:
             beats[at] = beat
     look.memory.update(known=beats, counted=counted, restarts=restarts[-rates.MAX_STEPS :], at=now)
     silent = {
-        at: Reading(round(max(0.0, now - beat), 1), _described(there.get(at)))
+        at: Reading(
+            None if look.disk_full else round(max(0.0, now - beat), 1),
+            look.disk_full or _described(there.get(at)),
+        )
         for at, beat in beats.items()
     }
     died: dict[str, int] = {}
@@ -98,16 +101,28 @@ def storm(look: Look) -> Readings:
 
 
 def finds(look: Look) -> Readings:
-    """What the periodic checks found, and whether Redis lost anything."""
+    """What the periodic checks found, whether Redis restarted, and whether it lost anything."""
     found = _grown(look, "found", "relay_check_found_total", FOUND_S)
     lost = _grown(look, "lost", "relay_redis_went_back_total", WENT_BACK_S)
-    times = sum(lost.values())
+    restarted = _grown(look, "restarted", "relay_redis_restarts_total", WENT_BACK_S)
+    times, losers = sum(lost.values()), sum(map(bool, lost.values()))
+    seen_by = sum(map(bool, restarted.values()))
+    outcome = f"it was missing for {losers}" if losers else "nothing is missing"
     return {
         "check_found": {
             at: Reading(value, f"{value:.0f} messages within 10 minutes")
             for at, value in found.items()
         },
-        "redis_went_back": {"": Reading(times, "seen by a worker within 15 minutes")},
+        "redis_went_back": {
+            "": Reading(times, f"within 15 minutes; {losers} workers lack what was confirmed")
+        },
+        "redis_restarted": {
+            "": Reading(
+                max(restarted.values(), default=0.0),
+                f"within 15 minutes; {seen_by} workers compared their last confirmed batch with "
+                f"what Redis holds: {outcome}",
+            )
+        },
     }
 
 

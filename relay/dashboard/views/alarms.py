@@ -38,6 +38,7 @@ TABS: Final = (
 SEVERITIES: Final = {
     Severity.CRITICAL: State("critical", Tone.BAD, "cannot wait for the morning"),
     Severity.WARNING: State("warning", Tone.WARNING, "can wait for the morning"),
+    Severity.INFO: State("info", Tone.INFO, "needs nobody"),
 }
 STATES: Final = {
     AlarmState.PENDING: State("about to fire", Tone.INFO),

@@ -45,7 +45,8 @@ STATES: Final = {
     "silent": State("silent", Tone.BAD, "its heartbeats are missing"),
     "redis_refuses": State("Redis refuses", Tone.BAD, "its Redis takes no writes now"),
     "redis_away": State("Redis away", Tone.BAD, "its Redis does not answer"),
-    "storage_full": State("storage full", Tone.BAD, "Redis takes nothing more"),
+    "storage_full": State("storage full", Tone.BAD, "Redis is out of memory"),
+    "disk_full": State("disk full", Tone.BAD, "Redis cannot write to its disk"),
     "redis_policy": State("Redis policy", Tone.BAD, "Redis may drop keys: see rmb_doctor"),
 }
 ORDERS: Final[dict[str, Callable[[WorkerRow], float | str]]] = {

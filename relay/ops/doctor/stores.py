@@ -107,7 +107,7 @@ def _speed() -> Iterator[Finding]:
     taken = []
     for _ in range(_PINGS):
         began = time.perf_counter()
-        redis.ping()
+        redis.time()  # PING is refused while the disk is full
         taken.append(time.perf_counter() - began)
     median = sorted(taken)[_PINGS // 2]
     seconds, microseconds = redis.time()

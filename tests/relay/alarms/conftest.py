@@ -36,7 +36,7 @@ def evaluate(db: None, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
     def run(rounds: int = 1) -> None:
         for _ in range(rounds):
             clock.ahead_s += PERIOD_S
-            Evaluation.objects.update(done=0)
+            Evaluation.objects.update(done=evaluation.clock() - PERIOD_S)
             assert evaluation.evaluate("a test")
 
     monkeypatch.setattr(evaluation, "clock", lambda: now() + clock.ahead_s)

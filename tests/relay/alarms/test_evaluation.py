@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from relay.alarms import evaluation, figures, standby
 from relay.alarms.models import Alarm, AlarmEvent, Delivery, Evaluation, Kind, Silence
 from relay.alarms.readings import store
+from relay.ops import starting
+from relay.ops.redis_client import client
 from relay.queues import keys
 from tests.relay.alarms.conftest import Evaluate, configure, override, states, webhook
 from tests.relay.conftest import AddWorker, use_redis
@@ -175,6 +178,52 @@ def test_the_operator_site_evaluates_when_nobody_does(
         before = Evaluation.objects.get().done
         watch.look()
         assert (Evaluation.objects.get().done != before) is again
+
+
+def test_what_starts_with_the_relay_is_not_missed_at_once(
+    evaluate: Evaluate, site_redis: RedisServer
+) -> None:
+    """A busy machine may take a minute for its Celery workers after "ready"."""
+    starting.begin(client())
+    assert 100 < site_redis.run("TTL", keys.STARTING) <= keys.STARTING_S
+    evaluate(14)
+    assert states("background_down") == {} and states("reading_unknown") == {"queues": "firing"}
+    shown = Evaluation.objects.get().readings["background_down"]["chain"]
+    assert shown[0] is None and shown[1].endswith("(the relay has just started)")
+    site_redis.run("DEL", keys.STARTING)  # the time is over
+    evaluate(5)
+    assert set(states("background_down")) == {"federation", "chain", "default"}
+    starting.begin(client())
+    evaluate(5)
+    assert set(states("background_down").values()) == {"firing"}, "a start ends no alarm"
+
+
+def test_time_off_is_no_time_in_which_nobody_looked(
+    evaluate: Evaluate, site_redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before it something could not be read, and a notice waited for its receiver."""
+    receiver = webhook("http://127.0.0.1:1/")
+    evaluate(2)
+    assert Evaluation.objects.get().unknown
+    off_s = 728.0
+    Evaluation.objects.update(done=F("done") - off_s)
+    unknown = Evaluation.objects.get().unknown
+    unknown["queues"]["since"] -= off_s
+    Evaluation.objects.update(unknown=unknown)
+    created = timezone.now() - timedelta(seconds=off_s)
+    Delivery.objects.create(receiver=receiver, event_id="1", body={}, created=created)
+    starting.begin(client())
+    clock = evaluation.clock
+    ahead_s = 0.0
+    watch = standby.Standby(lambda: clock() + ahead_s)
+    watch.look()
+    assert Evaluation.objects.get().done > clock() - 5
+    assert states("reading_unknown") == states("receiver_failing") == {}
+    assert "alarms were not evaluated" not in caplog.text
+    evaluate()
+    ahead_s = 40.0
+    watch.look()
+    assert "alarms were not evaluated for 40 s" in caplog.text
 
 
 def test_metrics(evaluate: Evaluate, site_redis: RedisServer) -> None:

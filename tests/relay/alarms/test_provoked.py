@@ -22,7 +22,13 @@ from tests.relay.alarms.conftest import Evaluate, configure, override, states, w
 from tests.relay.alarms.test_delivery import deliver
 from tests.relay.conftest import AddWorker, use_redis
 from tests.support.certificates import make_certificate
-from tests.support.redis_servers import RedisServer, free_port, start_valkey
+from tests.support.redis_servers import (
+    RedisServer,
+    can_save,
+    cannot_save,
+    free_port,
+    start_valkey,
+)
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
@@ -69,6 +75,21 @@ def test_redis_runs_out_of_memory(own_redis: RedisServer, evaluate: Evaluate) ->
     own_redis.run("FLUSHALL")
     evaluate(15)
     assert states("redis_memory") == {}
+
+
+def test_redis_cannot_write_to_its_disk(own_redis: RedisServer, evaluate: Evaluate) -> None:
+    """It refuses all writes, heartbeats among them, and answers: that one alarm fires."""
+    stopped = {"slot": "0", "host": "test", "heartbeat": time.time() - 20, "started": 1.0}
+    own_redis.run("HSET", keys.worker("one"), *[part for pair in stopped.items() for part in pair])
+    own_redis.run("SADD", keys.WORKERS, "one")
+    cannot_save(own_redis)
+    evaluate(8)
+    assert states("redis_persistence") == {"": "firing"}
+    assert "the last snapshot; it refuses all writes: MISCONF" in detail("redis_persistence")
+    assert states("redis_away") == states("background_down") == states("worker_silent") == {}
+    can_save(own_redis)
+    evaluate(8)
+    assert len(states("background_down")) == 3 and len(states("worker_silent")) == 1
 
 
 def test_a_worker_whose_messages_redis_refuses_counts(
@@ -250,6 +271,31 @@ def test_a_worker_dies_and_has_a_successor(
     assert Alarm.objects.get(rule="worker_restarts").value == 1
     evaluate(3)
     assert AlarmEvent.objects.filter(rule="worker_restarts").count() == 1
+
+
+def test_redis_restarts_and_nothing_is_missing(
+    site_redis: RedisServer, add_worker: AddWorker, evaluate: Evaluate
+) -> None:
+    """As workers count it: `tests/model/test_redis_restarts.py` has them do that."""
+    webhook("http://127.0.0.1:1/")
+    restarted, lost = "relay_redis_restarts_total", "relay_redis_went_back_total"
+    for slot in "01":
+        add_worker(slot, {restarted: 0, lost: 0}, slot=slot)
+    evaluate(2)
+    for slot in "01":
+        add_worker(slot, {restarted: 1, lost: 0}, slot=slot)
+    evaluate(2)
+    assert states("redis_restarted") == {"": "firing"} and states("redis_went_back") == {}
+    assert detail("redis_restarted") == (
+        "within 15 minutes; 2 workers compared their last confirmed batch with what Redis holds: "
+        "nothing is missing"
+    )
+    told = {each.body["alarm"]["rule"] for each in Delivery.objects.all()}
+    assert "redis_restarted" not in told, "receivers hear from warnings on"
+    add_worker("0", {restarted: 2, lost: 1}, slot="0")
+    evaluate(2)
+    assert states("redis_went_back") == {"": "firing"}
+    assert detail("redis_restarted").endswith("it was missing for 1")
 
 
 def test_a_worker_that_stops_in_order_is_not_missed(

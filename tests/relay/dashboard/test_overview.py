@@ -49,6 +49,7 @@ def fire(subject: str, severity: str = "warning", state: str = "firing") -> Alar
 def test_all_is_quiet_only_while_somebody_watches(client: Client) -> None:
     assert "Alarms are not watched" in shown(client)
     watched()
+    fire("of no trouble", "info")
     page = shown(client)
     assert "All quiet" in page and "No alarm fires" in page
 

@@ -60,6 +60,7 @@ def test_a_look(site_redis: RedisServer) -> None:
         ("a", "warning", State.FIRING),
         ("b", "critical", State.ACKNOWLEDGED),
         ("c", "warning", State.RESOLVED),
+        ("d", "info", State.FIRING),
     ):
         Alarm.objects.create(rule=rule, severity=severity, state=state, since=at)
     row = Session.objects.create(twin=7, epoch=1, worker="w", opened_at=at)

@@ -14,6 +14,7 @@ from relay.ops import background, run_here
 from relay.ops.redis_client import client
 from rmbsite import broker
 from tests.support.redis_servers import RedisServer
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -52,6 +53,21 @@ def test_queues_without_a_worker_are_named(site_redis: RedisServer) -> None:
     assert background.queues_without_worker(client()) == ["federation", "chain", "default"]
     site_redis.run("SET", "relay:background:chain", "host 4711")
     assert background.queues_without_worker(client()) == ["federation", "default"]
+
+
+def test_a_worker_that_ends_in_order_is_expected_back(
+    site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its successor takes a while, after `systemctl restart` or a rolling restart."""
+    stopping = threading.Event()
+    monkeypatch.setattr(background, "stopping", stopping)
+    beat = threading.Thread(target=background._beat, args=(("chain",),))
+    beat.start()
+    wait_until(lambda: site_redis.run("EXISTS", "relay:background:chain"), 5)
+    assert site_redis.run("TTL", "relay:background:chain") <= background.HEARTBEAT_LIFE_S
+    stopping.set()
+    beat.join()
+    assert site_redis.run("TTL", "relay:background:chain") > background.HEARTBEAT_LIFE_S
 
 
 def test_what_a_full_redis_does_not_take_is_run_here(

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db.models.signals import post_save
 
 from relay.access.actor import SYSTEM, Actor, Face
 from relay.access.errors import Denied
+from relay.audit import services as audit
 from relay.audit.models import AuditEntry
 from relay.federation.models import RelayNode
 from relay.history.models import Point
@@ -91,6 +93,40 @@ def test_restored_as_it_was(made: Path, django_user_model: Any) -> None:
     assert [group.name for group in user.groups.all()] == ["night shift"]
     assert Session.objects.get().opened_at.microsecond == 123456
     assert Session.objects.create(twin=7, epoch=1, worker="w", opened_at=datetime.now(UTC)).pk
+
+
+def test_verified_by_a_restore_elsewhere(
+    made: Path, django_user_model: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = everything()
+    call_command("rmb_backup", str(made), "--verify")
+    assert everything() == before, "the site's database stays as it is"
+    told = capsys.readouterr()
+    assert "rows in" in told.out and told.err == ""
+
+    def written(sender: Any, instance: Twin, **_: Any) -> None:
+        RelayNode.objects.create(domain=f"{instance.pk}.example")
+
+    post_save.connect(written, Twin)
+    try:
+        with pytest.raises(BackupError, match=r"relay_federation\.relaynode .* \(3 rows, 1 in"):
+            backup.verify(made)
+        clear(django_user_model)
+        with pytest.raises(BackupError, match=r"relay_federation\.relaynode"):
+            backup.restore(made, actor=SYSTEM)
+    finally:
+        post_save.disconnect(written, Twin)
+    assert not RelayNode.objects.exists()
+
+
+def test_verified_where_a_restore_needs_another_key(
+    tmp_path: Path, db: None, settings: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit.record(SYSTEM, "account.sign_in")
+    backup.make(tmp_path / "b.zip", actor=SYSTEM)
+    settings.SECRET_KEY = "of-another-site"
+    call_command("rmb_backup", str(tmp_path / "b.zip"), "--verify")
+    assert "rmb_restore would refuse it on this site" in capsys.readouterr().err
 
 
 def test_not_into_a_database_that_has_something(made: Path, django_user_model: Any) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from relay.access.actor import SYSTEM
+from relay.ops.redis_client import client
+from relay.ops.starting import is_starting
 from relay.server.prepare import RefusedError, prepare
 from relay.twins import services
 from relay.twins.models import Twin
@@ -29,6 +31,7 @@ def test_demo_twins_are_of_a_registry(
     )
     assert bool(prepare(embedded=True).twins) is demo
     assert Twin.objects.exists() is demo
+    assert is_starting(client())
 
 
 @pytest.mark.django_db

@@ -1,4 +1,4 @@
-"""`manage.py rmb_backup`: write a backup, or look whether one is whole."""
+"""`manage.py rmb_backup`: write a backup, or prove that one can be restored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from relay.access import faces
 from relay.access.actor import of_command
-from relay.ops import backup, backup_file
+from relay.ops import backup
 from relay.ops.backup_file import Manifest
 from relay.ops.command import RelayCommand
 
@@ -23,7 +23,8 @@ With --secrets it also holds the site's secret keys, without which it cannot be 
 with an audit log that proves itself.
 
   rmb_backup FILE            write it; a file that exists is not replaced
-  rmb_backup FILE --verify   read one from end to end, nothing is written
+  rmb_backup FILE --verify   restore one into a temporary SQLite database, and compare
+                             (TMPDIR names another folder for it)
 """
 
 
@@ -36,7 +37,11 @@ class Command(RelayCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         parser.add_argument("file", type=Path, help="the backup, such as relay.zip")
-        parser.add_argument("--verify", action="store_true", help="only read an existing one")
+        parser.add_argument(
+            "--verify",
+            action="store_true",
+            help="restore an existing one into a temporary database",
+        )
         parser.add_argument(
             "--no-history",
             action="store_true",
@@ -48,7 +53,7 @@ class Command(RelayCommand):
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
         with faces.in_command():
             if options["verify"]:
-                manifest = backup_file.verify(file)
+                manifest = backup.verify(file, say=self.stderr.write)
             else:
                 manifest = backup.make(
                     file,
