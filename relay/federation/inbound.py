@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proto.federation import batch
 from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
-from proto.federation.domains import MAX_DOMAIN_BYTES
+from proto.federation.domains import MAX_DOMAIN_BYTES, fold
 from proto.federation.errors import BatchBound, BatchError
 from proto.limits.bucket import TokenBuckets
 from proto.rmb.reasons import MessageReason
@@ -244,7 +244,7 @@ class Inbound:
                 relay = value
             elif name == _DELIVERY:
                 delivery = value
-        domain = relay.decode("latin-1") if len(relay) <= MAX_DOMAIN_BYTES else ""
+        domain = fold(relay.decode("latin-1")) if len(relay) <= MAX_DOMAIN_BYTES else ""
         return announced, delivery, self._partners.identify(address, domain)
 
     def _refusal(self, partner: Partner) -> Answer | None:

@@ -21,6 +21,7 @@ from relay.ops.printable import shown
 from relay.twins import csv_io, listing, services
 from relay.twins.fields import FieldError, TwinValues, parse_id, parse_values, to_texts
 from relay.twins.models import Twin
+from relay.twins.source import split_relays
 
 DESCRIPTION = """\
 Twins of the registry. Running relays see a change within a second.
@@ -201,4 +202,5 @@ def _written(name: str) -> Iterator[TextIO]:
 
 
 def _texts(twin: Twin) -> tuple[str, str, str, str]:
-    return to_texts(TwinValues(*twin.record()[:4]))
+    record = twin.record()
+    return to_texts(TwinValues(*record[:3], split_relays(twin.relays)))
