@@ -74,7 +74,7 @@ def _run() -> int:
 
 
 def _join_embedded_relay(found: Resolved) -> None:
-    """Use the Redis of the embedded relay that runs in the data folder, unless one is named."""
+    """Use Redis and names of the embedded relay that runs in the data folder, unless set."""
     from relay.server.embedded import RUNTIME_FILE
 
     # What shows where each setting comes from must find them as they are.
@@ -84,5 +84,7 @@ def _join_embedded_relay(found: Resolved) -> None:
         runtime = json.loads((found.config.data_dir / RUNTIME_FILE).read_text())
         os.kill(runtime["pid"], 0)
         os.environ["RMB_REDIS__URL"] = runtime["redis_url"]
+        if "relay.domains" not in found.origins:
+            os.environ["RMB_RELAY__DOMAINS"] = " ".join(runtime["domains"])
     except (OSError, ValueError, KeyError, TypeError):
         return  # none runs, or it was killed and has left the file behind
