@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 MAX_DOMAIN_BYTES: Final = 260
 """A name of 253 characters and a port."""
 MAX_HOST_BYTES: Final = 253
+MAX_LABEL_CHARS: Final = 63
 DEFAULT_PORT: Final = 443
 """Of relays, which speak HTTPS among themselves. Only test networks speak HTTP."""
 LOOPBACK: Final = "127.0.0.1"
@@ -157,6 +158,8 @@ def _host(text: str) -> str:
 
 
 def _name(text: str) -> str:
+    if any(len(label) > MAX_LABEL_CHARS for label in text.split(".")):  # before it is prepared
+        raise DomainError(f"domain: a label of the host is above {MAX_LABEL_CHARS} characters")
     try:
         # Labels of other scripts are made ASCII, and the lengths of all are checked.
         name = text.encode("idna").decode("ascii").lower().removesuffix(".")

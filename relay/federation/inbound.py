@@ -244,7 +244,9 @@ class Inbound:
                 relay = value
             elif name == _DELIVERY:
                 delivery = value
-        domain = fold(relay.decode("latin-1")) if len(relay) <= MAX_DOMAIN_BYTES else ""
+        # Other scripts take a millisecond to be made ASCII, and no relay sends them.
+        named = len(relay) <= MAX_DOMAIN_BYTES and relay.isascii()
+        domain = fold(relay.decode("ascii")) if named else ""
         return announced, delivery, self._partners.identify(address, domain)
 
     def _refusal(self, partner: Partner) -> Answer | None:

@@ -103,11 +103,12 @@ def make_data_folder(folder: Path, twins: str | None = None) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "twins.csv"
-    source.write_text(all_twins_csv() if twins is None else twins)
+    rows = all_twins_csv() if twins is None else twins
+    source.write_text(rows)
     shutil.copytree(migrated_folder(), folder / "data")
     # An older release took any text for a relay. Of those that are none, only a relay's own names
     # are taken now: here all are.
-    texts = {relay for row in csv.reader(source.open()) for relay in row[3].split("_")}
+    texts = {relay for row in csv.reader(rows.splitlines()) for relay in row[3].split("_")}
     odd = " ".join(text for text in texts if not is_name(text))
     _run_or_fail(folder, "rmb_twin", "import", str(source), settings={"relay.domains": odd})
     return folder / "data"
