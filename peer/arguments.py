@@ -18,7 +18,9 @@ from urllib.parse import urlsplit
 
 from chain.urls import at_behind_slash, host_and_port, shown
 from peer.identity import Identity, read_secret
+from peer.relay_names import distinct
 from proto.chain import relays as relay_texts
+from proto.federation.domains import is_address, spelled
 from proto.identity.errors import SecretError
 from proto.identity.signing import KeyType
 
@@ -154,7 +156,7 @@ def identity(secret: str, key_type: KeyType) -> Identity:
 
 
 def relay_urls(urls: Sequence[str], *, domains: bool) -> tuple[str, ...]:
-    """The addresses of relays, checked.
+    """The addresses of relays, checked, and one of each relay.
 
     Args:
         urls: as given.
@@ -170,12 +172,12 @@ def relay_urls(urls: Sequence[str], *, domains: bool) -> tuple[str, ...]:
         problem = _relay_problem(url, domains)
         if problem:
             raise UsageError(f"--relay {shown(url)}: {problem}")
-    return found
+    return distinct(found)
 
 
 def domain(url: str) -> str:
     """The name by which twins list the relay of an address."""
-    return urlsplit(url).hostname or ""
+    return spelled(urlsplit(url).hostname or "")
 
 
 def substrate_urls(urls: Sequence[str]) -> tuple[str, ...]:
@@ -214,8 +216,8 @@ def _relay_problem(url: str, domains: bool) -> str:
 
 def _domain_problem(host: str) -> str:
     """Why twins on a chain cannot list a host; empty: they can."""
-    if ":" in host or host.rpartition(".")[2].isdigit():
-        return "relay URL must contain a domain name, as twins list relays by it"
     if relay_texts.SEPARATOR in host:
         return f"no twin can list a name that holds {relay_texts.SEPARATOR!r}"
+    if is_address(host):
+        return "relay URL must contain a domain name, as twins list relays by it"
     return ""

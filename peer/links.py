@@ -12,7 +12,9 @@ import contextlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+from chain.urls import shown
 from peer.link import BACKOFF, Link
+from peer.relay_names import distinct
 from proto.limits.backoff import Backoff
 
 MAX_RELAYS: Final = 4
@@ -38,7 +40,7 @@ class Links:
         links: in the order of `urls`.
 
     Raises:
-        ValueError: no URL, too many, one twice, or one that is none.
+        ValueError: no URL, too many, a relay twice, or one that is none.
     """
 
     def __init__(
@@ -52,11 +54,12 @@ class Links:
     ) -> None:
         if not 1 <= len(urls) <= MAX_RELAYS:
             raise ValueError(f"relay: give 1 to {MAX_RELAYS} of them, not {len(urls)}")
-        if len(set(urls)) < len(urls):
-            raise ValueError("relay: one is given twice")
         self.links: tuple[Link, ...] = tuple(
             Link(url, token, on_message, on_change, backoff=backoff) for url in urls
         )
+        if len(distinct(urls)) < len(urls):
+            given = ", ".join(map(shown, urls))
+            raise ValueError(f"relay: {given}: two of them are one relay; give each relay once")
         self._order = list(self.links)  # the one that worked last is the first
 
     def start(self) -> None:

@@ -6,7 +6,9 @@ A relay notes in its data folder which Redis it uses: a command with the same da
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -73,7 +75,8 @@ def _run() -> int:
 
 
 def _join_relay(found: Resolved) -> None:
-    """Use the Redis of the relay that was last started in the data folder, unless one is named."""
+    """Use the Redis of the relay that was last started in the data folder, unless one is named; and
+    the domains of the embedded relay that runs there."""
     from relay.server import embedded
     from rmbsite.config import ConfigError
 
@@ -86,3 +89,9 @@ def _join_relay(found: Resolved) -> None:
         raise ConfigError(str(error)) from None
     if url:
         os.environ["RMB_REDIS__URL"] = url
+    if "relay.domains" in found.origins:
+        return
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # none runs
+        runtime = json.loads((found.config.data_dir / embedded.RUNTIME_FILE).read_text())
+        os.kill(runtime["pid"], 0)
+        os.environ["RMB_RELAY__DOMAINS"] = " ".join(runtime["domains"])

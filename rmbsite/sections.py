@@ -18,7 +18,9 @@ class RelayConfig:
     """The public listener and what one session may use."""
 
     domains: tuple[str, ...] = option(
-        (), "Names of this relay. A twin that lists one of them belongs here. Required to start."
+        (),
+        "Names of this relay: host or host:port. A twin that lists one of them, in any spelling, "
+        "belongs here. Required to start.",
     )
     listen: str = option("[::]:8080", "Address of the relay: host:port or unix:/path.")
     server: str = option("uvicorn", "Web server; daphne is slower.", choices=("uvicorn", "daphne"))

@@ -79,6 +79,7 @@ MEANINGS: Final[dict[Reason, tuple[int, str]]] = {
     InboundReason.UNKNOWN_SOURCE: (403, "unknown source twin"),
     MessageReason.UNKNOWN_TWIN: (403, "unknown destination twin"),
     MessageReason.NO_RELAY: (403, "destination twin has no relay"),
+    MessageReason.NO_USABLE_RELAY: (403, "destination twin lists no usable relay"),
     MessageReason.NOT_HERE: (403, "destination twin does not use this relay"),
     MessageReason.BANNED: (403, "twin is banned"),
     InboundReason.BLOCKED: (403, "relay is blocked"),

@@ -22,6 +22,7 @@ LIMIT_EXCEEDED: Final = "exceeded rate limits, dropping message"
 EXPIRED: Final = "message has expired"
 REMOTE_REFUSED: Final = "remote relay rejected permanently: destination offline"
 # From here on the reference has no text of its own.
+NO_USABLE_RELAY: Final = "twin lists no usable relay"
 TOO_LARGE: Final = "message is too large"
 BANNED: Final = "twin is banned"
 QUEUE_FULL: Final = "destination queue is full"
@@ -36,6 +37,7 @@ TEXTS: Final[dict[MessageReason, str]] = {
     MessageReason.MISSING_DESTINATION: MISSING_DESTINATION,
     MessageReason.UNKNOWN_TWIN: UNKNOWN_TWIN,
     MessageReason.NO_RELAY: NO_RELAY,
+    MessageReason.NO_USABLE_RELAY: NO_USABLE_RELAY,
     MessageReason.OFFLINE_FAILFAST: OFFLINE,
     MessageReason.LIMIT_COUNT: LIMIT_EXCEEDED,
     MessageReason.LIMIT_SIZE: LIMIT_EXCEEDED,

@@ -38,6 +38,7 @@ class MessageReason(StrEnum):
     OUTBOX_FULL = "outbox_full"
     PURGED = "purged"
     LOOK_UP_FAILED = "look_up_failed"
+    NO_USABLE_RELAY = "no_usable_relay"
 
 
 class SessionReason(StrEnum):
@@ -109,6 +110,7 @@ MESSAGES: Final[dict[MessageReason, str]] = {
     MessageReason.OUTBOX_FULL: "the queue to other relays is at its bound",
     MessageReason.PURGED: "an operator emptied the queue",
     MessageReason.LOOK_UP_FAILED: "whether there is such a twin cannot be found out now",
+    MessageReason.NO_USABLE_RELAY: "nothing the destination twin lists is the name of a relay",
 }
 """What each reason means, for the documentation and operator views."""
 

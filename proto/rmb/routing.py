@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
+from proto.federation.domains import reachable
 from proto.rmb.reasons import MessageReason
 
 
@@ -61,6 +62,7 @@ class Route(NamedTuple):
 
 QUEUE: Final = Route(Step.QUEUE)
 FEDERATE: Final = Route(Step.FEDERATE)
+NOWHERE: Final = Route(Step.REFUSE, MessageReason.NO_USABLE_RELAY)
 LOOK_UP: Final = Route(Step.LOOK_UP)
 ASK_PRESENCE: Final = Route(Step.ASK_PRESENCE)
 
@@ -70,7 +72,8 @@ def route(facts: Facts, domains: frozenset[str]) -> Route:
 
     Args:
         facts: what is known of its destination.
-        domains: the names under which twins list this relay; free text, compared exactly.
+        domains: the names under which twins list this relay, as `proto.federation.domains.fold`
+            gives them: of free text, compared exactly, and of every spelling of a host.
     """
     if facts.held_here or facts.guest:
         return QUEUE
@@ -85,7 +88,7 @@ def route(facts: Facts, domains: frozenset[str]) -> Route:
     if not twin.relays:
         return Route(Step.REFUSE, MessageReason.NO_RELAY)
     if domains.isdisjoint(twin.relays):
-        return FEDERATE
+        return FEDERATE if reachable(twin.relays) else NOWHERE
     if not facts.fail_fast or facts.present:
         return QUEUE
     if facts.present is None:

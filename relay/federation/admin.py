@@ -7,20 +7,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 
+from proto.federation.domains import fold
 from relay.access import faces
 from relay.federation import services
 from relay.federation.models import RelayNode
+
+
+class RelayNodeForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A relay, whose name may be spelled in any way."""
+
+    def clean_domain(self) -> str:
+        return fold(self.cleaned_data["domain"])
 
 
 @admin.register(RelayNode)
 class RelayNodeAdmin(faces.PendingTold, ModelAdmin):  # type: ignore[misc]
     """Relays something was decided about, and those that turned up."""
 
+    form = RelayNodeForm
     list_display = ("domain", "trusted", "paused", "blocked", "note", "updated")
     list_filter = ("trusted", "paused", "blocked")
     search_fields = ("domain", "note")

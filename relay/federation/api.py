@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from django.conf import settings
 from ninja import Field, Query, Router, Schema
+from pydantic import AfterValidator
 
 from proto.federation import domains
 from relay.access.errors import NotFound
@@ -28,7 +29,8 @@ ORDERS: Final = {"domain": "domain", "updated": "updated"}
 
 Domain = Annotated[
     str,
-    Field(max_length=domains.MAX_DOMAIN_BYTES, description="Domain of a relay, as twins list it."),
+    Field(max_length=domains.MAX_DOMAIN_BYTES, description="Domain of a relay, in any spelling."),
+    AfterValidator(domains.fold),
 ]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proto.federation import batch
 from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
-from proto.federation.domains import MAX_DOMAIN_BYTES
+from proto.federation.domains import MAX_DOMAIN_BYTES, fold
 from proto.federation.errors import BatchBound, BatchError
 from proto.limits.bucket import TokenBuckets
 from proto.rmb.reasons import MessageReason
@@ -247,7 +247,9 @@ class Inbound:
                 relay = value
             elif name == _DELIVERY:
                 delivery = value
-        domain = relay.decode("latin-1") if len(relay) <= MAX_DOMAIN_BYTES else ""
+        # Other scripts take a millisecond to be made ASCII, and no relay sends them.
+        named = len(relay) <= MAX_DOMAIN_BYTES and relay.isascii()
+        domain = fold(relay.decode("ascii")) if named else ""
         return announced, delivery, self._partners.identify(address, domain)
 
     def _refusal(self, partner: Partner) -> Answer | None:

@@ -15,10 +15,10 @@ import ipaddress
 import logging
 import socket
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proto.federation import domains
+from proto.federation.domains import reachable
 from proto.limits.addresses import place_of
 from redispipe import resp
 from relay.queues import keys
@@ -106,13 +106,13 @@ class InboundPartners:
         )
         return Partner("", trusted, False, unsettled, place_of(address))
 
-    def blocks(self, relays: Iterable[str]) -> bool:
+    def blocks(self, relays: tuple[str, ...]) -> bool:
         """Whether a twin with these relays is served by blocked ones only."""
         flags = self._worker.upkeep.control.relays
         if not flags:
             return False
         served_elsewhere = False
-        for relay in relays:
+        for relay in reachable(relays):
             if relay not in self._worker.domains:
                 if BLOCKED not in flags.get(relay, ()):
                     return False
@@ -129,7 +129,7 @@ class InboundPartners:
         """
         domain = partner.domain
         if not (partner.trusted and domain) and domain not in relays:
-            others = [relay for relay in relays if relay not in self._worker.domains]
+            others = [each for each in reachable(relays) if each not in self._worker.domains]
             if not others:
                 return
             domain = others[0]

@@ -10,6 +10,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 from redis import Redis
 
+from proto.federation.domains import fold
 from proto.rmb import address
 from proto.rmb.types_pb2 import Envelope
 from relay.federation import live, outbox, scripts
@@ -112,7 +113,7 @@ def dead_ids(
     """
     start, *found = client.eval(
         scripts.source("letters"), 1, keys.DEAD_LETTERS, f"({before}" if before else "+",
-        limit, MAX_LOOKS, relay, why,
+        limit, MAX_LOOKS, fold(relay), why,
     )  # fmt: skip
     return [text(each) for each in found], text(start).removeprefix("(")
 
@@ -195,6 +196,7 @@ def pending_for(client: Redis, relay: str, limit: int = MAX_SHOWN) -> list[Lette
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
     """
+    relay = fold(relay)
     with client.pipeline(transaction=False) as pipe:
         live.queue_heads(pipe, live.HEADS)
         (heads,) = pipe.execute()
@@ -202,7 +204,7 @@ def pending_for(client: Redis, relay: str, limit: int = MAX_SHOWN) -> list[Lette
         (text(entry), shard)
         for shard, (_, *entries) in enumerate(heads)
         for entry, account in zip(entries[::2], entries[1::2], strict=True)
-        if relay in text(account).split(outbox.ACCOUNT_SEPARATOR)
+        if relay in map(fold, text(account).split(outbox.ACCOUNT_SEPARATOR))
     ]
     found: list[Letter] = []
     size_bytes = 0

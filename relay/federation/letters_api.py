@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 
 from ninja import Field, Query, Router, Schema
 
-from proto.federation import domains
 from relay.access.errors import NotFound
 from relay.federation import letters, live, services
+from relay.federation.api import Domain
 from relay.federation.letters import Letter
 from relay.ops.redis_client import client
 from relay.queues import headers, keys
@@ -24,10 +24,6 @@ ENTRY: Final = r"^[0-9]{1,15}-[0-9]{1,15}$"
 """Id of an entry of a stream."""
 
 Entry = Annotated[str, Field(pattern=ENTRY, description="Id of the message in its stream.")]
-Domain = Annotated[
-    str,
-    Field(max_length=domains.MAX_DOMAIN_BYTES, description="Domain of a relay, as twins list it."),
-]
 Shard = Annotated[int, Field(ge=0, lt=keys.OUTBOX_SHARDS, description="Shard of the outbox.")]
 
 

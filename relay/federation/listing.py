@@ -12,6 +12,7 @@ from typing import Final
 from django.conf import settings
 from redis.exceptions import RedisError
 
+from proto.federation.domains import fold
 from relay.access.errors import Away, NotFound
 from relay.federation import counters, live, traffic
 from relay.federation.live import PartnerState
@@ -113,7 +114,7 @@ def look() -> list[Relay]:
         Away: Redis does not answer.
     """
     try:
-        known = {text(member) for member in client().smembers(keys.PARTNERS)}
+        known = {fold(text(member)) for member in client().smembers(keys.PARTNERS)}
         rows = {node.domain: node for node in RelayNode.objects.all()}
         names = sorted(known) + sorted(rows.keys() - known)
         states = _states(names[:MAX_LOOKED_AT])
@@ -146,6 +147,7 @@ def get(domain: str) -> Relay:
         NotFound: nobody has heard of it.
         Away: Redis does not answer.
     """
+    domain = fold(domain)
     try:
         rows = {node.domain: node for node in RelayNode.objects.filter(domain=domain)}
         if not rows and not client().sismember(keys.PARTNERS, domain):

@@ -15,13 +15,13 @@ MAX_NOTE_CHARS = 2000
 
 
 def check_domain(domain: str) -> None:
-    """Whether a text can be the domain of a relay at all.
+    """Check that a text is the name of a relay, in any spelling.
 
     Raises:
         ValidationError: it cannot.
     """
     try:
-        domains.parse(domain)
+        domains.canonical(domain)
     except domains.DomainError as error:
         raise ValidationError(str(error)) from None
 

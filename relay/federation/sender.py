@@ -48,6 +48,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import hiredis
 
 from proto.federation import batch
+from proto.federation.domains import fold, spelled
 from redispipe import resp
 from redispipe.address import RedisAddress
 from redispipe.pipe import ANSWER_S, LinkLost, RedisPipe
@@ -135,7 +136,7 @@ class Sender:
         stopping: tells that the process wants to end.
         headers: of every request.
         relay_id: under which other relays remember deliveries.
-        own_domains: those of this relay.
+        own_domains: canonical names of this relay.
         tally: counts what became of messages.
         trace: notes what becomes of those that are followed.
         events: records what becomes of all; None where nobody wants that.
@@ -163,10 +164,10 @@ class Sender:
         self.random = random.random
         self.stopping = stopping
         self.relay_id = ""
-        self.own_domains = frozenset(options.domains)
+        self.own_domains = frozenset(map(fold, options.domains))
         self.headers = {
             "Content-Type": "application/octet-stream",
-            batch.RELAY_HEADER: options.domains[0],
+            batch.RELAY_HEADER: spelled(options.domains[0]),
         }
         self._address = RedisAddress.parse(options.redis_url)
         self._link = Link(self._address, "federation", lambda: self.settler.again())

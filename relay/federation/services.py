@@ -4,6 +4,8 @@ The database is the record. After the commit the relay's field in `relay:control
 and workers and drainers act on it within a second. Where Redis was away the decision is marked as
 pending, and a worker calls `publish_all` when Redis is back. Rank and back-off are Redis' own, and
 so are dead letters: they are changed there.
+
+Relays are known by their canonical names (`proto.federation.domains`), whatever they are called by.
 """
 
 from __future__ import annotations
@@ -14,15 +16,15 @@ from functools import partial
 from typing import Any, Final
 
 import redis.exceptions
-from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q
 
+from proto.federation.domains import fold, is_name
 from relay.access.actor import Actor
 from relay.access.errors import NotFound
 from relay.audit import services as audit
-from relay.federation import dead_letters, letters
-from relay.federation.models import RelayNode, check_domain
+from relay.federation import dead_letters, letters, spellings
+from relay.federation.models import RelayNode
 from relay.ops import control, pending
 from relay.ops.redis_client import client, text
 from relay.queues import headers, keys
@@ -44,6 +46,7 @@ def save(node: RelayNode, *, actor: Actor) -> None:
     Raises:
         relay.access.errors.Invalid: a field is out of bounds.
     """
+    node.domain = fold(node.domain)
     with audit.change(actor, "relay.put", target=node.domain) as change:
         _store(node, change)
 
@@ -69,6 +72,7 @@ def resume(domain: str, *, actor: Actor) -> None:
     Raises:
         relay.access.errors.Away: Redis does not answer.
     """
+    domain = fold(domain)
     with audit.change(actor, "relay.resume", target=domain) as change:
         node = _row(domain)
         node.paused = False
@@ -92,6 +96,7 @@ def reset(domain: str, *, actor: Actor) -> None:
     Raises:
         relay.access.errors.Away: Redis does not answer.
     """
+    domain = fold(domain)
     with audit.change(actor, "relay.reset", target=domain) as change:
         state = _end_back_off(domain, rank=True)
         change.before = {name: value for name, value in state.items() if value is not None}
@@ -103,7 +108,7 @@ def forget(domains: Iterable[str], *, actor: Actor) -> int:
     Returns:
         How many rows there were.
     """
-    names = list(domains)
+    names = list(map(fold, domains))
     removed = 0
     with transaction.atomic():
         for domain in names:
@@ -143,6 +148,7 @@ def requeue_all(domain: str, *, actor: Actor) -> int:
         relay.access.errors.NotFound: there is none.
         relay.access.errors.Away: Redis does not answer.
     """
+    domain = fold(domain)
     with audit.change(actor, "letter.requeue", target=domain) as change:
         # The script that moves one is the unit; what was moved before an outage stays moved.
         entries = letters.all_dead_ids(client(), domain)[:MAX_REQUEUED]
@@ -177,9 +183,9 @@ def discover() -> int:
     room = MAX_NODES - RelayNode.objects.count()
     if room <= 0:
         return 0
-    known = {text(member) for member in client().smembers(keys.PARTNERS)}
+    known = {fold(text(member)) for member in client().smembers(keys.PARTNERS)}
     new = known - set(RelayNode.objects.values_list("domain", flat=True))
-    rows = [RelayNode(domain=name) for name in sorted(new) if _is_domain(name)][:room]
+    rows = [RelayNode(domain=name) for name in sorted(new) if is_name(name)][:room]
     if rows:
         RelayNode.objects.bulk_create(rows, ignore_conflicts=True)
     return len(rows)
@@ -188,14 +194,19 @@ def discover() -> int:
 def publish_all() -> None:
     """Make `relay:control` what the database says, whatever it was before.
 
+    What an older release or a backup has under other spellings of a relay comes to its name first.
+
     Raises:
         relay.ops.control.ControlError: Redis does not answer.
     """
+    spellings.unite_rows()
     decided = RelayNode.objects.filter(Q(trusted=True) | Q(paused=True) | Q(blocked=True))
     control.replace((control.RELAY_PREFIX,), _fields(decided.iterator()))
+    spellings.unite_states(client())
 
 
 def _decide(domain: str, action: str, actor: Actor, **flags: bool) -> None:
+    domain = fold(domain)
     with audit.change(actor, action, target=domain) as change:
         node = _row(domain)
         for name, value in flags.items():
@@ -258,14 +269,6 @@ def _fields(nodes: Iterable[RelayNode]) -> dict[str, str]:
     return {
         f"{control.RELAY_PREFIX}{node.domain}": " ".join(node.flags) for node in nodes if node.flags
     }
-
-
-def _is_domain(name: str) -> bool:
-    try:
-        check_domain(name)
-    except ValidationError:
-        return False
-    return True
 
 
 def _row(domain: str) -> RelayNode:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import hiredis
 
 from proto.federation.delivery import choose
+from proto.federation.domains import reachable
 from proto.rmb.reasons import MessageReason
 from redispipe.pipe import LinkLost
 from relay.federation.endings import Endings
@@ -221,6 +222,8 @@ class Shard:
             self._end_all(lane, MessageReason.NO_RELAY)
         elif not sender.own_domains.isdisjoint(record.relays):
             self._end_all(lane, None)
+        elif not reachable(record.relays):
+            self._end_all(lane, MessageReason.NO_USABLE_RELAY)
         else:
             self._choose(lane, record, now)
 
@@ -242,7 +245,7 @@ class Shard:
 
     def _choose(self, lane: Lane, record: TwinRecord, now: float) -> None:
         sender = self._sender
-        relays = record.relays
+        relays = reachable(record.relays)
         partners = [sender.partners.get(relay) for relay in relays]
         if not all(partner.loaded for partner in partners):
             sender.ranks.order(relays, now)  # asked first, so the answer is there first

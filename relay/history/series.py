@@ -85,6 +85,7 @@ DROP_REASONS: Final = (
     MessageReason.OUTBOX_FULL,
     MessageReason.PURGED,
     MessageReason.LOOK_UP_FAILED,
+    MessageReason.NO_USABLE_RELAY,
 )
 """Each has a series, numbered by its place here: new ones go to the end."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from proto.federation.domains import fold
 from proto.limits.window import Limit
 from proto.rmb.reasons import SessionReason
 from redispipe import resp
@@ -92,7 +93,9 @@ class Control:
                 elif kind == "kick_twin":
                     twin_kicks[int(subject)] = _epoch(value)
                 elif kind == "relay":
-                    relays[subject] = frozenset(value.split())
+                    # Of an older release there may be several spellings of one relay.
+                    domain = fold(subject)
+                    relays[domain] = relays.get(domain, frozenset()).union(value.split())
                 elif kind == "trace":
                     traces[subject] = value
                 elif kind == "drain" and subject == worker.boot_id:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from proto.federation.domains import reachable
 from proto.rmb.address import from_message
 from proto.rmb.reasons import MessageReason
 from proto.rmb.routing import Facts, Route, Step, Twin, route
@@ -223,7 +224,7 @@ class Router:
         account = self._twin_accounts.get(twin)
         if account is None:
             record = self._worker.twins.get(twin)
-            relays = () if record is MISSING or record is None else record.relays
+            relays = () if record is MISSING or record is None else reachable(record.relays)
             account = self._accounts.get(account_of(relays))
             if relays:
                 self._twin_accounts[twin] = account

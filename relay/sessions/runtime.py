@@ -18,6 +18,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import RedisError
 
+from proto.federation.domains import fold
 from proto.limits.window import Limit
 from proto.rmb.bounds import Bounds
 from redispipe import resp
@@ -203,7 +204,7 @@ def worker_options(config: Any, boot_id: str, slot: int | str) -> WorkerOptions:
     relay, queue = config.relay, config.queue
     return WorkerOptions(
         boot_id=boot_id,
-        domains=frozenset(relay.domains),
+        domains=frozenset(map(fold, relay.domains)),
         slot=str(slot),
         host=socket.gethostname(),
         pid=os.getpid(),

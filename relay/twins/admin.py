@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
@@ -15,8 +15,11 @@ from relay.access import faces
 from relay.ops import wording
 from relay.twins import services
 from relay.twins.fields import (
+    NO_RELAYS,
     FieldError,
     TwinValues,
+    join_relays,
+    own_relay,
     parse_account,
     parse_id,
     parse_pk,
@@ -56,6 +59,8 @@ class TwinForm(forms.ModelForm):  # type: ignore[type-arg]
             self.initial["pk_text"] = (
                 f"0x{bytes(twin.encryption_key).hex()}" if twin.encryption_key else ""
             )
+        else:
+            self.initial["relays"] = self.initial.get("relays") or join_relays(own_relay())
 
     def clean_account_text(self) -> Any:
         return self._parsed(parse_signer, "account_text")
@@ -131,6 +136,8 @@ class TwinAdmin(faces.PendingTold, ModelAdmin):  # type: ignore[misc]
 
     def save_model(self, request: HttpRequest, obj: Twin, form: TwinForm, change: bool) -> None:
         services.put_twin(form.values(), actor=faces.operator(request))
+        if not form.values().relays:
+            messages.warning(request, f"Twin {obj.id}: {NO_RELAYS}.")
 
     def delete_model(self, request: HttpRequest, obj: Twin) -> None:
         services.remove_twins([obj.id], actor=faces.operator(request))

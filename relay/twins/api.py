@@ -26,6 +26,7 @@ from relay.twins.csv_io import ImportRefusedError, import_twins
 from relay.twins.fields import (
     FieldError,
     TwinValues,
+    own_relay,
     parse_id,
     parse_pk,
     parse_relays,
@@ -49,7 +50,12 @@ Key = Annotated[
 ]
 RelayName = Annotated[str, Field(min_length=1, max_length=MAX_RELAYS_BYTES)]
 Relays = Annotated[
-    list[RelayName], Field(max_length=MAX_RELAYS, description="Relays it is reached through.")
+    list[RelayName],
+    Field(
+        max_length=MAX_RELAYS,
+        description="Relays it is reached through: host names, or host:port. No message reaches a "
+        "twin that lists none.",
+    ),
 ]
 
 
@@ -79,7 +85,7 @@ class TwinIn(Body):
 
     account: Account
     pk: Key | None = None
-    relays: Relays = Field(default_factory=list)
+    relays: Relays | None = Field(None, description="Null: the first name of this relay.")
 
 
 class TwinChange(Body):
@@ -270,7 +276,8 @@ def delete_twin(request: Request, twin: TwinId) -> Any:
 
 
 def _values(twin: int, body: TwinIn) -> TwinValues:
-    for relay in body.relays:
+    relays = own_relay() if body.relays is None else body.relays
+    for relay in relays:
         if RELAY_SEPARATOR in relay or relay != relay.strip():
             raise Invalid(fields={"relays": f"a relay holds no {RELAY_SEPARATOR!r} and no space"})
     try:
@@ -278,7 +285,7 @@ def _values(twin: int, body: TwinIn) -> TwinValues:
             twin,
             parse_signer(body.account),
             parse_pk(body.pk or ""),
-            parse_relays(RELAY_SEPARATOR.join(body.relays)),
+            parse_relays(RELAY_SEPARATOR.join(relays)),
         )
     except FieldError as error:
         field, _, message = str(error).partition(": ")

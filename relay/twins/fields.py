@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from django.conf import settings
+
+from proto.federation import domains
 from proto.identity import ss58
 from proto.identity.accounts import WEAK_ACCOUNT, WEAK_ACCOUNTS
 from proto.identity.bounds import ACCOUNT_BYTES, MAX_TWIN, PUBLIC_KEY_BYTES
 from proto.identity.errors import AddressError
 from relay.twins.bounds import MAX_RELAYS, MAX_RELAYS_BYTES
 from relay.twins.source import RELAY_SEPARATOR, split_relays
+
+NO_RELAYS: Final = "it lists no relay, so no message reaches it"
+"""Of a twin; what is told beside a change that leaves one so."""
 
 
 class FieldError(ValueError):
@@ -72,7 +78,7 @@ def parse_pk(text: str) -> bytes | None:
 
 
 def parse_relays(text: str) -> tuple[str, ...]:
-    """Relays joined by an underscore, or empty for none."""
+    """Relays joined by an underscore, or empty for none: host names, and those of this relay."""
     text = text.strip()
     if len(text.encode("utf-8", "replace")) > MAX_RELAYS_BYTES:
         raise FieldError(f"relays: must be at most {MAX_RELAYS_BYTES} bytes")
@@ -81,7 +87,15 @@ def parse_relays(text: str) -> tuple[str, ...]:
     relays = split_relays(text)
     if len(relays) > MAX_RELAYS:
         raise FieldError(f"relays: must be at most {MAX_RELAYS}, not {len(relays)}")
+    for relay in relays:
+        _check_relay(relay)
     return relays
+
+
+def own_relay() -> tuple[str, ...]:
+    """Return the name twins of this relay list unless they say otherwise; empty where it has none
+    that is known here."""
+    return tuple(settings.RMB.relay.domains[:1])
 
 
 def to_texts(values: TwinValues) -> tuple[str, str, str, str]:
@@ -97,6 +111,16 @@ def to_texts(values: TwinValues) -> tuple[str, str, str, str]:
 def join_relays(relays: Sequence[str]) -> str:
     """The joined form that `parse_relays` reads."""
     return RELAY_SEPARATOR.join(relays)
+
+
+def _check_relay(text: str) -> None:
+    if domains.is_name(text) or text in settings.RMB.relay.domains:
+        return
+    meant = domains.nearest(text)
+    hint = f"; did you mean {join_relays(meant)}?" if meant else ""
+    raise FieldError(
+        f"relays: {_shown(text)} is neither a host name nor host:port with a port up to 65535{hint}"
+    )
 
 
 def _hex(field: str, text: str, size_bytes: int) -> bytes:

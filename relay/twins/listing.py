@@ -6,6 +6,7 @@ from typing import Final
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from proto.federation.domains import spelled
 from relay.access.errors import Invalid
 from relay.limits import listing as limits
 from relay.sessions.models import Session
@@ -75,11 +76,13 @@ def _matching(term: str) -> QuerySet[Twin]:
 
 
 def _lists(relay: str) -> Q:
-    """One of the names that are joined in the column."""
-    joint = RELAY_SEPARATOR
-    return (
-        Q(relays=relay)
-        | Q(relays__startswith=f"{relay}{joint}")
-        | Q(relays__endswith=f"{joint}{relay}")
-        | Q(relays__contains=f"{joint}{relay}{joint}")
-    )
+    """One of the names that are joined in the column, in any case, also by its canonical name."""
+    joint, found = RELAY_SEPARATOR, Q()
+    for name in {relay, spelled(relay)}:
+        found |= (
+            Q(relays__iexact=name)
+            | Q(relays__istartswith=f"{name}{joint}")
+            | Q(relays__iendswith=f"{joint}{name}")
+            | Q(relays__icontains=f"{joint}{name}{joint}")
+        )
+    return found

@@ -28,7 +28,7 @@ from proto.chain.twin import Twin as ChainTwin
 from proto.identity.accounts import WEAK_ACCOUNTS
 from proto.identity.bounds import PUBLIC_KEY_BYTES
 from relay.twins.models import Twin
-from relay.twins.source import RELAY_SEPARATOR, TwinRecord, split_relays
+from relay.twins.source import RELAY_SEPARATOR, TwinRecord, relay_names
 
 CHUNK: Final = 500
 """Rows asked for at once; below what the oldest SQLite takes as parameters."""
@@ -58,6 +58,7 @@ class Reconciled(NamedTuple):
 
 class _Row(NamedTuple):
     record: TwinRecord
+    relays: str  # as the chain has them
     stale_since: int | None
 
 
@@ -140,7 +141,7 @@ def provable(twin: ChainTwin) -> bool:
 
 def record_of(twin: ChainTwin, height: int) -> TwinRecord:
     """A twin of the chain as the relay works with it."""
-    names = split_relays(_relays_text(twin))
+    names = relay_names(_relays_text(twin))
     return TwinRecord(twin.id, twin.account, _key(twin), names, height)
 
 
@@ -152,9 +153,11 @@ def _rows(ids: Iterable[int]) -> dict[int, _Row]:
     # Plain values: an object of the model for each would be half of what a look-up costs.
     fields = ("id", "account", "encryption_key", "relays", "height", "stale_since")
     return {
-        twin: _Row(TwinRecord(twin, bytes(account), _kept(key), split_relays(names), height), stale)
+        twin: _Row(
+            TwinRecord(twin, bytes(account), _kept(key), relay_names(relays), height), relays, stale
+        )
         for chunk in _chunks(ids)
-        for twin, account, key, names, height, stale in _mirrored()
+        for twin, account, key, relays, height, stale in _mirrored()
         .filter(id__in=chunk)
         .order_by()
         .values_list(*fields)
@@ -169,7 +172,8 @@ def _chunks(ids: Iterable[int]) -> list[list[int]]:
 def _same(row: _Row | None, twin: ChainTwin, height: int) -> bool:
     if row is None or row.stale_since is not None:
         return False
-    return row.record[:-1] == record_of(twin, height)[:-1]  # all but the version
+    same = row.record[:-1] == record_of(twin, height)[:-1]  # all but the version
+    return same and row.relays == _relays_text(twin)
 
 
 def _kept(key: bytes | None) -> bytes | None:

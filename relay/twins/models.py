@@ -9,7 +9,7 @@ from django.db import models
 from proto.identity import ss58
 from proto.identity.bounds import ACCOUNT_BYTES, MAX_TWIN, PUBLIC_KEY_BYTES
 from relay.twins.bounds import MAX_RELAYS_BYTES
-from relay.twins.source import TwinRecord, split_relays
+from relay.twins.source import TwinRecord, relay_names
 
 
 class Twin(models.Model):
@@ -75,7 +75,7 @@ class Twin(models.Model):
             id=self.id,
             account=bytes(self.account),
             pk=bytes(self.encryption_key) if self.encryption_key else None,
-            relays=split_relays(self.relays),
+            relays=relay_names(self.relays),
             version=self.version if self.height is None else self.height,
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from proto.federation.domains import fold
 from proto.identity.bounds import ACCOUNT_BYTES, PUBLIC_KEY_BYTES
 
 RELAY_SEPARATOR = "_"
@@ -21,7 +22,8 @@ class TwinRecord(NamedTuple):
         id: the twin's number.
         account: its 32-byte public key, which verifies signatures.
         pk: its 33-byte encryption key, if it has one.
-        relays: where it can be reached; empty when it lists none.
+        relays: canonical names of those it lists (`proto.federation.domains`), and what it lists
+            beside them as it stands; empty when it lists nothing.
         version: grows with every change.
     """
 
@@ -87,8 +89,13 @@ def open_source(config: Any) -> TwinSource:
 
 
 def split_relays(text: str) -> tuple[str, ...]:
-    """The relays of a twin out of their joined form."""
+    """Return the relays of a twin out of their joined form, as they were entered."""
     return tuple(part for part in text.split(RELAY_SEPARATOR) if part)
+
+
+def relay_names(text: str) -> tuple[str, ...]:
+    """Return the relays of a twin, each once, by the canonical name that it is worked with."""
+    return tuple(dict.fromkeys(map(fold, split_relays(text))))
 
 
 def to_text(record: TwinRecord, fetched_at: int) -> str:
@@ -115,5 +122,5 @@ def from_text(twin: int, text: str) -> tuple[TwinRecord, int]:
     pk = None if pk_hex == "-" else bytes.fromhex(pk_hex)
     if len(account) != ACCOUNT_BYTES or (pk is not None and len(pk) != PUBLIC_KEY_BYTES):
         raise ValueError("a key of the wrong size")
-    record = TwinRecord(twin, account, pk, split_relays(relays), int(version))
+    record = TwinRecord(twin, account, pk, relay_names(relays), int(version))
     return record, int(fetched_at)

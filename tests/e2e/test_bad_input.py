@@ -20,7 +20,13 @@ from tests.support.bystanders import bystanders
 from tests.support.raw_http import UPGRADE_HEADERS, exchange, read_answer, tcp, upgrade
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import RmbClient, connect, session
-from tests.support.world import ELSEWHERE_TWIN, NO_RELAY_TWIN, UNKNOWN_TWIN, fresh_twins
+from tests.support.world import (
+    ELSEWHERE_TWIN,
+    NO_RELAY_TWIN,
+    UNKNOWN_TWIN,
+    UNUSABLE_TWIN,
+    fresh_twins,
+)
 
 MIB = 1024 * 1024
 MESSAGES = "relay_messages_total"
@@ -193,6 +199,15 @@ async def test_a_destination_without_relay(relay: RelayProcess) -> None:
     async with counted(relay, MESSAGES, "no_relay"), session(relay.url, *fresh_twins(1)) as bad:
         await bad.request((NO_RELAY_TWIN.id, None))
         await _refused(bad, "relay info is not set for this twin")
+
+
+async def test_a_destination_whose_relays_are_none(relay: RelayProcess) -> None:
+    async with (
+        counted(relay, MESSAGES, "no_usable_relay"),
+        session(relay.url, *fresh_twins(1)) as bad,
+    ):
+        await bad.request((UNUSABLE_TWIN.id, None))
+        await _refused(bad, "twin lists no usable relay")
 
 
 async def test_tags_of_a_megabyte(relay: RelayProcess) -> None:

@@ -19,6 +19,7 @@ from tests.support import envelopes
 from tests.support.relay_process import RelayProcess, directory, eventually
 from tests.support.rmb_client import RmbClient, connect, session
 from tests.support.world import (
+    CAPITALS_TWIN,
     ELSEWHERE_TWIN,
     HOST_DOMAIN_TWIN,
     PORT_DOMAIN_TWIN,
@@ -279,7 +280,7 @@ async def test_8_own_domains_are_free_text(start_relay, server: str) -> None:
         server=server,
         domains=("localhost", "127.0.0.1", "127.0.0.1:8080", "ws:/127.0.0.1:9100"),
     )
-    own = (HOST_DOMAIN_TWIN, PORT_DOMAIN_TWIN, URL_DOMAIN_TWIN)
+    own = (HOST_DOMAIN_TWIN, PORT_DOMAIN_TWIN, URL_DOMAIN_TWIN, CAPITALS_TWIN)
     async with session(relay.url, one) as sender:
         for twin in (*own, ELSEWHERE_TWIN):
             await sender.request((twin.id, None), b"mail")

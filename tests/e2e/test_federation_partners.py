@@ -94,8 +94,9 @@ async def test_blocked_relays_are_refused(start_server, start_relay) -> None:
         assert (await other.post(signed(local, here))).status == 202
         assert (await other.deliver_batch([record(1, signed(FAR, here))])) == (403,)
     async with federation(relay.port) as other:
-        answer = await other.deliver(signed(local, here), relay=FAR_DOMAIN)
-        assert (answer.status, answer.body) == (403, b"relay is blocked")
+        for spelling in (FAR_DOMAIN, FAR_DOMAIN.upper(), f"{FAR_DOMAIN}.:443"):
+            answer = await other.deliver(signed(local, here), relay=spelling)
+            assert (answer.status, answer.body) == (403, b"relay is blocked")
 
 
 async def test_a_banned_twin_is_refused(start_server, start_relay) -> None:

@@ -414,6 +414,12 @@ def test_urls_that_are_none(url: str) -> None:
 
 
 async def test_links_want_one_to_four_relays() -> None:
-    for urls in ([], ["ws://a"] * 2, [f"ws://{number}" for number in range(5)]):
+    twice = (
+        ["ws://a"] * 2,
+        ["ws://a", "ws://a/"],
+        ["ws://a", "ws://A:80/x"],
+        ["ws://a", "wss://a"],
+    )
+    for urls in ([], *twice, [f"ws://{number}" for number in range(5)]):
         with pytest.raises(ValueError, match="relay"):
             Links(urls, lambda: "t", lambda data: None)

@@ -12,6 +12,7 @@ from tests.support.world import (
     BEYOND_TWIN,
     NO_RELAY_TWIN,
     UNKNOWN_TWIN,
+    UNUSABLE_TWIN,
     fresh_twins,
 )
 from tests.support.world import ELSEWHERE_TWIN as FAR
@@ -55,6 +56,7 @@ def refused_envelopes() -> dict[str, tuple[int, pb.Envelope | bytes, str]]:
         "unknown twin": (403, signed(FAR, (UNKNOWN_TWIN.id, None)), "unknown_twin"),
         "twin above the highest": (403, signed(FAR, (BEYOND_TWIN.id, None)), "unknown_twin"),
         "twin without relay": (403, signed(FAR, (NO_RELAY_TWIN.id, None)), "no_relay"),
+        "twin of none": (403, signed(FAR, (UNUSABLE_TWIN.id, None)), "no_usable_relay"),
         "twin of another relay": (403, signed(one, (FAR.id, None)), "not_here"),
         "unsigned": (403, unsigned, "bad_signature"),
         "signed by another twin": (403, foreign, "bad_signature"),

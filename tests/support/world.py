@@ -22,7 +22,9 @@ ELSEWHERE_TWIN = twin(3001, ELSEWHERE_DOMAIN)
 BOTH_TWIN = twin(3002, f"{ELSEWHERE_DOMAIN}_{TEST_DOMAIN}")
 PORT_DOMAIN_TWIN = twin(3003, f"127.0.0.1:8080_{ELSEWHERE_DOMAIN}")
 URL_DOMAIN_TWIN = twin(3004, "ws:/127.0.0.1:9100")
-HOST_DOMAIN_TWIN = twin(3005, "127.0.0.1")
+CAPITALS_TWIN = twin(3005, TEST_DOMAIN.upper() + ".")
+UNUSABLE_TWIN = twin(3006, "wss://relay.example.com_a..b")
+HOST_DOMAIN_TWIN = twin(3007, "127.0.0.1")
 UNKNOWN_TWIN = twin(2900)  # below the highest known number
 BEYOND_TWIN = twin(399_999)  # above it
 
@@ -43,8 +45,8 @@ def recorded_tokens() -> list[dict[str, Any]]:
 
 def all_twins_csv() -> str:
     """What `manage.py rmb_twin import` gets."""
-    names = (PORT_DOMAIN_TWIN, URL_DOMAIN_TWIN, HOST_DOMAIN_TWIN)
-    special = (NO_RELAY_TWIN, ELSEWHERE_TWIN, BOTH_TWIN, *names)
+    names = (PORT_DOMAIN_TWIN, URL_DOMAIN_TWIN, HOST_DOMAIN_TWIN, CAPITALS_TWIN)
+    special = (NO_RELAY_TWIN, ELSEWHERE_TWIN, BOTH_TWIN, UNUSABLE_TWIN, *names)
     text = twins_csv([*TWINS.values(), *special])
     accounts = {}
     for entry in recorded_tokens():

@@ -18,6 +18,7 @@ from relay.dashboard.tables import Action, Ask, Cell, Column, Row, Table, respon
 from relay.ops.paging import Page
 from relay.twins import chain_events, chain_services
 from relay.twins.chain_services import ChainStatus, ImportStatus, Told
+from relay.twins.source import split_relays
 
 FACTS: Final = "chain-facts"
 
@@ -118,7 +119,7 @@ def _row(told: Told) -> Row:
         "height": event.height,
         "what": EVENTS.get(event.kind, State(event.kind, Tone.IDLE)),  # type: ignore[call-overload]
         "twin": event.twin or "all",
-        "relays": ", ".join(twin.record().relays) if twin else "",
+        "relays": ", ".join(split_relays(twin.relays)) if twin else "",
         "account": twin.address if twin else "",
     }
     return Row(values, links)

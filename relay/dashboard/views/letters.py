@@ -27,6 +27,7 @@ REASONS: Final = (
     MessageReason.REMOTE_4XX,
     MessageReason.UNKNOWN_TWIN,
     MessageReason.NO_RELAY,
+    MessageReason.NO_USABLE_RELAY,
     MessageReason.UNPARSABLE,
 )
 """Why drainers give a message up."""

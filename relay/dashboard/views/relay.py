@@ -30,6 +30,7 @@ TRIES_SHOWN: Final = 10
 def relay(request: HttpRequest, domain: str) -> HttpResponseBase:
     """Its facts, and the messages that are for it."""
     shown = listing.get(domain)
+    domain = shown.domain
     context: dict[str, Any] = {
         "relay": shown,
         "state": relays.state_of(shown),

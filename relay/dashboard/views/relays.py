@@ -14,6 +14,7 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from proto.federation.domains import fold
 from relay.access.actor import Actor
 from relay.access.errors import NotFound
 from relay.dashboard import graph, relays
@@ -105,8 +106,8 @@ def decide(request: HttpRequest, domain: str, verb: str) -> HttpResponseBase:
     relay = listing.get(domain)
 
     def perform(actor: Actor) -> str:
-        chosen.perform(domain, actor)
-        return f"{domain} {chosen.done}"
+        chosen.perform(relay.domain, actor)
+        return f"{relay.domain} {chosen.done}"
 
     return act(request, chosen.ask(relay), perform, reverse("console:relays"))
 
@@ -117,8 +118,8 @@ def forget(request: HttpRequest, domain: str) -> HttpResponseBase:
     relay = listing.get(domain)
 
     def perform(actor: Actor) -> str:
-        services.forget([domain], actor=actor)
-        return f"{domain} is forgotten"
+        services.forget([relay.domain], actor=actor)
+        return f"{relay.domain} is forgotten"
 
     return act(request, relays.forgetting(relay), perform, reverse("console:relays"))
 
@@ -173,7 +174,7 @@ def _matching(found: Sequence[Relay], ask: Ask) -> list[Relay]:
     return [
         relay
         for relay in found
-        if part.lower() in relay.domain
+        if (part.lower() in relay.domain or fold(part) == relay.domain)
         and (not state or relay.health == state)
         and (not decided or decided in relay.flags)
     ]

@@ -6,6 +6,8 @@
 -- reads, so it is atomic in the only way that matters. Letter after letter, because a page of them
 -- may hold many of 16 MiB; it stops at 64 MiB.
 local start, most, looks, relay, reason = unpack(ARGV)
+-- Letters of an older release have relays as their twins spell them: case and a last dot make no
+-- difference.
 local found, size = {''}, 0
 for look = 1, tonumber(looks) + 1 do
   local entry = redis.call('XREVRANGE', KEYS[1], start, '-', 'COUNT', 1)[1]
@@ -21,7 +23,8 @@ for look = 1, tonumber(looks) + 1 do
     if entry[2][at] == 'for' then account = value end
     if entry[2][at] == 'why' then why = value end
   end
-  local of_relay = relay == '' or string.find('_' .. account .. '_', '_' .. relay .. '_', 1, true)
+  local names = string.gsub('_' .. string.lower(account) .. '_', '%.?_', '_')
+  local of_relay = relay == '' or string.find(names, '_' .. relay .. '_', 1, true)
   if of_relay and (reason == '' or why == reason) then
     table.insert(found, entry[1])
   end

@@ -106,4 +106,5 @@ def _covered(host: str, names: list[str]) -> bool:
 def host_of(domain: str) -> str:
     """A domain of a test network may carry a port."""
     host, colon, port = domain.rpartition(":")
-    return host if colon and port.isdigit() else domain
+    host = host if colon and port.isdigit() else domain
+    return host.removesuffix(".").strip("[]").lower()

@@ -14,6 +14,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from redis.exceptions import RedisError
 
+from proto.federation.domains import fold, reachable
 from proto.identity.accounts import WEAK_ACCOUNTS
 from redispipe.address import RedisAddress
 from relay.ops import pending
@@ -21,6 +22,7 @@ from relay.ops.doctor.finding import Finding, fault, ok, warning
 from relay.ops.redis_client import client
 from relay.server.redis_check import SAFE_POLICY, RedisRefusedError, inspect
 from relay.twins.models import Twin
+from relay.twins.source import relay_names
 
 FULL: Final = 0.8
 """Of its memory in use, Redis refuses soon."""
@@ -30,6 +32,8 @@ SKEW_S: Final = 2.0
 _PINGS: Final = 20
 SHOWN: Final = 10
 """Twins named in one finding."""
+MAX_TEXTS: Final = 500
+"""Lists of relays whose twins are counted, as many as one query takes."""
 
 
 def redis_server() -> Iterator[Finding]:
@@ -184,6 +188,35 @@ def database() -> Iterator[Finding]:
             "the relay refuses their signatures",
             "manage.py rmb_twin remove, or give them accounts of their own",
         )
+    yield from _twin_relays()
+
+
+def _twin_relays() -> Iterator[Finding]:
+    """Whether twins list relays that messages can be sent to."""
+    own = set(map(fold, settings.RMB.relay.domains))
+    texts = Twin.objects.exclude(relays="").order_by().values_list("relays", flat=True).distinct()
+    unusable = [text for text in texts.iterator() if _is_unusable(text, own)]
+    listed = Twin.objects.filter(relays__in=unusable[:MAX_TEXTS]).order_by("pk")
+    first = listed.first()
+    if first is not None:
+        yield warning(
+            "twins.relays",
+            f"{listed.count():,} twins list no usable relay, such as twin {first.pk} with "
+            f"{first.relays!r}: messages to them are refused",
+            "list host names: manage.py rmb_twin add; a twin of the chain is changed there",
+        )
+    without = Twin.objects.filter(source=Twin.Source.REGISTRY, relays="").count()
+    if without:
+        yield warning(
+            "twins.no_relay",
+            f"{without:,} twins of the registry list no relay: messages to them are refused",
+            "manage.py rmb_twin add with --relays, or in the console",
+        )
+
+
+def _is_unusable(text: str, own: set[str]) -> bool:
+    names = relay_names(text)
+    return not reachable(names) and own.isdisjoint(names)
 
 
 def _version() -> str:

@@ -159,6 +159,9 @@ def test_no_text_repeats_a_password(url: str) -> None:
     [
         (("--relay", "ws://127.0.0.1:8080"), "relay URL must contain a domain name"),
         (("--relay", "ws://[::1]:8080"), "relay URL must contain a domain name"),
+        (("--relay", "ws://127.1:8080"), "relay URL must contain a domain name"),
+        (("--relay", "ws://0x7f000001"), "relay URL must contain a domain name"),
+        (("--relay", "ws://192.0.2.1.:8080"), "relay URL must contain a domain name"),
         (("--relay", "http://r1.example"), "must begin with ws:// or wss://"),
         (("--relay", "wss://"), "has no host"),
         (("--relay", "wss://r1.example:99999"), "not an address"),
@@ -211,8 +214,14 @@ def test_twins_of_a_scheme_that_is_none() -> None:
 
 
 def test_one_relay_given_twice_is_one() -> None:
-    options = parse(["-m", SEED, "--relay", "wss://r1.example", "wss://r1.example"])
+    spellings = ("wss://r1.example", "wss://r1.example", "wss://R1.example/", "ws://r1.example./x")
+    options = parse(["-m", SEED, "--relay", *spellings])
     assert options.relays == ("wss://r1.example",)
+
+
+def test_the_own_twin_lists_the_canonical_name() -> None:
+    options = parse(["-m", SEED, "--relay", "wss://R1.Example.:8443"])
+    assert options.domains == ("r1.example",)
 
 
 def test_twins_without_a_chain_are_never_updated() -> None:

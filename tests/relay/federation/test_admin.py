@@ -28,10 +28,19 @@ def test_a_relay_entered_by_hand(admin_client: Client, site_redis: RedisServer) 
     assert "relay:a.example:8080" not in fields(site_redis)
     assert admin_client.post(f"{row}delete/", {"post": "yes"}).status_code == 302
     assert not RelayNode.objects.exists()
-    for domain in ("a_b", "https://a.example"):
-        answer = admin_client.post(f"{RELAYS}add/", {"domain": domain})
-        assert "must be host or host:port" in answer.content.decode()
+    wrong = {"a_b": "a host has letters", "https://a.example": "must be host or host:port"}
+    for domain, why in wrong.items():
+        assert why in admin_client.post(f"{RELAYS}add/", {"domain": domain}).content.decode()
     assert admin_client.get(RELAYS, {"q": "example"}).context["cl"].result_count == 0
+
+
+def test_a_relay_entered_in_another_spelling(admin_client: Client, site_redis: RedisServer) -> None:
+    form = {"domain": "B.EXAMPLE.:443", "blocked": "on"}
+    assert admin_client.post(f"{RELAYS}add/", form).status_code == 302
+    assert fields(site_redis)["relay:b.example"] == "blocked"
+    again = admin_client.post(f"{RELAYS}add/", {"domain": "b.Example"})
+    assert "already exists" in again.content.decode(), "nothing that was decided is overwritten"
+    assert RelayNode.objects.get().blocked
 
 
 def test_looking_is_not_acting(viewer: Client, site_redis: RedisServer) -> None:

@@ -450,10 +450,19 @@ async def test_a_relay_that_is_no_domain_is_never_asked(out: Outgoing) -> None:
         twin = out.twin(9, f"user@{other.domain}", f"{other.domain}/path?x=")
         out.put(twin, "waits")
         await out.start(1)
-        domain = f"user@{other.domain}"
-        await eventually(lambda: out.partner(domain).get("failures") == "3")
-        assert "must be host" in out.partner(domain)["last_error"]
+        await eventually(lambda: out.notices())
+        assert [each.error.message for each in out.notices()] == ["twin lists no usable relay"]
+        assert [each["why"] for each in out.dead()] == [b"no_usable_relay"]
         assert not other.requests
+
+
+async def test_what_is_no_domain_is_passed_over(out: Outgoing) -> None:
+    async with partner() as other:
+        twin = out.twin(9, f"https://{other.domain}", other.domain, "a..b")
+        out.put(twin, "goes")
+        await out.start(1)
+        await eventually(lambda: other.uids == ["goes"])
+        assert not out.partner("a..b")
 
 
 async def test_private_addresses_are_not_asked(make: Make) -> None:

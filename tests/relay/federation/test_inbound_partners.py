@@ -100,3 +100,13 @@ async def test_a_name_without_an_answer_holds_up_the_others_for_a_while_only(
     assert partners.identify("192.0.2.1", "good.example").unsettled
     await eventually(lambda: partners.identify("192.0.2.1", "good.example").trusted)
     assert partners.identify("192.0.2.9", "slow.example").unsettled
+
+
+async def test_a_blocked_relay_stays_so_beside_what_is_no_relay(
+    partners: InboundPartners, control: SimpleNamespace
+) -> None:
+    control.relays = {"bad.example": frozenset({BLOCKED})}
+    assert partners.blocks(("bad.example",))
+    assert partners.blocks(("bad.example", "wss://bad.example"))
+    assert not partners.blocks(("bad.example", "good.example"))
+    assert not partners.blocks(("wss://bad.example",))

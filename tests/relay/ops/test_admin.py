@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -71,6 +73,18 @@ def test_twins(admin_client: Client, site_redis: RedisServer) -> None:
     assert not Twin.objects.exists()
 
 
+def test_the_form_offers_this_relay(
+    admin_client: Client, site_redis: RedisServer, settings: Any
+) -> None:
+    own = dataclasses.replace(settings.RMB.relay, domains=("here.example",))
+    settings.RMB = dataclasses.replace(settings.RMB, relay=own)
+    assert 'value="here.example"' in page(admin_client, f"{TWINS}add/")
+    form = {"id": "7", "account_text": ss58.encode(ACCOUNT), "pk_text": "", "relays": ""}
+    answer = admin_client.post(f"{TWINS}add/", form, follow=True)
+    assert "Twin 7: it lists no relay, so no message reaches it." in answer.content.decode()
+    assert 'value="here.example"' not in page(admin_client, f"{TWINS}7/change/")
+
+
 @pytest.mark.parametrize(
     ("field", "value", "complaint"),
     [
@@ -78,6 +92,7 @@ def test_twins(admin_client: Client, site_redis: RedisServer) -> None:
         ("account_text", "x", "account: "),
         ("pk_text", "0x00", "pk: must be 0x"),
         ("relays", "_".join("x" * 20), "relays: must be at most 16"),
+        ("relays", "wss://a", "did you mean a?"),
     ],
 )
 def test_bad_twins(

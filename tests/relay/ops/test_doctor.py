@@ -69,7 +69,7 @@ def sound(
     for queue in background.QUEUES:
         site_redis.run("SET", background._alive(queue), "1")
     call_command("createsuperuser", "--noinput", "--username", "one", "--email", "")
-    Twin.objects.create(id=7, account=twin(7).account)
+    Twin.objects.create(id=7, account=twin(7).account, relays="localhost")
     Evaluation.objects.create(pk=Evaluation.ONLY, done=time.time())
     yield site_redis
     site_redis.run("CONFIG", "SET", "appendonly", "no")  # others share it
@@ -160,6 +160,17 @@ def test_nobody_can_sign_in(sound: RedisServer, django_user_model: Any) -> None:
 def test_twins_that_anybody_can_sign_for(sound: RedisServer) -> None:
     Twin.objects.create(id=9, account=bytes(32))
     assert "accounts of twins 9:" in examine()["database.accounts"].text
+
+
+def test_twins_that_no_message_reaches(settings: Any, sound: RedisServer) -> None:
+    configured(settings, "relay", domains=("localhost", "ws:/own"))
+    for number, relays in enumerate(("wss://a", "a..b_.", "wss://a_b.example", "ws:/own", ""), 8):
+        Twin.objects.create(id=number, account=bytes(32), relays=relays)
+    found = examine()
+    assert (
+        "2 twins list no usable relay, such as twin 8 with 'wss://a'" in found["twins.relays"].text
+    )
+    assert "1 twins of the registry list no relay" in found["twins.no_relay"].text
 
 
 @pytest.mark.parametrize(

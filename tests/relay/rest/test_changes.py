@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from typing import Any
@@ -154,6 +155,20 @@ def test_a_token_is_shown_once(owner: Client, site_redis: RedisServer) -> None:
     assert text.split("_", 2)[2] not in repr(stored_values) + repr(shown)
     assert send(owner, "POST", f"/tokens/{made.json()['id']}/revoke").status_code == 200
     assert tokens.authenticate(text, "") is None
+
+
+def test_a_twin_lists_relays_that_can_be_reached(owner: Client, settings: Any) -> None:
+    own = dataclasses.replace(settings.RMB.relay, domains=("here.example", "too.example"))
+    settings.RMB = dataclasses.replace(settings.RMB, relay=own)
+    added = send(owner, "PUT", "/twins/7", {"account": ACCOUNT})
+    assert (added.status_code, added.json()["relays"]) == (200, ["here.example"]), "the default"
+    entered = ["RELAY.example.", "[::1]:8080"]
+    kept = send(owner, "PATCH", "/twins/7", {"relays": entered})
+    assert kept.json()["relays"] == entered, "shown as they were entered"
+    assert send(owner, "PUT", "/twins/7", {"account": ACCOUNT, "relays": []}).json()["relays"] == []
+    answer = send(owner, "PATCH", "/twins/7", {"relays": ["a.example", "wss://b.example/x"]})
+    refused(answer, 422)
+    assert "did you mean b.example?" in answer.content.decode()
 
 
 def test_a_change_for_an_older_state_is_refused(owner: Client) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -76,6 +78,7 @@ class TestImport:
             f"1,{account(6)},,here",
             f'7,{account(7)},,"a\x07"',
             f"8,0x{'00' * 32},,here",
+            f"9,{account(8)},,r.example/",
         )
         assert refused(file) == [
             "line 3: id: must be a number, not 'x'",
@@ -85,6 +88,8 @@ class TestImport:
             "line 8: id: twin 1 is on line 2 already",
             "line 9: relays: must not contain control characters",
             "line 10: account: anybody can sign for this account (a key of small order)",
+            "line 11: relays: 'r.example/' is neither a host name nor host:port with a port up to "
+            "65535; did you mean r.example?",
         ]
         assert Twin.objects.count() == 0
 
@@ -176,6 +181,18 @@ class TestCommand:
         with pytest.raises(CommandError, match="no such twins: 8, 9; nothing was removed"):
             self.run("remove", "9", "7", "8")
         assert self.run("remove", "7")[0] == "1 twins removed\n"
+
+    def test_add_lists_this_relay_unless_told_otherwise(self, settings: Any) -> None:
+        _, told = self.run("add", "7", account(7))
+        assert "twin 7: it lists no relay, so no message reaches it" in told
+        own = dataclasses.replace(settings.RMB.relay, domains=("here.example", "too.example"))
+        settings.RMB = dataclasses.replace(settings.RMB, relay=own)
+        assert self.run("add", "7", account(7)) == ("twin 7 changed\n", "")
+        assert Twin.objects.get(pk=7).relays == "here.example"
+        assert "it lists no relay" in self.run("add", "7", account(7), "--relays", "")[1]
+        with pytest.raises(CommandError, match=r"'wss://a'.*did you mean a"):
+            self.run("add", "7", account(7), "--relays", "wss://a")
+        assert Twin.objects.get(pk=7).relays == ""
 
     def test_list_finds_what_rest_finds(self) -> None:
         for number, relays in ((7, "a.example"), (8, "b.example_a.example"), (9, "aa.example")):

@@ -23,10 +23,8 @@ from relay.twins.fields import (
 ACCOUNT = bytes(range(32))
 PK = b"\2" + ACCOUNT
 
-names = st.text(
-    st.characters(codec="utf-8", exclude_characters="_", exclude_categories=("C", "Z")),
-    min_size=1,
-    max_size=20,
+names = st.from_regex(
+    r"[A-Za-z]([A-Za-z0-9-]{0,12}[A-Za-z0-9])?(:[1-9][0-9]{0,3})?", fullmatch=True
 )
 values = st.builds(
     TwinValues,
@@ -48,6 +46,7 @@ def test_both_forms_of_an_account() -> None:
     assert parse_pk("") is None
     assert parse_pk(f"0x{PK.hex().upper()}") == PK
     assert parse_relays("a:8080__b_") == ("a:8080", "b")
+    assert parse_relays("R.Example._b\u00fccher.example") == ("R.Example.", "b\u00fccher.example")
 
 
 @pytest.mark.parametrize(
@@ -72,6 +71,18 @@ def test_both_forms_of_an_account() -> None:
         (parse_relays, "a\nb", "relays: must not contain control characters"),
         (parse_relays, "_".join("abcdefghijklmnopq"), "relays: must be at most 16, not 17"),
         (parse_relays, "x" * 1025, "relays: must be at most 1024 bytes"),
+        (
+            parse_relays,
+            "wss://r.example",
+            "'wss://r.example' is neither.*; did you mean r.ex",
+        ),
+        (parse_relays, "r.example_r.example/", "relays: 'r.example/'.*; did you mean r.example?"),
+        (parse_relays, "a b", "relays: 'a b' is neither a host name.*; did you mean a_b?"),
+        (parse_relays, "a,b", "relays: 'a,b' is neither a host name.*; did you mean a_b?"),
+        (parse_relays, ".", "relays: '.' is neither a host name"),
+        (parse_relays, "a..b", "relays: 'a..b' is neither a host name"),
+        (parse_relays, "h:99999", "with a port up to 65535$"),
+        (parse_relays, "=cmd|x", "relays: '=cmd|x' is neither a host name"),
     ],
 )
 def test_refusals_name_the_field(parse: object, text: str, complaint: str) -> None:

@@ -41,6 +41,7 @@ def test_search() -> None:
     assert ids(ss58.encode(account(2))) == [2] and ids("0x" + account(4).hex()) == [4]
     assert ids("EXAMPLE.org") == [3]
     assert ids(relay="a.example") == [1, 2]
+    assert ids(relay="A.Example.:443") == [1, 2]
     assert ids(stale=True) == [5] and ids(stale=False) == [1, 2, 3, 4]
     assert ids(source="chain") == [5] and ids("5", source="registry") == []
     for wrong in (

@@ -14,6 +14,7 @@ from django.core.management.base import CommandError
 from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
+from proto.federation.domains import fold
 from relay.access import actor, faces
 from relay.federation import letter_verbs, live, services
 from relay.federation.live import PartnerState
@@ -92,6 +93,8 @@ class Command(RelayCommand):
         letter_verbs.declare(verbs)
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        if "domain" in options:
+            options["domain"] = fold(options["domain"])
         try:
             with faces.in_command():
                 if verb == "list":

@@ -19,8 +19,18 @@ from relay.ops import pending, whole_file
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 from relay.twins import csv_io, listing, services
-from relay.twins.fields import FieldError, TwinValues, parse_id, parse_values, to_texts
+from relay.twins.fields import (
+    NO_RELAYS,
+    FieldError,
+    TwinValues,
+    join_relays,
+    own_relay,
+    parse_id,
+    parse_values,
+    to_texts,
+)
 from relay.twins.models import Twin
+from relay.twins.source import split_relays
 
 DESCRIPTION = """\
 Twins of the registry. Running relays see a change within a second.
@@ -55,7 +65,10 @@ class Command(RelayCommand):
         add.add_argument("id", help="twin id")
         add.add_argument("account", help="ss58 address or 0x hex of 32 bytes")
         add.add_argument("--pk", default="", help="encryption key, 0x hex of 33 bytes")
-        add.add_argument("--relays", default="", help="relays, joined by an underscore")
+        add.add_argument(
+            "--relays",
+            help="relays, joined by an underscore (default: the first of relay.domains); '': none",
+        )
         add.add_argument("--json", action="store_true", help="one JSON object")
 
         reader = verbs.add_parser("import", help="add and change twins from a CSV file")
@@ -103,9 +116,14 @@ class Command(RelayCommand):
                 raise CommandError(str(error)) from None
 
     def _add(self, options: dict[str, Any]) -> None:
-        values = parse_values(options["id"], options["account"], options["pk"], options["relays"])
+        relays = options["relays"]
+        if relays is None:
+            relays = join_relays(own_relay())
+        values = parse_values(options["id"], options["account"], options["pk"], relays)
         added = services.put_twin(values, actor=of_command())
         told = f"twin {values.id} {'added' if added else 'changed'}"
+        if not values.relays:
+            self.stderr.write(f"twin {values.id}: {NO_RELAYS}; name its relays with --relays")
         self._done({"id": values.id, "added": added}, told, options)
 
     def _import(self, options: dict[str, Any]) -> None:
@@ -203,4 +221,5 @@ def _written(name: str) -> Iterator[TextIO]:
 
 
 def _texts(twin: Twin) -> tuple[str, str, str, str]:
-    return to_texts(TwinValues(*twin.record()[:4]))
+    record = twin.record()
+    return to_texts(TwinValues(*record[:3], split_relays(twin.relays)))
