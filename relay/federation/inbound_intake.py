@@ -396,6 +396,7 @@ class Intake:
             if check is not None:
                 await check
             await self._ask_presence(_open(part))
+            await self._admission.find_room(_open(part))
             for arrival in stored:
                 if arrival.answer is not None:  # storage was full, meanwhile
                     held_back.add(arrival.destination[0])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
 from relay.queues import keys
-from relay.queues.destination import Destination
+from relay.queues.destination import Destination, Share
 from relay.queues.held import MESSAGE_BITS, MESSAGE_MASK
 
 if TYPE_CHECKING:
@@ -141,6 +141,9 @@ COMMIT_TTL_S: Final = 86_400
 """How long the number of a worker's last batch outlives the worker; renewed while it lives."""
 SIZE_LOOK_S: Final = 0.1
 """How long an answer about a queue's memory is used: the overshoot is what arrives meanwhile."""
+FRESH_S: Final = 0.25
+"""Oldest answer that a queue counts as full by; more than `SIZE_LOOK_S`, so that an answer that is
+renewed whenever it is used is always young enough."""
 DISPLACED_MORE: Final = 64
 """Entries read beyond those a queue is known to lose, where somebody wants to know which: other
 workers write into it as well."""
@@ -194,7 +197,7 @@ def encode(
         append(payload)
         handlers.append(handler)
     if batch.charge is not None:
-        batch.charge.encode(append, handlers)
+        batch.charge.encode(append, handlers, now)
     for payload, handler in batch.extras:
         append(payload)
         handlers.append(handler)
@@ -223,12 +226,18 @@ def _encode_fullness(
     if destination.session is None:
         append(destination.announcement)
         handlers.append(_ignore)
-    if policy.drop_oldest and (
-        destination.queued >= policy.max_messages or destination.queued_bytes >= policy.max_bytes
+    if (
+        now - destination.seen_at < FRESH_S
+        and policy.drop_oldest
+        and (
+            destination.queued >= policy.max_messages
+            or destination.queued_bytes >= policy.max_bytes
+        )
     ):
         keep = min(policy.max_messages, destination.queued)
         if destination.queued_bytes >= policy.max_bytes:
             keep = max(1, keep * 9 // 10)
+            destination.bytes_at = now  # what this leaves is measured behind it
         if displaced is not None:
             added = sum(sources.values()) & MESSAGE_MASK
             most = destination.queued + added - keep + DISPLACED_MORE
@@ -240,6 +249,7 @@ def _encode_fullness(
     def queued(reply: Any) -> None:
         if type(reply) is int:
             destination.queued = reply
+            destination.seen_at = now
 
     handlers.append(queued)
     size_bytes = sum(sources.values()) >> MESSAGE_BITS
@@ -253,7 +263,7 @@ def _encode_fullness(
 
         handlers.append(measured)
     if policy.counts_shares(destination.queued, max(destination.queued_bytes, size_bytes)):
-        _encode_shares(append, handlers, destination, sources, policy)
+        _encode_shares(append, handlers, destination, sources, policy, now)
     if now >= destination.expire_at:
         destination.expire_at = now + EXPIRE_S
         append(resp.command("EXPIRE", destination.stream, 2 * policy.retention_s))
@@ -289,6 +299,7 @@ def _encode_shares(
     destination: Destination,
     sources: dict[int, int],
     policy: QueuePolicy,
+    now: float,
 ) -> None:
     share = keys.share(destination.text)
     for twin, packed in sources.items():
@@ -298,7 +309,7 @@ def _encode_shares(
             if type(reply) is int:
                 if destination.shares is None:
                     destination.shares = {}
-                destination.shares[twin] = reply
+                destination.shares[twin] = Share(reply, now)
 
         handlers.append(counted)
     append(resp.command("EXPIRE", share, 2 * policy.retention_s))

@@ -50,10 +50,12 @@ class Fact(NamedTuple):
     Attributes:
         failed: its twin could not be looked up.
         present: some worker holds it; for the one fail-fast message that asked, None otherwise.
+        room: what is known of its queue, or of the outbox, was found out just now.
     """
 
     failed: bool = False
     present: bool | None = None
+    room: bool = False
 
 
 UNASKED: Final = Fact()
@@ -192,15 +194,26 @@ class Sender:
         decision = router.decide(destination, fail_fast, fact.present, fact.failed)
         step = decision.step
         if step is Step.QUEUE:
-            refusal = router.fullness(destination, self.key[0], len(payload))
+            room, source = worker.room, self.key[0]
+            refusal = room.refusal(destination, source, len(payload))
             if refusal is None:
                 self._batch = batch = worker.commit.add(destination, payload, self)
                 if worker.following:
                     worker.recorder.accepted(self, destination, envelope, len(payload), batch)
-            else:
+            elif fact.room or room.holds(destination, source):
                 self.refuse(envelope, refusal)
+            else:
+                self._wait_for_fact(destination, payload, envelope)
+                found = fact._replace(room=True)
+                room.ask(destination, source, lambda: self._answer(destination, found))
         elif step is Step.FEDERATE:
-            outgoing = router.federate(destination, payload, self, envelope)
+            number = destination.key[0]
+            if not fact.room and not router.outbox_holds(number, self.key[0]):
+                self._wait_for_fact(destination, payload, envelope)
+                found = fact._replace(room=True)
+                router.ask_outbox(number, lambda: self._answer(destination, found))
+                return
+            outgoing = router.federate(destination, payload, self, envelope, asked=True)
             if outgoing is not None:  # a pong after a refused message waits for those before it
                 self._batch = outgoing
                 if worker.following:
@@ -209,8 +222,7 @@ class Sender:
             assert decision.reason is not None
             self.refuse(envelope, decision.reason)
         else:
-            self._wait(destination, payload, envelope)
-            self._asked.add(destination)
+            self._wait_for_fact(destination, payload, envelope)
             if step is Step.LOOK_UP:
                 number = destination.key[0]
                 router.look_up(number, lambda failed: self._answer(destination, Fact(failed)))
@@ -218,10 +230,15 @@ class Sender:
                 router.ask_presence(
                     destination, lambda there: self._answer(destination, Fact(present=there))
                 )
-            if len(self._asked) >= LOOK_UPS:
-                self._pause()
 
     # --- waiting for facts --------------------------------------------------------------------
+
+    def _wait_for_fact(self, destination: Destination, payload: bytes, envelope: Envelope) -> None:
+        """Parks a message whose destination is about to be asked something about."""
+        self._wait(destination, payload, envelope)
+        self._asked.add(destination)
+        if len(self._asked) >= LOOK_UPS:
+            self._pause()
 
     def _wait(self, destination: Destination, payload: bytes, envelope: Envelope) -> None:
         self._park(destination, payload)

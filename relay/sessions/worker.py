@@ -39,6 +39,7 @@ from relay.sessions.hub import Hub
 from relay.sessions.meters import MeterBook
 from relay.sessions.options import History, Twins, WorkerOptions
 from relay.sessions.recorder import Recorder
+from relay.sessions.room import Room
 from relay.sessions.router import Router
 from relay.sessions.sender import Sender
 from relay.sessions.session import INFLIGHT_PART, LOOK_S, SOCKET_PART, Session
@@ -93,6 +94,7 @@ class Worker:
         self.hub = Hub(connect, opening, self)
         self.guests = Guests(self)
         self.router = Router(self)
+        self.room = Room(self)
         self.upkeep = Upkeep(self)
         self.sessions: dict[Session, None] = {}  # joining, held and ending, in order
         self.connections = 0  # sessions that are not ending
