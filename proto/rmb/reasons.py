@@ -38,6 +38,8 @@ class MessageReason(StrEnum):
     OUTBOX_FULL = "outbox_full"
     PURGED = "purged"
     LOOK_UP_FAILED = "look_up_failed"
+    SOURCE_FULL = "source_full"
+    TWIN_FULL = "twin_full"
 
 
 class SessionReason(StrEnum):
@@ -107,6 +109,8 @@ MESSAGES: Final[dict[MessageReason, str]] = {
     MessageReason.OUTBOX_FULL: "the queue to other relays is at its bound",
     MessageReason.PURGED: "an operator emptied the queue",
     MessageReason.LOOK_UP_FAILED: "whether there is such a twin cannot be found out now",
+    MessageReason.SOURCE_FULL: "the source twin has as much waiting in all queues as it may",
+    MessageReason.TWIN_FULL: "as much waits for all sessions of the destination twin as may",
 }
 """What each reason means, for the documentation and operator views."""
 

@@ -85,6 +85,8 @@ DROP_REASONS: Final = (
     MessageReason.OUTBOX_FULL,
     MessageReason.PURGED,
     MessageReason.LOOK_UP_FAILED,
+    MessageReason.SOURCE_FULL,
+    MessageReason.TWIN_FULL,
 )
 """Each has a series, numbered by its place here: new ones go to the end."""
 

@@ -102,6 +102,25 @@ def share(text: str) -> str:
     return f"relay:held:{text}"
 
 
+SENT: Final = "relay:from:"
+RECEIVED: Final = "relay:to:"
+
+
+def sent(twin: int) -> str:
+    """The hash with what a source twin has waiting in all queues (`relay.queues.charging`)."""
+    return f"{SENT}{twin}"
+
+
+def received(twin: int) -> str:
+    """The hash with what waits in all queues of a twin."""
+    return f"{RECEIVED}{twin}"
+
+
+def known(twin: int) -> str:
+    """The hash with the sessions of a twin that have signed in, and when they last did."""
+    return f"relay:known:{twin}"
+
+
 def guest_lease(text: str) -> str:
     """The string that the worker holds which moves a guest's mail on."""
     return f"relay:guest:{text}"

@@ -31,7 +31,7 @@ COMMANDS: Final[tuple[tuple[str | int, ...], ...]] = (
     ("EXPIRE", PROBE, 1), ("PEXPIRE", PROBE, 1), ("TTL", PROBE),
     ("GET", PROBE), ("MGET", PROBE), ("SET", PROBE, ""), ("INCR", PROBE), ("INCRBY", PROBE, 1),
     ("HDEL", PROBE, ""), ("HEXISTS", PROBE, ""), ("HGET", PROBE, ""), ("HGETALL", PROBE),
-    ("HINCRBY", PROBE, "", 1), ("HMGET", PROBE, ""), ("HSCAN", PROBE, 0), ("HSET", PROBE, "", ""),
+    ("HINCRBY", PROBE, "", 1), ("HLEN", PROBE), ("HMGET", PROBE, ""), ("HSCAN", PROBE, 0), ("HSET", PROBE, "", ""),
     ("SADD", PROBE, ""), ("SISMEMBER", PROBE, ""), ("SMEMBERS", PROBE),
     ("SMISMEMBER", PROBE, ""), ("SREM", PROBE, ""),
     ("ZADD", PROBE, 0, ""), ("ZCARD", PROBE), ("ZINCRBY", PROBE, 1, ""), ("ZPOPMIN", PROBE),

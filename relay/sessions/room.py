@@ -1,20 +1,25 @@
 """Whether a queue takes one more message, as far as one worker knows, and asking where it does not.
 
-Each group commit asks how full the queues are that it writes to. A queue that refuses gets no more
-messages and so no more answers, and what was full once may be empty by now: a refusal is never
-based on an answer older than `FRESH_S`. Where there is none, Redis is asked first, and the message
-waits for that. While somebody is refused all the time the answer is renewed beside that.
+Three things have bounds: the queue of a session, all queues of a destination twin, and what one
+source twin has waiting in all queues. Each group commit asks how full the queues are that it writes
+to, and charges their twins (`relay.queues.charging`); twins at a bound are remembered here.
+
+What is full gets no more messages and so no more answers, and what was full once may be empty by
+now: a refusal is never based on an answer older than `FRESH_S`. Where there is none, Redis is asked
+first, and the message waits for that. While somebody is refused all the time the answer is renewed
+beside that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from proto.rmb.reasons import MessageReason
 from redispipe import resp
 from relay.queues import keys
 from relay.queues.batch import FRESH_S, SIZE_LOOK_S
+from relay.queues.charging import Held, TwinBounds
 from relay.queues.destination import Share
 from relay.queues.held import MESSAGE_BITS, SOURCE_SHARE, is_share_full
 
@@ -24,8 +29,27 @@ if TYPE_CHECKING:
 
 NOTICE_SHARE: Final = 16
 """This part of a queue at most is errors that relays made, whoever says so."""
+FORGET_S: Final = 60.0
+"""A twin that was at a bound is forgotten when nothing was heard of it for so long."""
 
 Then = Callable[[], object]
+_FIELDS: Final = ("messages", "bytes", "queues", "unknown")
+
+
+class Full(NamedTuple):
+    """Which bounds a twin has reached.
+
+    Attributes:
+        all: it has as many messages or bytes as may wait.
+        queues: it has something in as many queues as it may.
+        unknown: so many of its queues are of sessions that never signed in.
+        seen_at: loop time as of which.
+    """
+
+    all: bool
+    queues: bool
+    unknown: bool
+    seen_at: float
 
 
 class Room:
@@ -36,11 +60,17 @@ class Room:
         queue = worker.options.queue
         self._half_messages, self._half_bytes = queue.max_messages / 2, queue.max_bytes / 2
         self._asking: dict[tuple[Destination, int], list[Then]] = {}  # and who waits for it
+        self._bounds: Mapping[int, TwinBounds] = {}  # of twins with some of their own
+        self._full: dict[str, Full] = {}  # name of the hash of a twin at a bound
+
+    # --- what is known ------------------------------------------------------------------------
 
     def refusal(
         self, destination: Destination, source: int, size_bytes: int
     ) -> MessageReason | None:
         """Why a queue does not take one more message of a source twin, as of the last answer."""
+        if self._full and (reason := self._twin_refusal(destination, source)) is not None:
+            return reason
         queued, queued_bytes = destination.queued, destination.queued_bytes
         coming = destination.coming
         if coming is not None:
@@ -54,9 +84,7 @@ class Room:
             return None
         if queued >= policy.max_messages or queued_bytes >= policy.max_bytes:
             return MessageReason.QUEUE_FULL
-        share = 0
-        if destination.shares is not None and source in destination.shares:
-            share = destination.shares[source].packed
+        share = _share(destination, source)
         if coming is not None:
             share += coming.get(source, 0) << MESSAGE_BITS
         if is_share_full(share, SOURCE_SHARE, policy.max_messages, policy.max_bytes):
@@ -72,18 +100,37 @@ class Room:
         if session is not None and session.memory_mode:
             return None
         policy = self._worker.options.queue
-        share = (
-            destination.shares[0].packed if destination.shares and 0 in destination.shares else 0
-        )
+        share = _share(destination, 0)
         if is_share_full(share, NOTICE_SHARE, policy.max_messages, policy.max_bytes):
             return MessageReason.SOURCE_SHARE
         return self.refusal(destination, 0, size_bytes)
+
+    def _twin_refusal(self, destination: Destination, source: int) -> MessageReason | None:
+        """Why one of two twins has no room for a message that would wait."""
+        if (
+            destination.present or destination.session is not None
+        ) and not self._worker.options.queue.counts_shares(
+            destination.queued, destination.queued_bytes
+        ):
+            return None  # it is read at once
+        full = self._full.get(keys.sent(source)) if source else None
+        if full is not None and (full.all or (full.queues and not _share(destination, source))):
+            return MessageReason.SOURCE_FULL
+        full = self._full.get(keys.received(destination.key[0]))
+        if full is not None:
+            is_new = full.queues or (full.unknown and not destination.known)
+            if full.all or (is_new and not destination.queued):
+                return MessageReason.TWIN_FULL
+        return None
 
     def holds(self, destination: Destination, source: int) -> bool:
         """Whether a refusal may be based on what is known; an answer that ages is renewed."""
         seen_at = destination.seen_at
         if destination.shares is not None and source in destination.shares:
             seen_at = min(seen_at, destination.shares[source].seen_at)
+        for name in self._names(destination, source):
+            if name in self._full:
+                seen_at = min(seen_at, self._full[name].seen_at)
         age_s = self._worker.loop.time() - seen_at
         if age_s >= FRESH_S:
             return False
@@ -91,8 +138,36 @@ class Room:
             self.ask(destination, source, _nothing)
         return True
 
+    def change(self, bounds: Mapping[int, TwinBounds]) -> None:
+        """Puts bounds of single twins into force."""
+        self._bounds = bounds
+        self._full.clear()  # known again with the next charge
+
+    def charged(self, name: str, held: Held, now: float) -> None:
+        """What waits of a twin, by the name of its hash, as of a loop time."""
+        twin = int(name.rpartition(":")[2] or 0)
+        bounds = self._bounds.get(twin, self._worker.options.queue.twin)
+        full = Full(
+            held.messages >= bounds.messages or held.size_bytes >= bounds.size_bytes,
+            held.queues >= bounds.queues,
+            held.unknown_queues >= bounds.unknown_queues,
+            now,
+        )
+        if full.all or full.queues or full.unknown:
+            self._full[name] = full
+        else:
+            self._full.pop(name, None)
+
+    def forget(self) -> None:
+        """Forgets twins that nobody was refused for lately."""
+        oldest = self._worker.loop.time() - FORGET_S
+        for name in [name for name, full in self._full.items() if full.seen_at < oldest]:
+            del self._full[name]
+
+    # --- asking -------------------------------------------------------------------------------
+
     def ask(self, destination: Destination, source: int, then: Then) -> None:
-        """Asks how full a queue is, then tells; whoever asks the same meanwhile shares the answer.
+        """Asks what `refusal` goes by, then tells; who asks the same meanwhile shares the answer.
 
         Batches ask as well, but none has a message for a queue that refuses all.
         """
@@ -102,19 +177,16 @@ class Room:
             return
         self._asking[destination, source] = [then]
         now = self._worker.loop.time()
+        names = self._names(destination, source)
 
         def answered(reply: Any) -> None:
             if isinstance(reply, list):
-                queued, size_bytes, share = reply
-                if type(queued) is int:
-                    destination.queued = queued
-                destination.queued_bytes = size_bytes if type(size_bytes) is int else 0
-                destination.seen_at = now
-                if destination.shares:
-                    destination.shares[source] = Share(int(share or 0), now)
+                self._answered(destination, source, reply, now)
             else:  # nobody can tell: messages are queued rather than lost
                 destination.queued = destination.queued_bytes = 0
                 destination.shares = None
+                for name in names:
+                    self._full.pop(name, None)
             for each in self._asking.pop((destination, source)):
                 each()
 
@@ -122,10 +194,43 @@ class Room:
             resp.command("XLEN", destination.stream),
             resp.command("MEMORY", "USAGE", destination.stream, "SAMPLES", 5),
             resp.command("HGET", keys.share(destination.text), source),
+            resp.command("PUBSUB", "NUMSUB", destination.wake),
+            resp.command("HEXISTS", keys.known(destination.key[0]), destination.text),
+            *(resp.command("HMGET", name, *_FIELDS) for name in names),
         ]
         self._worker.commit.submit(
             b"".join([resp.MULTI, *asked, resp.EXEC]), answered, 1 + len(asked)
         )
+
+    def _answered(
+        self, destination: Destination, source: int, reply: list[Any], now: float
+    ) -> None:
+        queued, size_bytes, share, present, known, *twins = reply
+        if type(queued) is int:
+            destination.queued = queued
+        destination.queued_bytes = size_bytes if type(size_bytes) is int else 0
+        destination.seen_at = now
+        if share is not None or destination.shares:
+            if destination.shares is None:
+                destination.shares = {}
+            destination.shares[source] = Share(int(share or 0), now)
+        if isinstance(present, list):
+            destination.present = int(present[1]) > 0
+        destination.known = known == 1
+        for name, counts in zip(self._names(destination, source), twins, strict=True):
+            if isinstance(counts, list):
+                self.charged(name, Held(*(int(count or 0) for count in counts)), now)
+
+    @staticmethod
+    def _names(destination: Destination, source: int) -> tuple[str, str]:
+        """The hashes of both twins of a message."""
+        return keys.sent(source), keys.received(destination.key[0])
+
+
+def _share(destination: Destination, source: int) -> int:
+    """What a source has in a queue, packed."""
+    shares = destination.shares
+    return shares[source].packed if shares is not None and source in shares else 0
 
 
 def _nothing() -> None:

@@ -30,6 +30,7 @@ from relay.ops.control import GROUP
 from relay.ops.redis_client import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, RETRIES, RETRY_PAUSE_S
 from relay.queues import keys
 from relay.queues.batch import QueuePolicy
+from relay.queues.charging import TwinBounds
 from relay.sessions.admission import Admission
 from relay.sessions.history import PROGRESS_INTERVAL_S, SessionHistory
 from relay.sessions.options import SessionBounds, WorkerOptions
@@ -212,6 +213,9 @@ def worker_options(config: Any, boot_id: str, slot: int | str) -> WorkerOptions:
             queue.max_bytes,
             queue.retention_s,
             queue.overflow == "drop_oldest",
+            TwinBounds(
+                queue.twin_messages, queue.twin_bytes, queue.twin_queues, queue.unknown_queues
+            ),
         ),
         outbox=OutboxBounds(config.federation.max_messages, config.federation.max_bytes),
         bounds=SessionBounds(

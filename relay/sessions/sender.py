@@ -201,6 +201,8 @@ class Sender:
                 if worker.following:
                     worker.recorder.accepted(self, destination, envelope, len(payload), batch)
             elif fact.room or room.holds(destination, source):
+                if refusal is MessageReason.SOURCE_FULL:
+                    worker.hits.message(source, self.session.address)
                 self.refuse(envelope, refusal)
             else:
                 self._wait_for_fact(destination, payload, envelope)

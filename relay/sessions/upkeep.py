@@ -22,7 +22,7 @@ import hiredis
 from proto.rmb.reasons import MessageReason, SessionReason
 from redispipe import resp
 from redispipe.pipe import LinkLost
-from relay.queues import batch, keys
+from relay.queues import batch, charging, keys
 from relay.queues.commit import TEMPORARY
 from relay.sessions import scripts
 from relay.sessions.burial import LINKS, bury
@@ -158,6 +158,7 @@ class Upkeep:
             await self._look_at_redis()
         if self._beats % 60 == 1:
             worker.forget_destinations()
+            worker.room.forget()
             worker.router.generation += 1
             await worker.guests.look_for_left()
             number = keys.commit_number(worker.boot_id)
@@ -408,7 +409,6 @@ class Upkeep:
             expired = sum(trimmed)
             if expired:
                 self._worker.drop_unseen(expired, MessageReason.QUEUE_EXPIRED)
-                await self._forget_shares([s for s, n in zip(streams, trimmed, strict=True) if n])
             if streams:
                 await self._worker.request(scripts.outlive(streams, 2 * policy.retention_s))
             messages, queues = await self._full_queues(streams, policy)
@@ -416,6 +416,7 @@ class Upkeep:
             full = heapq.nlargest(FULLEST, [*full, *queues])
             if cursor == b"0":
                 break
+        await self._give_back()
         fullest = json.dumps([queue[1:] for queue in full])
         await self._ask("SET", keys.FULLEST, fullest, "EX", int(3 * SWEEP_S))
         await self._ask("SET", keys.WAITING, waiting, "EX", int(3 * SWEEP_S))
@@ -460,14 +461,19 @@ class Upkeep:
             for name, messages, size in zip(found[::3], found[1::3], found[2::3], strict=True)
         ]
 
-    async def _forget_shares(self, streams: list[bytes]) -> None:
-        """Nobody knows whose the expired messages were: counting starts anew with a short queue."""
+    async def _give_back(self) -> None:
+        """Gives back what was charged for messages that have left their queues without being read.
+
+        Nobody knows whose those were. Found by the counts, which may be there without the queue.
+        """
         policy = self._worker.commit.policy
-        lengths = await asyncio.gather(*(self._ask("XLEN", stream) for stream in streams))
-        sizes = await asyncio.gather(
-            *(self._ask("MEMORY", "USAGE", stream, "SAMPLES", 5) for stream in streams)
-        )
-        for stream, length, size_bytes in zip(streams, lengths, sizes, strict=True):
-            if not length or not policy.counts_shares(length, size_bytes or 0):
-                text = stream.removeprefix(keys.stream("")).decode(errors="replace")
-                await self._ask("DEL", keys.share(text))
+        prefix = keys.share("").encode()
+        cursor = b"0"
+        while True:
+            cursor, names = await self._ask("SCAN", cursor, "MATCH", prefix + b"*", "COUNT", 500)
+            texts = [name.removeprefix(prefix) for name in names]
+            if texts:
+                settle = charging.command("settle", 2 * policy.retention_s, texts)
+                await self._worker.request(settle)
+            if cursor == b"0":
+                return

@@ -26,8 +26,9 @@ from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
 from redispipe.address import Connect
 from redispipe.pipe import awaited
-from relay.queues import keys
+from relay.queues import charging, keys
 from relay.queues.batch import Batch, Item
+from relay.queues.charging import Held
 from relay.queues.commit import WAITING_BYTES, CommitLog
 from relay.queues.destination import Destination
 from relay.server.socket import RelaySocket
@@ -395,6 +396,10 @@ class Worker:
         """A full queue lost its oldest messages, as the operator chose."""
         self.drop_unseen(count, MessageReason.QUEUE_FULL)
 
+    def charged(self, name: str, held: Held, now: float) -> None:
+        """What waits in the queues of a twin, or from it."""
+        self.room.charged(name, held, now)
+
     def redis_usable(self) -> None:
         """Redis is back: whatever was waiting for it goes on."""
         if self.commit.pipe.connections > 1:
@@ -440,8 +445,11 @@ class Worker:
         # What a session before it took was of the same queue, however little was left.
         first = not session.announced and session.took
         if first or destination.shares or self.options.queue.counts_shares(most, most_bytes):
-            forgets = resp.command("DEL", keys.share(destination.text))
-            self.commit.add_extra(forgets, lambda reply: None)
+            gives_back = charging.command(
+                "release", 2 * self.options.queue.retention_s, [destination.text]
+            )
+            told, now = self.charged, self.loop.time()
+            self.commit.add_extra(gives_back, lambda reply: charging.tell(reply, told, now))
         destination.shares, session.took, session.took_bytes = None, 0, 0
         destination.queued = destination.queued_bytes = 0
         if not session.announced:

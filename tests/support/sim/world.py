@@ -387,6 +387,11 @@ class World:
     def restart_redis(self, loading_s: float = 0.0) -> None:
         self.redis.restart(loading_s)
 
+    def streams(self) -> list[bytes]:
+        """The queues there are, by their names in Redis."""
+        found = self.redis.run("SCAN", "0", "MATCH", "stream:*", "COUNT", "1000000")[1]
+        return [name for name in found if self.redis.run("XLEN", name)]
+
     def stream_length(self, key: SessionKey) -> int:
         return int(self.redis.run("XLEN", keys.stream(keys.key_text(key))))
 
