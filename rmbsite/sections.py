@@ -65,6 +65,9 @@ class RelayConfig:
     )
     tls_cert: str = option("", "Certificate file: the relay then speaks TLS itself.")
     tls_key: str = option("", "Key file of tls_cert.")
+    sessions_per_twin: int = option(
+        2_000, "Sessions one twin may have at one worker; 0 is any.", minimum=0
+    )
     drain_s: float = option(
         5.0, "On a graceful stop sessions are closed spread over so long.", minimum=0
     )

@@ -64,6 +64,7 @@ class SessionReason(StrEnum):
     HANDSHAKE_TIMEOUT = "handshake_timeout"
     UNAUTHORIZED = "unauthorized"
     IP_LIMIT = "ip_limit"
+    TWIN_SESSIONS = "twin_sessions"
 
 
 class SessionEnd(NamedTuple):
@@ -149,5 +150,8 @@ SESSIONS: Final[dict[SessionReason, SessionEnd]] = {
     ),
     SessionReason.IP_LIMIT: SessionEnd(
         None, 429, "ip_limit", "too many handshakes from one address"
+    ),
+    SessionReason.TWIN_SESSIONS: SessionEnd(
+        None, 429, "twin_sessions", "the twin has as many sessions as it may"
     ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from django.conf import settings
 from redis.exceptions import RedisError
@@ -12,8 +12,7 @@ from relay.access.errors import Away
 from relay.limits.models import TwinLimit
 from relay.ops.redis_client import client
 from relay.queues import keys
-
-_FIELDS: Final = ("messages", "bytes", "queues", "unknown")
+from relay.queues.charging import FIELDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def of_twin(twin: int) -> Waiting:
     try:
         with client().pipeline(transaction=True) as pipe:
             for name in (keys.received(twin), keys.sent(twin)):
-                pipe.hmget(name, *_FIELDS)
+                pipe.hmget(name, *FIELDS)
             replies: list[list[Any]] = pipe.execute()
     except RedisError as error:
         raise Away("Redis does not answer") from error

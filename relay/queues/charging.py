@@ -49,6 +49,9 @@ class Held(NamedTuple):
     unknown_queues: int = 0
 
 
+FIELDS: Final = ("messages", "bytes", "queues", "unknown")
+"""Of a twin's hash, in the order of `Held`."""
+
 Told = Callable[[str, Held, float], None]
 """Told what waits of a twin: name of its hash, counts, loop time as of which."""
 

@@ -19,7 +19,7 @@ from proto.rmb.reasons import MessageReason
 from redispipe import resp
 from relay.queues import keys
 from relay.queues.batch import FRESH_S, SIZE_LOOK_S
-from relay.queues.charging import Held, TwinBounds
+from relay.queues.charging import FIELDS, Held, TwinBounds
 from relay.queues.destination import Share
 from relay.queues.held import MESSAGE_BITS, SOURCE_SHARE, is_share_full
 
@@ -33,7 +33,6 @@ FORGET_S: Final = 60.0
 """A twin that was at a bound is forgotten when nothing was heard of it for so long."""
 
 Then = Callable[[], object]
-_FIELDS: Final = ("messages", "bytes", "queues", "unknown")
 
 
 class Full(NamedTuple):
@@ -145,8 +144,7 @@ class Room:
 
     def charged(self, name: str, held: Held, now: float) -> None:
         """What waits of a twin, by the name of its hash, as of a loop time."""
-        twin = int(name.rpartition(":")[2] or 0)
-        bounds = self._bounds.get(twin, self._worker.options.queue.twin)
+        bounds = self._bounds_of(name)
         full = Full(
             held.messages >= bounds.messages or held.size_bytes >= bounds.size_bytes,
             held.queues >= bounds.queues,
@@ -157,6 +155,16 @@ class Room:
             self._full[name] = full
         else:
             self._full.pop(name, None)
+
+    def filled_percent(self, name: str, held: Held) -> float:
+        """How much of a twin's bounds is filled, of the one that is filled most."""
+        bounds = self._bounds_of(name)
+        return round(100 * max(count / bound for count, bound in zip(held, bounds, strict=True)), 1)
+
+    def _bounds_of(self, name: str) -> TwinBounds:
+        number = name.rpartition(":")[2]
+        twin = int(number) if number.isdecimal() else 0
+        return self._bounds.get(twin, self._worker.options.queue.twin)
 
     def forget(self) -> None:
         """Forgets twins that nobody was refused for lately."""
@@ -196,7 +204,7 @@ class Room:
             resp.command("HGET", keys.share(destination.text), source),
             resp.command("PUBSUB", "NUMSUB", destination.wake),
             resp.command("HEXISTS", keys.known(destination.key[0]), destination.text),
-            *(resp.command("HMGET", name, *_FIELDS) for name in names),
+            *(resp.command("HMGET", name, *FIELDS) for name in names),
         ]
         self._worker.commit.submit(
             b"".join([resp.MULTI, *asked, resp.EXEC]), answered, 1 + len(asked)

@@ -94,6 +94,7 @@ class Runtime:
             handshakes_per_ip_per_s=config.relay.handshakes_per_ip_per_s,
             max_sid_bytes=config.relay.max_sid_bytes,
             max_token_lifetime_s=config.relay.max_token_lifetime_s,
+            sessions_per_twin=config.relay.sessions_per_twin,
         )
         self.inbound = Inbound(self.worker, config)
         self.events = _events(config, self.worker, slot) if config.analytics.record else None

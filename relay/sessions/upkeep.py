@@ -22,9 +22,9 @@ import hiredis
 from proto.rmb.reasons import MessageReason, SessionReason
 from redispipe import resp
 from redispipe.pipe import LinkLost
-from relay.queues import batch, charging, keys
+from relay.queues import batch, keys
 from relay.queues.commit import TEMPORARY
-from relay.sessions import scripts
+from relay.sessions import charges, scripts
 from relay.sessions.burial import LINKS, bury
 from relay.sessions.control import Control
 from relay.sessions.recent import Recent
@@ -416,7 +416,8 @@ class Upkeep:
             full = heapq.nlargest(FULLEST, [*full, *queues])
             if cursor == b"0":
                 break
-        await self._give_back()
+        await charges.give_back(self._worker)
+        await charges.name_fullest(self._worker, int(3 * SWEEP_S))
         fullest = json.dumps([queue[1:] for queue in full])
         await self._ask("SET", keys.FULLEST, fullest, "EX", int(3 * SWEEP_S))
         await self._ask("SET", keys.WAITING, waiting, "EX", int(3 * SWEEP_S))
@@ -460,20 +461,3 @@ class Upkeep:
             )
             for name, messages, size in zip(found[::3], found[1::3], found[2::3], strict=True)
         ]
-
-    async def _give_back(self) -> None:
-        """Gives back what was charged for messages that have left their queues without being read.
-
-        Nobody knows whose those were. Found by the counts, which may be there without the queue.
-        """
-        policy = self._worker.commit.policy
-        prefix = keys.share("").encode()
-        cursor = b"0"
-        while True:
-            cursor, names = await self._ask("SCAN", cursor, "MATCH", prefix + b"*", "COUNT", 500)
-            texts = [name.removeprefix(prefix) for name in names]
-            if texts:
-                settle = charging.command("settle", 2 * policy.retention_s, texts)
-                await self._worker.request(settle)
-            if cursor == b"0":
-                return

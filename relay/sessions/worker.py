@@ -28,7 +28,6 @@ from redispipe.address import Connect
 from redispipe.pipe import awaited
 from relay.queues import charging, keys
 from relay.queues.batch import Batch, Item
-from relay.queues.charging import Held
 from relay.queues.commit import WAITING_BYTES, CommitLog
 from relay.queues.destination import Destination
 from relay.server.socket import RelaySocket
@@ -56,8 +55,9 @@ STALLED_LOOKS: Final = 100
 READ_AGAIN_S: Final = 1.0
 """Pause before a stream is read again that could not be read."""
 DRAIN_STEP_S: Final = 0.02
-DESTINATIONS: Final = 100_000
-"""Keys remembered; above it those in no use are forgotten each minute, at its double at once."""
+DESTINATIONS: Final = 20_000
+"""Keys remembered, some kilobyte each; above it those in no use are forgotten each minute, at its
+double at once. Whoever names ever new ones has the worker take no more than that."""
 
 
 class Worker:
@@ -96,6 +96,7 @@ class Worker:
         self.guests = Guests(self)
         self.router = Router(self)
         self.room = Room(self)
+        self.charged = self.room.charged
         self.upkeep = Upkeep(self)
         self.sessions: dict[Session, None] = {}  # joining, held and ending, in order
         self.connections = 0  # sessions that are not ending
@@ -395,10 +396,6 @@ class Worker:
     def dropped(self, destination: Destination, count: int) -> None:
         """A full queue lost its oldest messages, as the operator chose."""
         self.drop_unseen(count, MessageReason.QUEUE_FULL)
-
-    def charged(self, name: str, held: Held, now: float) -> None:
-        """What waits in the queues of a twin, or from it."""
-        self.room.charged(name, held, now)
 
     def redis_usable(self) -> None:
         """Redis is back: whatever was waiting for it goes on."""

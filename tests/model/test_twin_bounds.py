@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -216,3 +217,15 @@ def test_a_twin_that_was_at_a_bound_is_forgotten() -> None:
     assert here.room._full
     world.run_for(150)
     assert not here.room._full
+
+
+def test_twins_near_a_bound_are_named_by_the_sweep() -> None:
+    world = bounded(TwinBounds(queues=20, unknown_queues=1_000))
+    sender = world.connect_live(world.living[0], A)
+    send_each(world, sender, range(16))
+    world.run_for(35)
+    named = json.loads(world.redis.run("GET", keys.FULLEST_TWINS))
+    assert sorted((name, percent) for percent, name, _ in named) == [
+        (keys.sent(SOURCE), 80.0),
+        (keys.received(TO), 80.0),
+    ]

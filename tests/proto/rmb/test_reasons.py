@@ -17,7 +17,8 @@ unknown_twin no_relay offline_failfast limit_count limit_size banned queue_full 
 storage_full expired queue_expired bad_signature not_here remote_4xx remote_5xx remote_timeout
 outbox_full purged look_up_failed source_full twin_full"""
 SESSION_NAMES = """client_close idle replaced back_pressure protocol_error text_frame unparsable
-too_large kicked banned drained worker_lost capacity handshake_timeout unauthorized ip_limit"""
+too_large kicked banned drained worker_lost capacity handshake_timeout unauthorized ip_limit
+twin_sessions"""
 
 
 def test_the_names() -> None:

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from proto.limits.window import Limit
+from relay.queues.destination import Destination
 from relay.sessions.admission import BURST_S, Admission, Refusal
+from relay.sessions.meters import MeterBook
 from relay.twins.cache import TwinCache
 from relay.twins.source import TwinRecord
 from tests.relay.twins.test_cache import ScriptedSource
@@ -74,3 +77,44 @@ async def refusals(addresses: list[str]) -> set[int]:
             await admission.admit(None, address)
         statuses.add(caught.value.status)
     return statuses
+
+
+async def test_a_twin_has_so_many_sessions_and_may_replace_each() -> None:
+    source = ScriptedSource()
+    source.twins[7] = TwinRecord(7, twin(7).account, None, ("localhost",), 1)
+    held = Destination((7, "held"))
+    held.session = SimpleNamespace()  # type: ignore[assignment]
+    meters = MeterBook(Limit())
+    worker: Any = SimpleNamespace(
+        loop=asyncio.get_running_loop(),
+        draining=False,
+        connections=0,
+        options=SimpleNamespace(capacity=9),
+        twins=TwinCache(source),
+        router=SimpleNamespace(banned=frozenset()),
+        now_s=lambda: int(time.time()),
+        meters=meters,
+        destinations={held.key: held},
+    )
+    admission = Admission(
+        worker,
+        handshakes_per_ip_per_s=0,
+        max_sid_bytes=128,
+        max_token_lifetime_s=0,
+        sessions_per_twin=2,
+    )
+
+    async def admit(sid: str) -> int:
+        try:
+            await admission.admit(twin(7).token(sid).encode(), "127.0.0.1")
+        except Refusal as refusal:
+            return refusal.status
+        return 101
+
+    assert await admit("a") == 101
+    meters.acquire(7)
+    meter = meters.acquire(7)
+    assert await admit("a") == 429
+    assert await admit("held") == 101
+    meters.release(meter)
+    assert await admit("a") == 101
