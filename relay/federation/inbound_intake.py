@@ -431,6 +431,9 @@ class Intake:
                     destination = worker.destination(arrival.destination)
                     batch = worker.commit.add(destination, arrival.payload, arrival)
                     batch.mixed = True
+                    if destination.session is None and not destination.present:
+                        source, size_bytes = arrival.key[0], len(arrival.payload)
+                        worker.room.note(batch, destination, source, size_bytes)
                     stored.setdefault(batch, []).append(arrival)
                     if worker.following:
                         size_bytes = len(arrival.payload)

@@ -2,7 +2,8 @@
 
 Three things have bounds: the queue of a session, all queues of a destination twin, and what one
 source twin has waiting in all queues. Each group commit asks how full the queues are that it writes
-to, and charges their twins (`relay.queues.charging`); twins at a bound are remembered here.
+to, and charges their twins (`relay.queues.charging`). Until it is answered, what it charges counts
+as well; a message that has no room for that alone waits for the answer.
 
 What is full gets no more messages and so no more answers, and what was full once may be empty by
 now: a refusal is never based on an answer older than `FRESH_S`. Where there is none, Redis is asked
@@ -12,43 +13,29 @@ beside that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from proto.rmb.reasons import MessageReason
 from redispipe import resp
 from relay.queues import keys
-from relay.queues.batch import FRESH_S, SIZE_LOOK_S
+from relay.queues.batch import FRESH_S, SHARE_FROM, SHARE_FROM_BYTES, SIZE_LOOK_S
 from relay.queues.charging import FIELDS, Held, TwinBounds
 from relay.queues.destination import Share
 from relay.queues.held import MESSAGE_BITS, SOURCE_SHARE, is_share_full
+from relay.sessions.balances import Balance, Coming, Then
 
 if TYPE_CHECKING:
+    from relay.queues.batch import Batch
     from relay.queues.destination import Destination
     from relay.sessions.worker import Worker
 
 NOTICE_SHARE: Final = 16
 """This part of a queue at most is errors that relays made, whoever says so."""
 FORGET_S: Final = 60.0
-"""A twin that was at a bound is forgotten when nothing was heard of it for so long."""
-
-Then = Callable[[], object]
-
-
-class Full(NamedTuple):
-    """Which bounds a twin has reached.
-
-    Attributes:
-        all: it has as many messages or bytes as may wait.
-        queues: it has something in as many queues as it may.
-        unknown: so many of its queues are of sessions that never signed in.
-        seen_at: loop time as of which.
-    """
-
-    all: bool
-    queues: bool
-    unknown: bool
-    seen_at: float
+"""What waits of a twin is forgotten when nothing was heard of it for so long."""
+BALANCES: Final = 20_000
+"""Twins of which it is remembered; above it all are forgotten that nothing is on its way of."""
 
 
 class Room:
@@ -60,7 +47,10 @@ class Room:
         self._half_messages, self._half_bytes = queue.max_messages / 2, queue.max_bytes / 2
         self._asking: dict[tuple[Destination, int], list[Then]] = {}  # and who waits for it
         self._bounds: Mapping[int, TwinBounds] = {}  # of twins with some of their own
-        self._full: dict[str, Full] = {}  # name of the hash of a twin at a bound
+        self._sources: dict[int, Balance] = {}  # of twins something of which waits
+        self._twins: dict[int, Balance] = {}  # ... and for which something does
+        self._new: set[Destination] = set()  # queues that are being made
+        self._coming: tuple[Batch, Coming] | None = None  # of the batch that fills
 
     # --- what is known ------------------------------------------------------------------------
 
@@ -68,15 +58,19 @@ class Room:
         self, destination: Destination, source: int, size_bytes: int
     ) -> MessageReason | None:
         """Why a queue does not take one more message of a source twin, as of the last answer."""
-        if self._full and (reason := self._twin_refusal(destination, source)) is not None:
-            return reason
         queued, queued_bytes = destination.queued, destination.queued_bytes
+        session = destination.session
+        if session is not None and session.memory_mode:
+            return None
+        waits = session is None and not destination.present
+        if waits or queued >= SHARE_FROM or queued_bytes >= SHARE_FROM_BYTES:
+            reason = self._twin_refusal(destination, source)
+            if reason is not None:
+                return reason
         coming = destination.coming
         if coming is not None:
             queued_bytes += sum(coming.values())
         if queued < self._half_messages and queued_bytes + size_bytes < self._half_bytes:
-            return None
-        if destination.session is not None and destination.session.memory_mode:
             return None
         policy = self._worker.options.queue
         if policy.drop_oldest:
@@ -104,73 +98,97 @@ class Room:
             return MessageReason.SOURCE_SHARE
         return self.refusal(destination, 0, size_bytes)
 
-    def _twin_refusal(self, destination: Destination, source: int) -> MessageReason | None:
+    def _twin_refusal(
+        self, destination: Destination, source: int, coming: bool = True
+    ) -> MessageReason | None:
         """Why one of two twins has no room for a message that would wait."""
-        if (
-            destination.present or destination.session is not None
-        ) and not self._worker.options.queue.counts_shares(
-            destination.queued, destination.queued_bytes
-        ):
-            return None  # it is read at once
-        full = self._full.get(keys.sent(source)) if source else None
-        if full is not None and (full.all or (full.queues and not _share(destination, source))):
+        balance = self._sources.get(source)
+        first = not _share(destination, source)
+        if source and balance is not None and balance.is_full(True, first, coming):
             return MessageReason.SOURCE_FULL
-        full = self._full.get(keys.received(destination.key[0]))
-        if full is not None:
-            is_new = full.queues or (full.unknown and not destination.known)
-            if full.all or (is_new and not destination.queued):
-                return MessageReason.TWIN_FULL
+        balance = self._twins.get(destination.key[0])
+        if balance is not None and balance.is_full(
+            destination.known, not destination.queued, coming
+        ):
+            return MessageReason.TWIN_FULL
         return None
 
-    def holds(self, destination: Destination, source: int) -> bool:
-        """Whether a refusal may be based on what is known; an answer that ages is renewed."""
+    def note(self, batch: Batch, destination: Destination, source: int, size_bytes: int) -> None:
+        """A message that will wait is in a batch: it counts from now on."""
+        if self._coming is None or self._coming[0] is not batch:
+            self._coming = batch, Coming(self._new)
+            batch.waiters.append(self._coming[1])
+        twin = self._balance(self._twins, destination.key[0])
+        self._coming[1].add(self._balance(self._sources, source), twin, destination, size_bytes)
+
+    def _balance(self, balances: dict[int, Balance], twin: int) -> Balance:
+        balance = balances.get(twin)
+        if balance is None:
+            if len(balances) >= BALANCES:
+                self.forget()
+            bounds = self._bounds.get(twin, self._worker.options.queue.twin)
+            balance = balances[twin] = Balance(bounds)
+        return balance
+
+    def holds(self, destination: Destination, source: int, asked: bool = False) -> bool:
+        """Whether a refusal may be based on what is known; an answer that ages is renewed.
+
+        Args:
+            asked: Redis was asked just now.
+        """
+        if self._is_pending(destination, source):
+            return False
         seen_at = destination.seen_at
         if destination.shares is not None and source in destination.shares:
             seen_at = min(seen_at, destination.shares[source].seen_at)
-        for name in self._names(destination, source):
-            if name in self._full:
-                seen_at = min(seen_at, self._full[name].seen_at)
+        for balance in (self._sources.get(source), self._twins.get(destination.key[0])):
+            if balance is not None and balance.is_full(False, True):
+                seen_at = min(seen_at, balance.seen_at)
         age_s = self._worker.loop.time() - seen_at
         if age_s >= FRESH_S:
-            return False
+            return asked
         if age_s >= SIZE_LOOK_S and (destination, source) not in self._asking:
             self.ask(destination, source, _nothing)
         return True
 
+    def _is_pending(self, destination: Destination, source: int) -> bool:
+        """Whether only what is on its way has no room left for more."""
+        return (
+            self._coming is not None
+            and not self._coming[0].done
+            and self._twin_refusal(destination, source) is not None
+            and self._twin_refusal(destination, source, coming=False) is None
+        )
+
     def change(self, bounds: Mapping[int, TwinBounds]) -> None:
         """Puts bounds of single twins into force."""
         self._bounds = bounds
-        self._full.clear()  # known again with the next charge
+        for balances in (self._sources, self._twins):
+            for twin, balance in balances.items():
+                balance.bounds = bounds.get(twin, self._worker.options.queue.twin)
 
     def charged(self, name: str, held: Held, now: float) -> None:
         """What waits of a twin, by the name of its hash, as of a loop time."""
-        bounds = self._bounds_of(name)
-        full = Full(
-            held.messages >= bounds.messages or held.size_bytes >= bounds.size_bytes,
-            held.queues >= bounds.queues,
-            held.unknown_queues >= bounds.unknown_queues,
-            now,
-        )
-        if full.all or full.queues or full.unknown:
-            self._full[name] = full
-        else:
-            self._full.pop(name, None)
+        number = name.rpartition(":")[2]
+        balances = self._sources if name.startswith(keys.SENT) else self._twins
+        balance = self._balance(balances, int(number) if number.isdecimal() else 0)
+        balance.held, balance.seen_at = held, now
 
     def filled_percent(self, name: str, held: Held) -> float:
         """How much of a twin's bounds is filled, of the one that is filled most."""
-        bounds = self._bounds_of(name)
-        return round(100 * max(count / bound for count, bound in zip(held, bounds, strict=True)), 1)
-
-    def _bounds_of(self, name: str) -> TwinBounds:
         number = name.rpartition(":")[2]
         twin = int(number) if number.isdecimal() else 0
-        return self._bounds.get(twin, self._worker.options.queue.twin)
+        bounds = self._bounds.get(twin, self._worker.options.queue.twin)
+        return round(100 * max(count / bound for count, bound in zip(held, bounds, strict=True)), 1)
 
     def forget(self) -> None:
-        """Forgets twins that nobody was refused for lately."""
+        """Forgets twins that nothing was heard of lately."""
         oldest = self._worker.loop.time() - FORGET_S
-        for name in [name for name, full in self._full.items() if full.seen_at < oldest]:
-            del self._full[name]
+        for balances in (self._sources, self._twins):
+            everything = len(balances) >= BALANCES
+            for twin, balance in list(balances.items()):
+                if balance.idle and (everything or balance.seen_at < oldest):
+                    del balances[twin]
 
     # --- asking -------------------------------------------------------------------------------
 
@@ -179,6 +197,9 @@ class Room:
 
         Batches ask as well, but none has a message for a queue that refuses all.
         """
+        if self._coming is not None and self._is_pending(destination, source):
+            self._coming[1].when_done(then)  # it is the last of those on their way
+            return
         waiting = self._asking.get((destination, source))
         if waiting is not None:
             waiting.append(then)
@@ -194,7 +215,7 @@ class Room:
                 destination.queued = destination.queued_bytes = 0
                 destination.shares = None
                 for name in names:
-                    self._full.pop(name, None)
+                    self.charged(name, Held(), now)
             for each in self._asking.pop((destination, source)):
                 each()
 

@@ -198,9 +198,11 @@ class Sender:
             refusal = room.refusal(destination, source, len(payload))
             if refusal is None:
                 self._batch = batch = worker.commit.add(destination, payload, self)
+                if destination.session is None and not destination.present:
+                    room.note(batch, destination, source, len(payload))
                 if worker.following:
                     worker.recorder.accepted(self, destination, envelope, len(payload), batch)
-            elif fact.room or room.holds(destination, source):
+            elif room.holds(destination, source, fact.room):
                 if refusal is MessageReason.SOURCE_FULL:
                     worker.hits.message(source, self.session.address)
                 self.refuse(envelope, refusal)

@@ -214,9 +214,9 @@ def test_a_twin_that_was_at_a_bound_is_forgotten() -> None:
     assert here is not None
     sender = world.connect_live(world.living[0], A)
     send_each(world, sender, range(60))
-    assert here.room._full
-    world.run_for(150)
-    assert not here.room._full
+    assert here.room._sources and here.room._twins
+    world.run_for(200)
+    assert not here.room._sources and not here.room._twins
 
 
 def test_twins_near_a_bound_are_named_by_the_sweep() -> None:
@@ -229,3 +229,24 @@ def test_twins_near_a_bound_are_named_by_the_sweep() -> None:
         (keys.sent(SOURCE), 80.0),
         (keys.received(TO), 80.0),
     ]
+
+
+def test_a_burst_overruns_no_bound() -> None:
+    """What is on its way counts, and what has no room for that alone waits and is not refused."""
+    world = bounded()
+    here, there = world.living
+    sender = world.connect_live(here, A)
+    for number in range(60):
+        sender.send((TO, f"s{number}"))
+    pong = sender.ping()
+    world.run_until(lambda: pong in sender.got, 10)
+    assert len(world.streams()) == 20
+    assert refusals(world)[MessageReason.TWIN_FULL] == 40
+    for number in range(500, 530):
+        world.connect_live(there, (3, f"s{number}"))
+    before = refusals(world)
+    for number in range(500, 530):
+        sender.send((3, f"s{number}"))
+    pong = sender.ping()
+    world.run_until(lambda: pong in sender.got, 10)
+    assert refusals(world) == before, "they are connected elsewhere"
