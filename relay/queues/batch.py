@@ -236,8 +236,8 @@ def _encode_fullness(
         append(destination.announcement)
         handlers.append(destination.announced)
     if (
-        now - destination.seen_at < FRESH_S
-        and policy.drop_oldest
+        policy.drop_oldest
+        and now - destination.seen_at < FRESH_S
         and (
             destination.queued >= policy.max_messages
             or destination.queued_bytes >= policy.max_bytes
