@@ -70,6 +70,9 @@ class RelayConfig:
     )
     tls_cert: str = option("", "Certificate file: the relay then speaks TLS itself.")
     tls_key: str = option("", "Key file of tls_cert.")
+    sessions_per_twin: int = option(
+        2_000, "Sessions one twin may have at one worker; 0 is any.", minimum=0
+    )
     drain_s: float = option(
         5.0, "On a graceful stop sessions are closed spread over so long.", minimum=0
     )
@@ -205,6 +208,25 @@ class QueueConfig:
 
     max_messages: int = option(10_000, "Messages one queue may hold.", minimum=1)
     max_bytes: int = option(64 * MIB, "Bytes one queue may hold.", minimum=1024)
+    twin_messages: int = option(
+        100_000,
+        "Messages that may wait for one twin in the queues of all its sessions; as many of one "
+        "source twin may wait in all queues.",
+        minimum=1,
+    )
+    twin_bytes: int = option(
+        128 * MIB, "Bytes of the same, by what they take in Redis.", minimum=1024
+    )
+    twin_queues: int = option(
+        10_000,
+        "Queues with messages one twin may have; one source twin may have messages in as many.",
+        minimum=1,
+    )
+    unknown_queues: int = option(
+        1_000,
+        "Queues with messages one twin may have of session ids that have never signed in.",
+        minimum=1,
+    )
     retention_s: int = option(3600, "Mail older than this is removed.", minimum=1)
     overflow: str = option(
         "refuse",

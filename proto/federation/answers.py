@@ -89,6 +89,8 @@ MEANINGS: Final[dict[Reason, tuple[int, str]]] = {
     MessageReason.LIMIT_SIZE: (503, "source twin exceeded its rate limit"),
     MessageReason.QUEUE_FULL: (503, "destination queue is full"),
     MessageReason.SOURCE_SHARE: (503, "source twin's share of the destination queue is full"),
+    MessageReason.SOURCE_FULL: (503, "too many messages of the source twin wait in queues"),
+    MessageReason.TWIN_FULL: (503, "all queues of the destination twin are full"),
     MessageReason.STORAGE_FULL: (503, "relay storage is full"),
     InboundReason.SLOW_BODY: (503, "body came too slowly"),
     InboundReason.BODY_ENDED: (503, "body ended early"),

@@ -30,6 +30,8 @@ SOURCE_SHARE: Final = "sender's share of the destination queue is full"
 STORAGE_FULL: Final = "relay storage is full"
 OUTBOX_FULL: Final = "federation queue is full"
 LOOK_UP_FAILED: Final = "twin lookup failed"
+SOURCE_FULL: Final = "too many messages of the sender wait in queues"
+TWIN_FULL: Final = "all queues of the destination twin are full"
 
 TEXTS: Final[dict[MessageReason, str]] = {
     MessageReason.TOO_LARGE: TOO_LARGE,
@@ -49,6 +51,8 @@ TEXTS: Final[dict[MessageReason, str]] = {
     MessageReason.REMOTE_4XX: REMOTE_REFUSED,
     MessageReason.OUTBOX_FULL: OUTBOX_FULL,
     MessageReason.LOOK_UP_FAILED: LOOK_UP_FAILED,
+    MessageReason.SOURCE_FULL: SOURCE_FULL,
+    MessageReason.TWIN_FULL: TWIN_FULL,
 }
 """What the sender of a request is told; nobody is told of the other reasons."""
 

@@ -39,6 +39,8 @@ class MessageReason(StrEnum):
     PURGED = "purged"
     LOOK_UP_FAILED = "look_up_failed"
     NO_USABLE_RELAY = "no_usable_relay"
+    SOURCE_FULL = "source_full"
+    TWIN_FULL = "twin_full"
 
 
 class SessionReason(StrEnum):
@@ -64,6 +66,7 @@ class SessionReason(StrEnum):
     UNAUTHORIZED = "unauthorized"
     IP_LIMIT = "ip_limit"
     TWIN_CHANGED = "twin_changed"
+    TWIN_SESSIONS = "twin_sessions"
 
 
 class SessionEnd(NamedTuple):
@@ -111,6 +114,8 @@ MESSAGES: Final[dict[MessageReason, str]] = {
     MessageReason.PURGED: "an operator emptied the queue",
     MessageReason.LOOK_UP_FAILED: "whether there is such a twin cannot be found out now",
     MessageReason.NO_USABLE_RELAY: "nothing the destination twin lists is the name of a relay",
+    MessageReason.SOURCE_FULL: "the source twin has as much waiting in all queues as it may",
+    MessageReason.TWIN_FULL: "as much waits for all sessions of the destination twin as may",
 }
 """What each reason means, for the documentation and operator views."""
 
@@ -150,5 +155,8 @@ SESSIONS: Final[dict[SessionReason, SessionEnd]] = {
     ),
     SessionReason.TWIN_CHANGED: SessionEnd(
         4006, None, "twin_changed", "the twin was removed, or has another account or other relays"
+    ),
+    SessionReason.TWIN_SESSIONS: SessionEnd(
+        None, 429, "twin_sessions", "the twin has as many sessions as it may"
     ),
 }

@@ -229,6 +229,22 @@ RULES: Final[tuple[Rule, ...]] = (
         subject="queue",
     ),
     Rule(
+        "twin_waiting", "A twin has almost as much waiting as it may", WARNING, "%", 80, 60, 30, 60,
+        "What waits for all sessions of a twin, or of one source twin in all queues, comes near "
+        "`queue.twin_messages`, `queue.twin_bytes`, `queue.twin_queues` or "
+        "`queue.unknown_queues`. At 100 % its messages that would wait are refused (`twin_full`, "
+        "`source_full`); sessions that read are reached.",
+        (
+            "Which way: the alarm says what waits for it or of it; the page of the twin shows "
+            "both beside its bounds.",
+            "It floods others: `manage.py rmb_ban set TWIN`, or a limit: `manage.py rmb_limit set "
+            "TWIN COUNT SIZE`.",
+            "It is flooded: who sends? `manage.py rmb_queue show KEY` of one of its queues.",
+            "It needs more: `manage.py rmb_limit waiting TWIN MESSAGES BYTES QUEUES`.",
+        ),
+        subject="twin",
+    ),
+    Rule(
         "outbox_age", "Mail for other relays waits", WARNING, "s", 300, 60, 60, 60,
         "The oldest message in federation's outbox is this old. Messages expire after an hour.",
         (

@@ -4,7 +4,7 @@ A batch adds up what it puts into the outbox: one ``HINCRBY`` for each account a
 twin of it, one ``EXISTS`` for the lease of each shard. The replies are the counts over all
 workers, so a bound is overrun by at most what is on its way in one batch of each. An account that
 is full gets no more messages and so no more replies: it is asked for, at most each `LOOK_S`,
-while somebody is refused.
+while somebody is refused, and before anybody is by a reply older than `FRESH_S`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final
 from redispipe import resp
 from relay.federation.outbox import TOTAL, OutboxBounds, account_part
 from relay.queues import keys
+from relay.queues.batch import FRESH_S
 from relay.queues.held import pack
 
 LOOK_S: Final = 0.1
@@ -23,53 +24,73 @@ ACCOUNTS: Final = 10_000
 """Accounts remembered; above it all are forgotten, which costs one batch of overshoot each."""
 
 Ask = Callable[[bytes, Callable[[Any], None]], None]
+Then = Callable[[], object]
 
 
 class Account:
     """One list of relays, and who has used up their part of it."""
 
-    __slots__ = ("_bounds", "_look_at", "full", "full_sources", "key", "part", "text")
+    __slots__ = ("_asking", "_bounds", "full", "full_sources", "key", "part", "seen_at", "text")
 
     def __init__(self, text: str, bounds: OutboxBounds) -> None:
         self.text = text
         self.part = account_part(text)
         self.key = keys.held(text)
         self.full = False
-        self.full_sources: set[int] = set()  # a handful: each holds a quarter
+        self.seen_at = float("-inf")  # loop time as of which that is known
+        self.full_sources: dict[int, float] = {}  # the same: a handful, as each holds a quarter
         self._bounds = bounds
-        self._look_at = 0.0  # time from which a full account may be asked for again
+        self._asking: list[Then] | None = None  # who waits for an answer
 
     def takes(self, source: int) -> bool:
         """Whether it takes one more message of a source twin, as of the last reply."""
         return not self.full and source not in self.full_sources
 
-    def total_seen(self, reply: Any) -> None:
-        """The packed count of everything held for this account."""
+    def total_seen(self, now: float, reply: Any) -> None:
+        """The packed count of everything held for this account, as of `now`."""
         if type(reply) is int:
             self.full = self._bounds.full(reply)
+            self.seen_at = now
 
-    def source_seen(self, source: int, reply: Any) -> None:
-        """The packed count of what one source has in it."""
+    def source_seen(self, source: int, now: float, reply: Any) -> None:
+        """The packed count of what one source has in it, as of `now`."""
         if type(reply) is not int:
             return
         if self._bounds.share_full(reply):
-            self.full_sources.add(source)
+            self.full_sources[source] = now
         else:
-            self.full_sources.discard(source)
+            self.full_sources.pop(source, None)
 
-    def look(self, now: float, ask: Ask) -> None:
-        """Asks whether there is room again."""
-        if now < self._look_at:
+    def holds(self, source: int, now: float, ask: Ask) -> bool:
+        """Whether a message that it does not take may be refused; a reply that ages is renewed."""
+        age_s = now - (self.seen_at if self.full else self.full_sources[source])
+        if age_s >= FRESH_S:
+            return False
+        if age_s >= LOOK_S and self._asking is None:
+            self.look(now, ask)
+        return True
+
+    def look(self, now: float, ask: Ask, then: Then | None = None) -> None:
+        """Asks whether there is room again, then tells; who asks meanwhile shares the answer."""
+        waiting = [] if then is None else [then]
+        if self._asking is not None:
+            self._asking += waiting
             return
-        self._look_at = now + LOOK_S
+        self._asking = waiting
         sources = list(self.full_sources)
 
         def answered(reply: Any) -> None:
             if isinstance(reply, list):
                 total, *counts = [int(value or 0) for value in reply]
-                self.total_seen(total)
+                self.total_seen(now, total)
                 for source, count in zip(sources, counts, strict=True):
-                    self.source_seen(source, count)
+                    self.source_seen(source, now, count)
+            else:  # nobody can tell: messages are kept rather than lost
+                self.full = False
+                self.full_sources.clear()
+            waiting, self._asking = self._asking or [], None
+            for each in waiting:
+                each()
 
         ask(resp.command("HMGET", self.key, TOTAL, *sources), answered)
 
@@ -114,16 +135,19 @@ class Charge:
         self._shards.add(shard)
 
     def encode(
-        self, append: Callable[[bytes], None], handlers: list[Callable[[Any], None]]
+        self,
+        append: Callable[[bytes], None],
+        handlers: list[Callable[[Any], None]],
+        now: float,
     ) -> None:
         """Writes the commands into a MULTI, and who gets their replies into `handlers`."""
         for account, sources in self._accounts.items():
             total = sum(sources.values())
             append(resp.command("HINCRBY", account.key, TOTAL, total))
-            handlers.append(account.total_seen)
+            handlers.append(partial(account.total_seen, now))
             for source, packed in sources.items():
                 append(resp.command("HINCRBY", account.key, source, packed))
-                handlers.append(partial(account.source_seen, source))
+                handlers.append(partial(account.source_seen, source, now))
         for shard in self._shards:
             append(resp.command("EXISTS", keys.lease(shard)))
             handlers.append(partial(self._lease_seen, shard))

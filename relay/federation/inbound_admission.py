@@ -2,12 +2,14 @@
 
 The limit of a source twin is counted together with what it sends through sessions here. Errors made
 by relays have no source, and nobody signs them, so anybody may have made one: they have a rate for
-each address that brings them, and a small part of each queue (`Router.notice_fullness`).
+each address that brings them, and a small part of each queue (`Room.notice_refusal`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from proto.federation.answers import InboundReason
@@ -63,14 +65,36 @@ class InboundAdmission:
             worker.recorder.limited(arrival.key, arrival.envelope, over)
             arrival.refuse(over, int(WINDOW_S - now_s % WINDOW_S) + 1)
             return
-        full = worker.router.fullness(destination, source, len(arrival.payload))
+        full = self._refusal(arrival, destination)
         if full is not None:
+            worker.room.holds(destination, source)
             arrival.refuse(full)
+
+    async def find_room(self, arrivals: list[Arrival]) -> None:
+        """Asks for the queues that would refuse some of these by an answer that is too old."""
+        worker = self._worker
+        asked: dict[tuple[Destination, int], asyncio.Future[None]] = {}
+        for arrival in arrivals:
+            destination, source = worker.destination(arrival.destination), arrival.key[0]
+            if (destination, source) in asked or self._refusal(arrival, destination) is None:
+                continue
+            if not worker.room.holds(destination, source):
+                asked[destination, source] = answer = worker.loop.create_future()
+                worker.room.ask(destination, source, partial(_settle, answer))
+        for answer in asked.values():
+            await answer
+
+    def _refusal(self, arrival: Arrival, destination: Destination) -> MessageReason | None:
+        room, size_bytes = self._worker.room, len(arrival.payload)
+        if not arrival.key[0]:
+            return room.notice_refusal(destination, size_bytes)
+        return room.refusal(destination, arrival.key[0], size_bytes)
 
     def _admit_notice(self, arrival: Arrival, destination: Destination) -> None:
         worker, partner = self._worker, arrival.partner
-        full = worker.router.notice_fullness(destination, len(arrival.payload))
+        full = self._refusal(arrival, destination)
         if full is not None:
+            worker.room.holds(destination, 0)
             arrival.refuse(full)
         elif not partner.trusted and not self._notices.take(partner.place, worker.loop.time()):
             arrival.refuse(InboundReason.ADDRESS_LIMIT)
@@ -95,3 +119,8 @@ class InboundAdmission:
             if meter.first_hit():
                 log.warning("twin %d is over its limit (%s), through another relay", source, over)
         return over
+
+
+def _settle(answer: asyncio.Future[None]) -> None:
+    if not answer.done():  # nobody waits any more where the server cut the request
+        answer.set_result(None)

@@ -386,6 +386,7 @@ class Intake:
             if check is not None:
                 await check
             await self._ask_presence(_open(part))
+            await self._admission.find_room(_open(part))
             for arrival in stored:
                 if arrival.answer is not None:  # storage was full, meanwhile
                     held_back.add(arrival.destination[0])
@@ -420,6 +421,9 @@ class Intake:
                     destination = worker.destination(arrival.destination)
                     batch = worker.commit.add(destination, arrival.payload, arrival)
                     batch.mixed = True
+                    if destination.session is None and not destination.present:
+                        source, size_bytes = arrival.key[0], len(arrival.payload)
+                        worker.room.note(batch, destination, source, size_bytes)
                     stored.setdefault(batch, []).append(arrival)
                     if worker.following:
                         size_bytes = len(arrival.payload)

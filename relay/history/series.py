@@ -86,6 +86,8 @@ DROP_REASONS: Final = (
     MessageReason.PURGED,
     MessageReason.LOOK_UP_FAILED,
     MessageReason.NO_USABLE_RELAY,
+    MessageReason.SOURCE_FULL,
+    MessageReason.TWIN_FULL,
 )
 """Each has a series, numbered by its place here: new ones go to the end."""
 

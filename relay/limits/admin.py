@@ -26,6 +26,10 @@ class TwinLimitAdmin(faces.PendingTold, ModelAdmin):  # type: ignore[misc]
     fieldsets = (
         (None, {"fields": ("twin",)}),
         ("Limit", {"fields": (("count", "size"),)}),
+        (
+            "Waiting",
+            {"fields": (("waiting_messages", "waiting_bytes", "waiting_queues"),)},
+        ),
         ("Ban", {"fields": ("banned", "ban_reason", "banned_until")}),
         ("Note", {"fields": ("note",)}),
     )

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
 from operator import itemgetter
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from ninja import Field, Query, Router, Schema
 
 from proto.identity.bounds import MAX_TWIN
 from relay.access.errors import NotFound
 from relay.audit import services as audit
-from relay.limits import defaults, hits, services
+from relay.limits import defaults, hits, services, waiting
 from relay.limits.models import MAX_NOTE_CHARS, MAX_REASON_CHARS, TwinLimit
 from relay.rest import etag
 from relay.rest.caller import Request
@@ -26,12 +26,28 @@ router = Router(tags=["limits"])
 ORDERS: Final = {"twin": "pk", "updated": "updated"}
 
 
+Bound = Annotated[int, Field(ge=1, le=defaults.MAX_VALUE)]
+
+_WAITING_MESSAGES: Final = (
+    "Messages that may wait for all its sessions, and as many of it in all queues; null: the "
+    "relay's bound."
+)
+_WAITING_BYTES: Final = "The same in bytes of Redis' memory."
+_WAITING_QUEUES: Final = (
+    "Queues of its sessions that may have messages, and as many with messages of it; null: the "
+    "relay's bound."
+)
+
+
 class LimitOut(Schema):
     """What is decided about one twin."""
 
     twin: int
     count: int | None = Field(description="Messages a minute; null: the relay's limit.")
     size: int | None = Field(description="Bytes a minute, and of one message.")
+    waiting_messages: int | None = Field(description=_WAITING_MESSAGES)
+    waiting_bytes: int | None = Field(description=_WAITING_BYTES)
+    waiting_queues: int | None = Field(description=_WAITING_QUEUES)
     banned: bool
     ban_reason: str
     banned_until: datetime | None = Field(description="The ban is lifted then; null: never.")
@@ -44,6 +60,9 @@ class LimitIn(Body):
 
     count: Count | None = None
     size: Count | None = None
+    waiting_messages: Bound | None = Field(None, description=_WAITING_MESSAGES)
+    waiting_bytes: Bound | None = Field(None, description=_WAITING_BYTES)
+    waiting_queues: Bound | None = Field(None, description=_WAITING_QUEUES)
     note: str = Field("", max_length=MAX_NOTE_CHARS)
 
 
@@ -52,6 +71,24 @@ class BanIn(Body):
 
     reason: str = Field("", max_length=MAX_REASON_CHARS)
     until: Stamp | None = Field(None, description="When it is lifted; null: never.")
+
+
+class CountsOut(Schema):
+    """What waits in queues, or what may."""
+
+    messages: int
+    size_bytes: int = Field(description="Of Redis' memory.")
+    queues: int = Field(description="Queues with messages.")
+    unknown_queues: int = Field(description="Of these, of session ids that never signed in.")
+
+
+class WaitingOut(Schema):
+    """What waits for a twin and what of it waits elsewhere."""
+
+    received: CountsOut = Field(description="For all its sessions that do not read.")
+    sent: CountsOut = Field(description="Of it, in all queues.")
+    bounds: CountsOut = Field(description="Of either; what is above is refused.")
+    filled_percent: float = Field(description="Of the bound that is filled most.")
 
 
 class DefaultOut(Schema):
@@ -181,6 +218,12 @@ def list_twin_hits(request: Request, twin: TwinId) -> Any:
     ]
 
 
+@get(router, "/limits/{twin}/waiting", action="limit.view", answer=WaitingOut)
+def get_waiting(request: Request, twin: TwinId) -> Any:
+    """What waits for a twin, and of it in all queues, with its bounds."""
+    return asdict(waiting.of_twin(twin))
+
+
 @get(router, "/limits/{twin}", action="limit.view", answer=LimitOut, tagged=True)
 def get_limit(request: Request, twin: TwinId) -> Any:
     """What is decided about a twin."""
@@ -200,7 +243,8 @@ def put_limit(request: Request, twin: TwinId, body: LimitIn) -> Any:
             limit = TwinLimit(twin=twin)
         else:
             etag.check_match(request, _out(limit))
-        limit.count, limit.size, limit.note = body.count, body.size, body.note
+        for name, value in body.dict().items():
+            setattr(limit, name, value)
         services.save(limit, actor=request.actor)
     return _out(limit)
 

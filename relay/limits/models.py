@@ -39,6 +39,27 @@ class TwinLimit(models.Model):
         blank=True,
         help_text="Also the largest single message. Set both or neither.",
     )
+    waiting_messages = models.PositiveBigIntegerField(
+        "messages that may wait",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text="For all its sessions; as many of it in all queues. Empty: the relay's bound.",
+    )
+    waiting_bytes = models.PositiveBigIntegerField(
+        "bytes that may wait",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text="The same in Redis' memory. Empty: the relay's bound.",
+    )
+    waiting_queues = models.PositiveBigIntegerField(
+        "queues that may have messages",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text="Of its sessions, and as many with messages of it. Empty: the relay's bound.",
+    )
     banned = models.BooleanField(
         default=False, help_text="Sessions of the twin are closed, new ones and its mail refused."
     )
@@ -71,6 +92,11 @@ class TwinLimit(models.Model):
     def clean(self) -> None:
         if self.banned_until and not self.banned:
             raise ValidationError({"banned_until": "Only a ban has an end."})
+
+    @property
+    def waiting(self) -> tuple[int | None, int | None, int | None]:
+        """Its own bounds of what waits: messages, bytes, queues; None: the relay's."""
+        return self.waiting_messages, self.waiting_bytes, self.waiting_queues
 
     def ban_is_over(self, now: datetime | None = None) -> bool:
         """Whether the ban was to end before now."""

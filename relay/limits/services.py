@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import Q
@@ -24,6 +24,7 @@ from relay.ops import control, pending
 
 # What workers show for a ban without a reason: an empty field would be none.
 DEFAULT_REASON = "banned"
+PREFIXES: Final = (control.BAN_PREFIX, control.LIMIT_PREFIX, control.WAITING_PREFIX)
 
 
 def save(limit: TwinLimit, *, actor: Actor) -> None:
@@ -63,6 +64,20 @@ def set_limit(twin: int, count: int | None, size: int | None, *, actor: Actor) -
     with audit.change(actor, "limit.set", target=twin) as change:
         limit = _row(twin)
         limit.count, limit.size = count, size
+        _store(limit, change)
+
+
+def set_waiting(
+    twin: int, messages: int | None, size: int | None, queues: int | None, *, actor: Actor
+) -> None:
+    """Give a twin bounds of its own for what waits in queues; None is the relay's.
+
+    Raises:
+        relay.access.errors.Invalid: a value is out of bounds.
+    """
+    with audit.change(actor, "limit.set", target=twin) as change:
+        limit = _row(twin)
+        limit.waiting_messages, limit.waiting_bytes, limit.waiting_queues = messages, size, queues
         _store(limit, change)
 
 
@@ -110,9 +125,11 @@ def publish_all() -> None:
     """
     put: dict[str, str] = {}
     told = Q(banned=True) | Q(count__isnull=False)
+    for field in ("waiting_messages", "waiting_bytes", "waiting_queues"):
+        told |= Q(**{f"{field}__isnull": False})
     for limit in TwinLimit.objects.filter(told).iterator():
         put.update(_fields(limit))
-    control.replace((control.BAN_PREFIX, control.LIMIT_PREFIX), put)
+    control.replace(PREFIXES, put)
     defaults.publish()
 
 
@@ -131,7 +148,10 @@ def _store(limit: TwinLimit, change: audit.Change) -> None:
 
 def _told(twin: int) -> dict[str, Any] | None:
     """A twin's row as the audit log has it."""
-    fields = ("count", "size", "banned", "ban_reason", "banned_until", "note")
+    fields = (
+        *("count", "size", "waiting_messages", "waiting_bytes", "waiting_queues"),
+        *("banned", "ban_reason", "banned_until", "note"),
+    )
     row: dict[str, Any] | None = TwinLimit.objects.filter(twin=twin).values(*fields).first()
     return row
 
@@ -141,9 +161,7 @@ def _publish(twins: list[int]) -> None:
     put: dict[str, str] = {}
     for limit in TwinLimit.objects.filter(twin__in=twins):
         put.update(_fields(limit))
-    names = [
-        f"{prefix}{twin}" for prefix in (control.BAN_PREFIX, control.LIMIT_PREFIX) for twin in twins
-    ]
+    names = [f"{prefix}{twin}" for prefix in PREFIXES for twin in twins]
     try:
         control.change(put, [name for name in names if name not in put])
     except control.ControlError:
@@ -156,6 +174,9 @@ def _fields(limit: TwinLimit) -> dict[str, str]:
         fields[f"{control.BAN_PREFIX}{limit.twin}"] = limit.ban_reason or DEFAULT_REASON
     if limit.count is not None and limit.size is not None:
         fields[f"{control.LIMIT_PREFIX}{limit.twin}"] = f"{limit.count} {limit.size}"
+    if any(limit.waiting):
+        told = " ".join(str(bound or 0) for bound in limit.waiting)
+        fields[f"{control.WAITING_PREFIX}{limit.twin}"] = told
     return fields
 
 

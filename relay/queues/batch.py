@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
 from relay.queues import keys
+from relay.queues.charging import QueueCharge, Told, TwinBounds
 from relay.queues.destination import Destination
 from relay.queues.held import MESSAGE_BITS, MESSAGE_MASK
 
@@ -113,22 +114,23 @@ class Batch:
 
 SHARE_FROM: Final = 64
 SHARE_FROM_BYTES: Final = 1 << 20
-"""So much in a queue from which on it is counted how much each source has in it: a queue that its
-holder empties at once, on another worker, never gets there and costs no counting."""
+"""So much in the queue of a connected session from which on it is charged: a queue that its holder
+empties at once, on another worker, never gets there and costs no counting."""
 SHARE_FROM_PART: Final = 8
 """... or this part of its bounds, where they are small."""
 
 
 class QueuePolicy(NamedTuple):
-    """The bounds of one session's queue."""
+    """The bounds of one session's queue, and of all queues of a twin."""
 
     max_messages: int = 10_000
     max_bytes: int = 64 << 20
     retention_s: int = 3_600
     drop_oldest: bool = False
+    twin: TwinBounds = TwinBounds()
 
     def counts_shares(self, messages: int, size_bytes: int) -> bool:
-        """Whether a queue with so much in it is one whose sources are counted."""
+        """Whether a queue with so much in it is charged though its session is connected."""
         return (
             messages >= SHARE_FROM
             or size_bytes >= SHARE_FROM_BYTES
@@ -141,6 +143,9 @@ COMMIT_TTL_S: Final = 86_400
 """How long the number of a worker's last batch outlives the worker; renewed while it lives."""
 SIZE_LOOK_S: Final = 0.1
 """How long an answer about a queue's memory is used: the overshoot is what arrives meanwhile."""
+FRESH_S: Final = 0.25
+"""Oldest answer that a queue counts as full by; more than `SIZE_LOOK_S`, so that an answer that is
+renewed whenever it is used is always young enough."""
 DISPLACED_MORE: Final = 64
 """Entries read beyond those a queue is known to lose, where somebody wants to know which: other
 workers write into it as well."""
@@ -157,6 +162,7 @@ def encode(
     policy: QueuePolicy,
     now: float,
     dropped: Callable[[Destination, int], None],
+    told: Told,
     displaced: Displaced | None = None,
 ) -> bytes | list[bytes]:
     """Writes a batch as one MULTI, in one piece or, where its messages are large, in many.
@@ -164,7 +170,8 @@ def encode(
     The replies in its EXEC come in this order: one id per item, then one reply per entry of
     `batch.handlers`. Which sessions are held here is decided now: a key that is not gets its wake
     published and its fullness asked in the same MULTI (delivery model, full queues). `dropped`
-    is told how many old messages a queue lost where the operator chose that, `displaced` which.
+    is told how many old messages a queue lost where the operator chose that, `displaced` which, and
+    `told` what waits of the twins that were charged.
     """
     parts = [resp.MULTI]
     append = parts.append
@@ -184,8 +191,12 @@ def encode(
             sources[twin] = sources.get(twin, 0) + (len(payload) << MESSAGE_BITS) + 1
     batch.absent = absent
     handlers: list[Handler] = []
+    charge = QueueCharge(2 * policy.retention_s)
     for destination, sources in absent.items():
-        _encode_fullness(append, handlers, destination, sources, policy, now, dropped, displaced)
+        _encode_fullness(
+            append, handlers, destination, sources, policy, now, charge, dropped, displaced
+        )
+    charge.encode(append, handlers, told, now)
     for session, removals in batch.removals:
         ids = [entry_id for entry_id, _ in removals]
         append(resp.xdel(session.destination.stream, ids))
@@ -194,7 +205,7 @@ def encode(
         append(payload)
         handlers.append(handler)
     if batch.charge is not None:
-        batch.charge.encode(append, handlers)
+        batch.charge.encode(append, handlers, now)
     for payload, handler in batch.extras:
         append(payload)
         handlers.append(handler)
@@ -215,6 +226,7 @@ def _encode_fullness(
     sources: dict[int, int],
     policy: QueuePolicy,
     now: float,
+    charge: QueueCharge,
     dropped: Callable[[Destination, int], None],
     displaced: Displaced | None = None,
 ) -> None:
@@ -222,13 +234,19 @@ def _encode_fullness(
         destination.encode_for_absent()
     if destination.session is None:
         append(destination.announcement)
-        handlers.append(_ignore)
-    if policy.drop_oldest and (
-        destination.queued >= policy.max_messages or destination.queued_bytes >= policy.max_bytes
+        handlers.append(destination.announced)
+    if (
+        policy.drop_oldest
+        and now - destination.seen_at < FRESH_S
+        and (
+            destination.queued >= policy.max_messages
+            or destination.queued_bytes >= policy.max_bytes
+        )
     ):
         keep = min(policy.max_messages, destination.queued)
         if destination.queued_bytes >= policy.max_bytes:
             keep = max(1, keep * 9 // 10)
+            destination.bytes_at = now  # what this leaves is measured behind it
         if displaced is not None:
             added = sum(sources.values()) & MESSAGE_MASK
             most = destination.queued + added - keep + DISPLACED_MORE
@@ -240,6 +258,7 @@ def _encode_fullness(
     def queued(reply: Any) -> None:
         if type(reply) is int:
             destination.queued = reply
+            destination.seen_at = now
 
     handlers.append(queued)
     size_bytes = sum(sources.values()) >> MESSAGE_BITS
@@ -252,8 +271,9 @@ def _encode_fullness(
                 destination.queued_bytes = reply
 
         handlers.append(measured)
-    if policy.counts_shares(destination.queued, max(destination.queued_bytes, size_bytes)):
-        _encode_shares(append, handlers, destination, sources, policy)
+    long = policy.counts_shares(destination.queued, max(destination.queued_bytes, size_bytes))
+    if long or not (destination.present or destination.session is not None):
+        charge.add(destination, sources, long)
     if now >= destination.expire_at:
         destination.expire_at = now + EXPIRE_S
         append(resp.command("EXPIRE", destination.stream, 2 * policy.retention_s))
@@ -281,28 +301,6 @@ def _handle_trim(
     if displaced is not None:
         handlers.append(found)
     handlers.append(trimmed)
-
-
-def _encode_shares(
-    append: Callable[[bytes], None],
-    handlers: list[Handler],
-    destination: Destination,
-    sources: dict[int, int],
-    policy: QueuePolicy,
-) -> None:
-    share = keys.share(destination.text)
-    for twin, packed in sources.items():
-        append(resp.command("HINCRBY", share, twin, packed))
-
-        def counted(reply: Any, twin: int = twin) -> None:
-            if type(reply) is int:
-                if destination.shares is None:
-                    destination.shares = {}
-                destination.shares[twin] = reply
-
-        handlers.append(counted)
-    append(resp.command("EXPIRE", share, 2 * policy.retention_s))
-    handlers.append(_ignore)
 
 
 def _ignore(reply: Any) -> None:

@@ -42,6 +42,7 @@ from relay.queues.batch import (
     QueuePolicy,
     encode,
 )
+from relay.queues.charging import Held
 from relay.queues.destination import Coming, Destination
 
 if TYPE_CHECKING:
@@ -86,6 +87,9 @@ class CommitOwner(Protocol):
 
     def dropped(self, destination: Destination, count: int) -> None:
         """A full queue lost its oldest messages."""
+
+    def charged(self, name: str, held: Held, now: float) -> None:
+        """What waits in the queues of a twin, or from it: name of its hash, counts, as of when."""
 
     def redis_usable(self) -> None:
         """The commit connection is up, and nothing is in doubt any more."""
@@ -265,6 +269,7 @@ class CommitLog:
             self.policy,
             self._loop.time(),
             self._owner.dropped,
+            self._owner.charged,
             self.displaced,
         )
         batch.encoded = payload

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redispipe import resp
 from relay.queues import keys
@@ -10,6 +10,18 @@ from relay.queues import keys
 if TYPE_CHECKING:
     from proto.rmb.routing import Route
     from relay.sessions.session import Session
+
+
+class Share(NamedTuple):
+    """What one source twin has in a queue.
+
+    Attributes:
+        packed: messages and bytes (`relay.queues.held`).
+        seen_at: loop time as of which.
+    """
+
+    packed: int
+    seen_at: float
 
 
 class Destination:
@@ -27,10 +39,13 @@ class Destination:
         "expire_at",
         "generation",
         "key",
+        "known",
         "look",
         "prefix",
+        "present",
         "queued",
         "queued_bytes",
+        "seen_at",
         "session",
         "shares",
         "stream",
@@ -49,13 +64,20 @@ class Destination:
         self.session: Session | None = None  # the session held by this worker
         self.queued = 0  # messages in the stream, as last seen
         self.queued_bytes = 0  # memory of the stream, as last seen
+        self.present = False  # its session is connected somewhere, as last seen
+        self.known = False  # its session has signed in once, as last seen
+        self.seen_at = float("-inf")  # loop time as of which both are known
         self.bytes_at = 0.0  # loop time from which `queued_bytes` may be asked again
         self.expire_at = 0.0  # loop time from which the stream's EXPIRE is due again
-        # What each source twin has in it, as last seen (`relay.queues.held`).
-        self.shares: dict[int, int] | None = None
+        self.shares: dict[int, Share] | None = None  # of each source twin, as last seen
         self.coming: dict[int, int] | None = None  # source twin -> bytes of large ones on their way
         self.generation = -1  # the router's generation that `decided` belongs to
         self.decided: Route | None = None  # where messages go while nobody holds the key here
+
+    def announced(self, reply: Any) -> None:
+        """So many workers heard of its news: the one that holds its session, or none."""
+        if type(reply) is int:
+            self.present = reply > 0
 
     def encode_for_absent(self) -> None:
         """Works out what each batch with messages for a key that is not held here needs."""

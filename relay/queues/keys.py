@@ -41,6 +41,8 @@ LAKES: Final = "relay:analytics:lakes"
 """Hash: how far the lake of each machine is behind (`relay.analytics.lag`)."""
 HISTORY: Final = "relay:history:1s"
 """Stream with the values of the last hour, second by second (`relay.history.seconds`)."""
+FULLEST_TWINS: Final = "relay:twins:fullest"
+"""JSON: the twins the last sweep found near a bound of what waits: percent, hash and counts."""
 WAITING: Final = "relay:queues:waiting"
 """How many messages the last sweep found in all queues."""
 HISTORY_FRAME: Final = "relay:history:frame"
@@ -104,6 +106,25 @@ def commit_number(boot_id: str) -> str:
 def share(text: str) -> str:
     """The hash with how much each source twin has in one session's stream (`relay.queues.held`)."""
     return f"relay:held:{text}"
+
+
+SENT: Final = "relay:from:"
+RECEIVED: Final = "relay:to:"
+
+
+def sent(twin: int) -> str:
+    """The hash with what a source twin has waiting in all queues (`relay.queues.charging`)."""
+    return f"{SENT}{twin}"
+
+
+def received(twin: int) -> str:
+    """The hash with what waits in all queues of a twin."""
+    return f"{RECEIVED}{twin}"
+
+
+def known(twin: int) -> str:
+    """The hash with the sessions of a twin that have signed in, and when they last did."""
+    return f"relay:known:{twin}"
 
 
 def guest_lease(text: str) -> str:

@@ -21,10 +21,10 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from relay.ops.redis_client import text
-from relay.queues import headers, keys, scripts
-from relay.queues.batch import SHARE_FROM, SHARE_FROM_BYTES, QueuePolicy
+from relay.queues import charging, headers, keys, scripts
+from relay.queues.batch import QueuePolicy
+from relay.queues.charging import ENTRY_BYTES
 from relay.queues.headers import Header
-from relay.queues.held import MESSAGE_BITS
 
 MOVE_S: Final = 5.0
 """A move that takes longer stops, and the next one goes on where it ended: somebody waits."""
@@ -122,7 +122,6 @@ def _run(
     names: list[str | bytes] = [
         *(keys.stream(source), keys.stream(target), keys.SESSIONS, keys.GUESTS),
         *(keys.guest_lease(source), keys.guest_lease(target)),
-        *(keys.share(source), keys.share(target)),
     ]
     entries: list[str | int] = []
     for each in chosen:
@@ -130,8 +129,13 @@ def _run(
         entries += (each.entry, deadline, each.source_twin, each.size_bytes)
     reply: Any = client.eval(
         scripts.source("move"), len(names), *names,
-        source, target, policy.max_messages, 2 * policy.retention_s,
-        SHARE_FROM, SHARE_FROM_BYTES, MESSAGE_BITS, *entries,
+        source, target, policy.max_messages, 2 * policy.retention_s, *entries,
     )  # fmt: skip
-    stopped, moved, old = reply
+    stopped, moved, old, twins = reply
+    life_s = 2 * policy.retention_s
+    charged: list[str | int] = []
+    for twin, messages, size_bytes in twins:
+        charged += (target, 0, text(twin), messages, size_bytes + ENTRY_BYTES * messages)
+    client.eval(*charging.script("charge", life_s, charged))
+    client.eval(*charging.script("settle", life_s, [source]))
     return text(stopped), int(moved), int(old)

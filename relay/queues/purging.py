@@ -15,8 +15,7 @@ from redis import Redis
 from proto.rmb.reasons import MessageReason
 from relay.analytics import deleted
 from relay.ops.redis_client import text
-from relay.queues import headers, keys, scripts
-from relay.queues.batch import SHARE_FROM, SHARE_FROM_BYTES
+from relay.queues import charging, headers, keys, scripts
 from relay.trace import deleting
 
 SCAN_COUNT: Final = 1000
@@ -76,15 +75,16 @@ def purge(client: Redis, key: str, up_to: str = "") -> int:
         Connected: the session is connected, and nothing was deleted.
         redis.exceptions.RedisError: Redis does not answer.
     """
-    names = (keys.stream(key), keys.share(key), keys.SESSIONS, keys.PURGED)
+    names = (keys.stream(key), keys.SESSIONS, keys.PURGED)
     gone = deleted.look(client, key, up_to)
     if gone is not None:
         up_to = gone.up_to
     stays = headers.following(up_to) if up_to else ""
     followed = deleting.look(client, key, up_to)
-    reply: Any = client.eval(
-        scripts.source("purge"), len(names), *names, key, stays, SHARE_FROM, SHARE_FROM_BYTES
-    )
+    with client.pipeline(transaction=True) as pipe:
+        pipe.eval(scripts.source("purge"), len(names), *names, key, stays)
+        pipe.eval(*charging.script("settle", 2 * settings.RMB.queue.retention_s, [key]))
+        reply, _ = pipe.execute()
     if reply < 0:
         raise Connected(key)
     deleted.note(gone)

@@ -31,12 +31,17 @@ from urllib.parse import quote
 
 from redispipe.address import RedisAddress
 from relay.server import private_file, rewriting
+from relay.server.memory import machine_bytes
 
 RUNTIME_FILE: Final = "runtime.json"
 REDIS_URL_FILE: Final = "redis_url"
 MAX_SOCKET_PATH_BYTES: Final = 99
 FORMER_RUN_ENDS_S: Final = 20.0
 """How long a start waits for the processes of a run whose parent is gone already."""
+
+MEMORY_PART: Final = 2
+"""The server may use one in so many bytes of the machine's memory: while it rewrites its file it
+may need half as much again, and the workers need some."""
 
 _LOCK_POLL_S: Final = 0.1
 _PATH_PROGRAMS: Final = ("valkey-server", "redis-server")
@@ -201,12 +206,13 @@ def redis_url(path: Path) -> str:
 
 
 def server_command(program: str, data_dir: Path, path: Path) -> list[str]:
-    """The server's command line: only a Unix socket, append-only once a second, no eviction."""
+    """The server's command line: only a Unix socket, append-only once a second, no eviction, and
+    no more memory than `MEMORY_PART` of the machine's."""
     folder = server_folder(data_dir)
     return [
         program,
         *("--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700"),
         *("--dir", str(folder), "--logfile", str(folder / "server.log"), "--daemonize", "no"),
         *("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", *rewriting.OPTIONS),
-        *("--maxmemory-policy", "noeviction"),
+        *("--maxmemory", str(machine_bytes() // MEMORY_PART), "--maxmemory-policy", "noeviction"),
     ]

@@ -4,8 +4,10 @@
     token unreadable, expired, badly signed        401  invalid jwt: ...
     twin lookup failed                             500
     twin unknown                                   401  twin not found N
-    and ours: too many handshakes, or look-ups on the chain, from an address, or a twin whose input
-    has ended its sessions too often just now      429
+    and ours: too many handshakes, or look-ups
+    on the chain, from an address; too many
+    sessions of the twin; its input ended too
+    many of them just now                          429
     twin banned                                    403
     above capacity or draining                     503
 
@@ -66,11 +68,13 @@ class Admission:
         handshakes_per_ip_per_s: int,
         max_sid_bytes: int,
         max_token_lifetime_s: int,
+        sessions_per_twin: int = 0,
     ) -> None:
         self._worker = worker
         self._look_ups = look_ups
         self._max_sid_bytes = max_sid_bytes
         self._max_token_lifetime_s = max_token_lifetime_s
+        self._sessions_per_twin = sessions_per_twin
         self._handshakes: TokenBuckets[str] | None = None
         if handshakes_per_ip_per_s:
             self._handshakes = TokenBuckets(
@@ -115,7 +119,19 @@ class Admission:
             raise Refusal(401, f"invalid jwt: {error}", SessionReason.UNAUTHORIZED) from None
         if token.twin in worker.router.banned:
             raise _refusal(SessionReason.BANNED)
-        return Admitted((token.twin, token.sid), record)
+        key = (token.twin, token.sid)
+        if self._is_one_too_many(key):
+            raise _refusal(SessionReason.TWIN_SESSIONS)
+        return Admitted(key, record)
+
+    def _is_one_too_many(self, key: SessionKey) -> bool:
+        """Whether its twin has as many sessions here as it may; one that replaces another is none
+        more."""
+        bound = self._sessions_per_twin
+        if not bound or self._worker.meters.connections(key[0]) < bound:
+            return False
+        destination = self._worker.destinations.get(key)
+        return destination is None or destination.session is None
 
     def _check_open(self) -> None:
         """Refuses where nobody more is taken."""

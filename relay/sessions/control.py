@@ -14,6 +14,7 @@ from proto.limits.window import Limit
 from proto.rmb.reasons import SessionReason
 from redispipe import resp
 from relay.queues import keys
+from relay.queues.charging import TwinBounds
 
 if TYPE_CHECKING:
     from relay.sessions.worker import Worker
@@ -74,6 +75,7 @@ class Control:
         worker = self._worker
         banned: dict[int, str] = {}
         overrides: dict[int, Limit] = {}
+        waiting: dict[int, TwinBounds] = {}
         default = worker.options.limit
         kicks: dict[str, int] = {}  # session key -> the highest epoch that goes
         twin_kicks: dict[int, int] = {}
@@ -88,6 +90,8 @@ class Control:
                     default = _limit(value)
                 elif kind == "limit":
                     overrides[int(subject)] = _limit(value)
+                elif kind == "waiting":
+                    waiting[int(subject)] = _waiting(value, worker.options.queue.twin)
                 elif kind == "kick":
                     kicks[subject] = _epoch(value)
                 elif kind == "kick_twin":
@@ -107,6 +111,7 @@ class Control:
         worker.router.banned = banned
         worker.router.generation += 1
         worker.meters.change(default, overrides)
+        worker.room.change(waiting)
         for session in list(worker.sessions):
             key = session.destination.key
             if key[0] in banned:
@@ -124,3 +129,12 @@ def _epoch(text: str) -> int:
 def _limit(text: str) -> Limit:
     count, _, size = text.partition(" ")
     return Limit(int(count), int(size))
+
+
+def _waiting(text: str, default: TwinBounds) -> TwinBounds:
+    messages, size_bytes, queues = map(int, text.split())
+    return default._replace(
+        messages=messages or default.messages,
+        size_bytes=size_bytes or default.size_bytes,
+        queues=queues or default.queues,
+    )

@@ -217,8 +217,8 @@ class Guests:
             worker.refuse_absent(mail.envelope, mail.reason)
         else:
             entry_id, held = answer
-            account.total_seen(total)
-            account.source_seen(mail.envelope.source.twin, held)
+            account.total_seen(worker.loop.time(), total)
+            account.source_seen(mail.envelope.source.twin, worker.loop.time(), held)
             worker.metrics.federated += 1
             worker.recorder.federated(None, mail.envelope, entry_id, mail.size_bytes)
 

@@ -126,6 +126,11 @@ class MeterBook:
         self._unused.pop(meter, None)
         return meter
 
+    def connections(self, twin: int) -> int:
+        """How many connections a twin has here."""
+        meter = self._meters.get(twin)
+        return 0 if meter is None else meter.users
+
     def release(self, meter: Meter) -> None:
         """One connection of the twin has ended.
 

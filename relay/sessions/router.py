@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from proto.federation.domains import reachable
 from proto.rmb.address import from_message
@@ -20,9 +21,7 @@ from redispipe import resp
 from relay.federation.accounts import Account, Accounts, Charge
 from relay.federation.outbox import account_of, put_command
 from relay.queues import keys
-from relay.queues.batch import SIZE_LOOK_S
 from relay.queues.destination import Destination
-from relay.queues.held import MESSAGE_BITS, SOURCE_SHARE, is_share_full
 from relay.twins.cache import MISSING, TwinLookupError
 
 if TYPE_CHECKING:
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 log = logging.getLogger(__name__)
-
-NOTICE_SHARE: Final = 16
-"""This part of a queue at most is errors that relays made, whoever says so."""
 
 
 class Router:
@@ -44,8 +40,6 @@ class Router:
         self.generation = 0  # decisions remembered under another number are made again
         self.banned: dict[int, str] = {}  # twin -> the operator's reason
         self.start_drainer: Callable[[int], None] = lambda shard: None  # of a shard without one
-        queue = worker.options.queue
-        self._half_messages, self._half_bytes = queue.max_messages / 2, queue.max_bytes / 2
         self._accounts = Accounts(worker.options.outbox)
         self._twin_accounts: dict[int, Account] = {}  # destination twin -> its account
         self._accounts_generation = -1
@@ -111,77 +105,20 @@ class Router:
 
         self._worker.commit.submit(resp.command("PUBSUB", "NUMSUB", destination.wake), answered)
 
-    def fullness(
-        self, destination: Destination, source: int, size_bytes: int
-    ) -> MessageReason | None:
-        """Whether a queue takes one more message of a source twin, as of the last answer."""
-        queued, queued_bytes = destination.queued, destination.queued_bytes
-        coming = destination.coming
-        if coming is not None:
-            queued_bytes += sum(coming.values())
-        if queued < self._half_messages and queued_bytes + size_bytes < self._half_bytes:
-            return None
-        if destination.session is not None and destination.session.memory_mode:
-            return None
-        policy = self._worker.options.queue
-        if policy.drop_oldest:
-            return None
-        if queued >= policy.max_messages or queued_bytes >= policy.max_bytes:
-            self._ask_room(destination, source)
-            return MessageReason.QUEUE_FULL
-        share = destination.shares.get(source, 0) if destination.shares else 0
-        if coming is not None:
-            share += coming.get(source, 0) << MESSAGE_BITS
-        if is_share_full(share, SOURCE_SHARE, policy.max_messages, policy.max_bytes):
-            self._ask_room(destination, source)
-            return MessageReason.SOURCE_SHARE
-        return None
-
-    def notice_fullness(self, destination: Destination, size_bytes: int) -> MessageReason | None:
-        """As `fullness`, for an error that another relay made: nobody has signed it.
-
-        Whoever makes them up gets a small part of the queue, and displaces nothing with it.
-        """
-        session = destination.session
-        if session is not None and session.memory_mode:
-            return None
-        policy = self._worker.options.queue
-        share = destination.shares.get(0, 0) if destination.shares else 0
-        if is_share_full(share, NOTICE_SHARE, policy.max_messages, policy.max_bytes):
-            self._ask_room(destination, 0)
-            return MessageReason.SOURCE_SHARE
-        return self.fullness(destination, 0, size_bytes)
-
-    def _ask_room(self, destination: Destination, source: int) -> None:
-        """Batches ask how full a queue is, but none has a message for one that is refused."""
-        now = self._worker.loop.time()
-        if now < destination.bytes_at:
-            return
-        destination.bytes_at = now + SIZE_LOOK_S
-
-        def answered(reply: Any) -> None:
-            if not isinstance(reply, list):
-                return
-            queued, size_bytes, share = reply
-            if type(queued) is int:
-                destination.queued = queued
-            destination.queued_bytes = size_bytes if type(size_bytes) is int else 0
-            if destination.shares:
-                destination.shares[source] = int(share or 0)
-
-        asked = [
-            resp.command("XLEN", destination.stream),
-            resp.command("MEMORY", "USAGE", destination.stream, "SAMPLES", 5),
-            resp.command("HGET", keys.share(destination.text), source),
-        ]
-        self._worker.commit.submit(
-            b"".join([resp.MULTI, *asked, resp.EXEC]), answered, 1 + len(asked)
-        )
-
     def federate(
-        self, destination: Destination, payload: bytes, sender: Sender | None, envelope: Envelope
+        self,
+        destination: Destination,
+        payload: bytes,
+        sender: Sender | None,
+        envelope: Envelope,
+        asked: bool = False,
     ) -> Batch | None:
-        """Hands a message to the outbox for other relays, inside the group commit."""
+        """Hands a message to the outbox for other relays, inside the group commit.
+
+        Args:
+            asked: whether there is room was found out just now. Without it a message of a sender
+                must not come here where `outbox_holds` says no.
+        """
         worker = self._worker
         commit = worker.commit
         twin = destination.key[0]
@@ -190,7 +127,11 @@ class Router:
         source, origin = key[0], keys.key_text(key) if key[0] else ""
         account = self.account(twin)
         if not account.takes(source):
-            account.look(worker.loop.time(), commit.submit)
+            now = worker.loop.time()
+            if sender is None and not asked and not account.holds(source, now, commit.submit):
+                again = partial(self.federate, destination, payload, None, envelope, asked=True)
+                account.look(now, commit.submit, again)
+                return None
             if sender is not None:
                 sender.refuse(envelope, MessageReason.OUTBOX_FULL)
             else:
@@ -215,6 +156,18 @@ class Router:
             batch.charge = Charge(self.start_drainer)
         batch.charge.add(account, source, twin % keys.OUTBOX_SHARDS, size_bytes)
         return batch
+
+    def outbox_holds(self, twin: int, source: int) -> bool:
+        """Whether what the outbox says of a message holds: it is taken, or may be refused."""
+        account = self.account(twin)
+        if account.takes(source):
+            return True
+        return account.holds(source, self._worker.loop.time(), self._worker.commit.submit)
+
+    def ask_outbox(self, twin: int, then: Callable[[], None]) -> None:
+        """Asks whether the outbox takes messages to a twin, then tells."""
+        worker = self._worker
+        self.account(twin).look(worker.loop.time(), worker.commit.submit, then)
 
     def account(self, twin: int) -> Account:
         """The account of a destination twin; one of no relays where the twin is not known now."""

@@ -31,6 +31,7 @@ from relay.ops.control import GROUP
 from relay.ops.redis_client import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, RETRIES, RETRY_PAUSE_S
 from relay.queues import keys
 from relay.queues.batch import QueuePolicy
+from relay.queues.charging import TwinBounds
 from relay.sessions.admission import Admission
 from relay.sessions.history import PROGRESS_INTERVAL_S, SessionHistory
 from relay.sessions.options import SessionBounds, WorkerOptions
@@ -96,6 +97,7 @@ class Runtime:
             handshakes_per_ip_per_s=config.relay.handshakes_per_ip_per_s,
             max_sid_bytes=config.relay.max_sid_bytes,
             max_token_lifetime_s=config.relay.max_token_lifetime_s,
+            sessions_per_twin=config.relay.sessions_per_twin,
         )
         self.inbound = Inbound(self.worker, config)
         self.events = _events(config, self.worker, slot) if config.analytics.record else None
@@ -215,6 +217,9 @@ def worker_options(config: Any, boot_id: str, slot: int | str) -> WorkerOptions:
             queue.max_bytes,
             queue.retention_s,
             queue.overflow == "drop_oldest",
+            TwinBounds(
+                queue.twin_messages, queue.twin_bytes, queue.twin_queues, queue.unknown_queues
+            ),
         ),
         outbox=OutboxBounds(config.federation.max_messages, config.federation.max_bytes),
         bounds=SessionBounds(

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from relay.federation.accounts import Account
 
 FOLDER = Path(__file__).with_name("lua")
+KNOWN: Final = 1_000
+"""Sessions of a twin that are remembered to have signed in..."""
+KNOWN_S: Final = 7 * 86_400
+"""... and for how long after the twin's last one did."""
 _EPOCH: Final = re.compile(rb"[0-9]{1,20}")
 
 
@@ -35,6 +39,8 @@ def claim(text: str, boot_id: str, since: float, remote: str) -> bytes:
         boot_id,
         f"{since:.3f}",
         remote,
+        KNOWN_S,
+        KNOWN,
     )
 
 

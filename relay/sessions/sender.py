@@ -20,7 +20,7 @@ from proto.rmb.routing import Step
 from proto.rmb.tags import has_fail_fast
 from proto.rmb.types_pb2 import Envelope
 from relay.queues.batch import ITEM_BYTES
-from relay.sessions.pacing import pause_s
+from relay.sessions.pacing import END_COST, REFUSED_INPUT, VAIN_PER_S, pause_s
 
 if TYPE_CHECKING:
     from relay.queues.batch import Batch
@@ -54,10 +54,12 @@ class Fact(NamedTuple):
     Attributes:
         failed: its twin could not be looked up.
         present: some worker holds it; for the one fail-fast message that asked, None otherwise.
+        room: what is known of its queue, or of the outbox, was found out just now.
     """
 
     failed: bool = False
     present: bool | None = None
+    room: bool = False
 
 
 UNASKED: Final = Fact()
@@ -208,15 +210,30 @@ class Sender:
         decision = router.decide(destination, fail_fast, fact.present, fact.failed)
         step = decision.step
         if step is Step.QUEUE:
-            refusal = router.fullness(destination, self.key[0], len(payload))
+            room, source = worker.room, self.key[0]
+            refusal = room.refusal(destination, source, len(payload))
             if refusal is None:
                 self._batch = batch = worker.commit.add(destination, payload, self)
+                if destination.session is None and not destination.present:
+                    room.note(batch, destination, source, len(payload))
                 if worker.following:
                     worker.recorder.accepted(self, destination, envelope, len(payload), batch)
-            else:
+            elif room.holds(destination, source, fact.room):
+                if refusal is MessageReason.SOURCE_FULL:
+                    worker.hits.message(source, self.session.address)
                 self.refuse(envelope, refusal)
+            else:
+                self._wait_for_fact(destination, payload, envelope)
+                found = fact._replace(room=True)
+                room.ask(destination, source, lambda: self._answer(destination, found))
         elif step is Step.FEDERATE:
-            outgoing = router.federate(destination, payload, self, envelope)
+            number = destination.key[0]
+            if not fact.room and not router.outbox_holds(number, self.key[0]):
+                self._wait_for_fact(destination, payload, envelope)
+                found = fact._replace(room=True)
+                router.ask_outbox(number, lambda: self._answer(destination, found))
+                return
+            outgoing = router.federate(destination, payload, self, envelope, asked=True)
             if outgoing is not None:  # a pong after a refused message waits for those before it
                 self._batch = outgoing
                 if worker.following:
@@ -225,8 +242,7 @@ class Sender:
             assert decision.reason is not None
             self.refuse(envelope, decision.reason)
         else:
-            self._wait(destination, payload, envelope)
-            self._asked.add(destination)
+            self._wait_for_fact(destination, payload, envelope)
             if step is Step.LOOK_UP:
                 number = destination.key[0]
                 router.look_up(number, lambda failed: self._answer(destination, Fact(failed)))
@@ -234,10 +250,15 @@ class Sender:
                 router.ask_presence(
                     destination, lambda there: self._answer(destination, Fact(present=there))
                 )
-            if len(self._asked) >= LOOK_UPS:
-                self._pause()
 
     # --- waiting for facts --------------------------------------------------------------------
+
+    def _wait_for_fact(self, destination: Destination, payload: bytes, envelope: Envelope) -> None:
+        """Parks a message whose destination is about to be asked something about."""
+        self._wait(destination, payload, envelope)
+        self._asked.add(destination)
+        if len(self._asked) >= LOOK_UPS:
+            self._pause()
 
     def _wait(self, destination: Destination, payload: bytes, envelope: Envelope) -> None:
         self._park(destination, payload)
@@ -421,6 +442,14 @@ class Sender:
             worker.metrics.slowed_s += pause
             self.slowed = worker.loop.call_later(pause, self._speed_up)
             self._pause()
+
+    def end(self, reason: SessionReason) -> None:
+        """The session ends: routes nothing more, and charges its twin where its input was why."""
+        self.ended = True
+        if self.slowed is not None:
+            self.slowed.cancel()
+        if reason in REFUSED_INPUT:
+            self.meter.pace.charge(END_COST / VAIN_PER_S, self.worker.loop.time())
 
     def _speed_up(self) -> None:
         self.slowed = None

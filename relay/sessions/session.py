@@ -137,8 +137,7 @@ class Session:
         self.full_since: float | None = None  # loop time since which a full socket took nothing
         self.full_bytes = 0  # what it held then
         self.suspects: set[bytes] = set()  # unread entries the check saw once
-        self.took = 0  # entries taken from the stream since it last had everything
-        self.took_bytes = 0  # of them
+        self.took = self.took_bytes = 0  # of the stream, since it last had everything
         self.announced = False  # the recorder knows that it is open
         self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = 0
         self.drops = self.slowed = 0  # slowed: pauses in reading
@@ -427,6 +426,7 @@ class Session:
 
     def discard(self, entry_id: bytes) -> None:
         """Has an entry removed that is not delivered."""
+        self.took += 1
         self.removals.append((entry_id, 0))
         self.worker.commit.remove(self)
         self.worker.commit.schedule()

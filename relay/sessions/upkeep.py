@@ -24,7 +24,7 @@ from redispipe import resp
 from redispipe.pipe import DISK_FULL, LinkLost
 from relay.queues import batch, keys
 from relay.queues.commit import TEMPORARY
-from relay.sessions import scripts
+from relay.sessions import charges, scripts
 from relay.sessions.burial import LINKS, bury
 from relay.sessions.control import Control
 from relay.sessions.recent import Recent
@@ -169,6 +169,7 @@ class Upkeep:
             await self._look_at_redis()
         if self._beats % 60 == 1:
             worker.forget_destinations()
+            worker.room.forget()
             worker.router.generation += 1
             await worker.guests.look_for_left()
             await self._keep_number()
@@ -433,7 +434,6 @@ class Upkeep:
             expired = sum(trimmed)
             if expired:
                 self._worker.drop_unseen(expired, MessageReason.QUEUE_EXPIRED)
-                await self._forget_shares([s for s, n in zip(streams, trimmed, strict=True) if n])
             if streams:
                 await self._worker.request(scripts.outlive(streams, 2 * policy.retention_s))
             messages, queues = await self._full_queues(streams, policy)
@@ -441,6 +441,8 @@ class Upkeep:
             full = heapq.nlargest(FULLEST, [*full, *queues])
             if cursor == b"0":
                 break
+        await charges.give_back(self._worker)
+        await charges.name_fullest(self._worker, int(3 * SWEEP_S))
         fullest = json.dumps([queue[1:] for queue in full])
         await self._ask("SET", keys.FULLEST, fullest, "EX", int(3 * SWEEP_S))
         await self._ask("SET", keys.WAITING, waiting, "EX", int(3 * SWEEP_S))
@@ -484,15 +486,3 @@ class Upkeep:
             )
             for name, messages, size in zip(found[::3], found[1::3], found[2::3], strict=True)
         ]
-
-    async def _forget_shares(self, streams: list[bytes]) -> None:
-        """Nobody knows whose the expired messages were: counting starts anew with a short queue."""
-        policy = self._worker.commit.policy
-        lengths = await asyncio.gather(*(self._ask("XLEN", stream) for stream in streams))
-        sizes = await asyncio.gather(
-            *(self._ask("MEMORY", "USAGE", stream, "SAMPLES", 5) for stream in streams)
-        )
-        for stream, length, size_bytes in zip(streams, lengths, sizes, strict=True):
-            if not length or not policy.counts_shares(length, size_bytes or 0):
-                text = stream.removeprefix(keys.stream("")).decode(errors="replace")
-                await self._ask("DEL", keys.share(text))

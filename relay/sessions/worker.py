@@ -38,9 +38,10 @@ from relay.sessions.hits import Hits
 from relay.sessions.hub import Hub
 from relay.sessions.meters import MeterBook
 from relay.sessions.options import History, Twins, WorkerOptions
-from relay.sessions.pacing import END_COST, REFUSED_INPUT, VAIN_PER_S, Pace
+from relay.sessions.pacing import Pace
 from relay.sessions.recorder import Recorder
 from relay.sessions.rights import Rights
+from relay.sessions.room import Room
 from relay.sessions.router import Router
 from relay.sessions.sender import Sender
 from relay.sessions.session import INFLIGHT_PART, LOOK_S, SOCKET_PART, Session
@@ -56,8 +57,9 @@ STALLED_LOOKS: Final = 100
 READ_AGAIN_S: Final = 1.0
 """Pause before a stream is read again that could not be read."""
 DRAIN_STEP_S: Final = 0.02
-DESTINATIONS: Final = 100_000
-"""Keys remembered; above it those in no use are forgotten each minute, at its double at once."""
+DESTINATIONS: Final = 20_000
+"""Keys remembered, some kilobyte each; above it those in no use are forgotten each minute, at its
+double at once. Whoever names ever new ones has the worker take no more than that."""
 
 
 class Worker:
@@ -97,6 +99,8 @@ class Worker:
         self.guests = Guests(self)
         self.router = Router(self)
         self.rights = Rights(self)
+        self.room = Room(self)
+        self.charged = self.room.charged
         self.upkeep = Upkeep(self)
         # Joining, held and ending, in order, with the accounts that signed in.
         self.sessions: dict[Session, bytes] = {}
@@ -214,13 +218,9 @@ class Worker:
         if destination.session is session:
             destination.session = None
         assert session.sender is not None
-        session.sender.ended = True
+        session.sender.end(reason)
         self.full_sessions.pop(session, None)
         self.held_back.pop(session.sender, None)
-        if session.sender.slowed is not None:
-            session.sender.slowed.cancel()
-        if reason in REFUSED_INPUT:
-            session.sender.meter.pace.charge(END_COST / VAIN_PER_S, self.loop.time())
         self.meters.release(session.sender.meter)
         self.metrics.evictions[reason] += 1
         close = SESSIONS[reason]
@@ -448,8 +448,7 @@ class Worker:
         # What a session before it took was of the same queue, however little was left.
         first = not session.announced and session.took
         if first or destination.shares or self.options.queue.counts_shares(most, most_bytes):
-            forgets = resp.command("DEL", keys.share(destination.text))
-            self.commit.add_extra(forgets, lambda reply: None)
+            self.room.give_back(destination)
         destination.shares, session.took, session.took_bytes = None, 0, 0
         destination.queued = destination.queued_bytes = 0
         if not session.announced:

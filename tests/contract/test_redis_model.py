@@ -7,7 +7,6 @@ error texts included, is compared with Redis 6.2 and with the bundled Valkey.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,26 +17,6 @@ from tests.contract.redis_pair import Argv, Pair
 from tests.support import redis_servers
 
 LUA = Path(__file__).parents[2] / "relay" / "sessions" / "lua"
-
-
-@pytest.fixture(scope="module", params=["valkey", "redis62"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[redis_servers.RedisServer]:
-    start = {
-        "valkey": redis_servers.start_valkey,
-        "redis62": redis_servers.start_redis62,
-    }[request.param]
-    running = start(tmp_path_factory.mktemp("redis"))
-    yield running
-    running.remove()
-
-
-@pytest.fixture
-def pair(server: redis_servers.RedisServer) -> Iterator[Pair]:
-    made = Pair(server)
-    yield made
-    made.close()
 
 
 def test_streams_keep_ids_ranges_and_their_last_id(pair: Pair) -> None:
@@ -333,7 +312,7 @@ def test_the_directory_scripts_do_as_described(pair: Pair, full: bool) -> None:
     claim, hold, release = _script("claim"), _script("hold"), _script("release")
     who = ("boot-b", "1700000001", "192.0.2.2:999")
 
-    pair.ask("EVAL", claim, 2, *DIRECTORY, "7", *who)
+    pair.ask("EVAL", claim, 2, *DIRECTORY, "7", *who, 100, 1000)
     pair.next_reply(on=2)
     # Equal, lower and higher epochs, and a missing entry.
     pair.ask("EVAL", hold, 2, *DIRECTORY, "7", str(FAR_EPOCH + 1), *who)
@@ -356,7 +335,9 @@ def test_the_directory_scripts_do_as_described(pair: Pair, full: bool) -> None:
 
 
 def test_a_first_claim_takes_the_servers_time_as_its_epoch(pair: Pair) -> None:
-    replies = pair.ask_masked("EVAL", _script("claim"), 2, *DIRECTORY, "7", "b", "1", "r")
+    replies = pair.ask_masked(
+        "EVAL", _script("claim"), 2, *DIRECTORY, "7", "b", "1", "r", 100, 1000
+    )
     for epoch, former in replies:
         assert abs(int(epoch) - time.time() * 1e6) < 5e6
         assert former == b""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proto.rmb.reasons import MessageReason
-from relay.queues.batch import ITEM_BYTES
+from relay.queues.batch import ITEM_BYTES, QueuePolicy
 from relay.queues.keys import SessionKey
 from relay.sessions.options import SessionBounds
 from relay.sessions.sender import LOOK_UPS, PARKED_BYTES, PARKED_SLICE, Sender
@@ -57,7 +57,9 @@ class Looked:
     """A sender at a worker whose look-ups are held back, and what became of its messages."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.world = World(3, workers=1, bounds=SessionBounds(4_096, 4_000_000))
+        self.world = World(
+            3, workers=1, queue_policy=QueuePolicy(), bounds=SessionBounds(4_096, 4_000_000)
+        )
         self.here: WorkerProcess = self.world.workers[0]
         assert self.here.worker is not None
         self.sender: Twin = self.world.connect_live(self.here, (1, None))

@@ -77,4 +77,20 @@ def queues(look: Look) -> Readings:
     for text, messages, size in json.loads(stored):
         part = max(messages / bounds.max_messages, size / bounds.max_bytes)
         found[str(text)] = Reading(round(100 * part, 1), f"{messages:,} messages, {size:,} bytes")
-    return {"queue_near_full": found}
+    return {"queue_near_full": found, "twin_waiting": _twins(look)}
+
+
+def _twins(look: Look) -> dict[str, Reading]:
+    """Twins near a bound of what waits, by what waits for them or of them, whichever is more."""
+    found: dict[str, Reading] = {}
+    for percent, name, (messages, size, count, unknown) in json.loads(
+        look.redis.get(keys.FULLEST_TWINS) or "[]"
+    ):
+        where = "for it" if name.startswith(keys.RECEIVED) else "of it"
+        detail = f"{messages:,} messages {where}, {size:,} bytes, {count:,} queues"
+        if unknown:
+            detail += f", {unknown:,} of them of sessions that never signed in"
+        found.setdefault(
+            name.rpartition(":")[2], Reading(percent, detail)
+        )  # the fullest comes first
+    return found

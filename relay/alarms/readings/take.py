@@ -44,7 +44,7 @@ READERS: Final = (
     Reader("redis memory", ("redis_memory", "redis_policy"), store.memory),
     Reader("redis persistence", ("redis_persistence",), store.persistence),
     Reader("background work", ("background_down",), store.background_work),
-    Reader("queues", ("queue_near_full",), store.queues),
+    Reader("queues", ("queue_near_full", "twin_waiting"), store.queues),
     Reader("workers", ("worker_silent", "worker_restarts"), workers.lives),
     Reader("worker load", ("loop_lag",), workers.load),
     Reader("limits", ("limit_storm",), workers.storm),

@@ -18,7 +18,7 @@ from relay.dashboard.addresses import check_twin
 from relay.dashboard.pages import may, page
 from relay.dashboard.tables import Action, Ask, Row, Table, respond_all
 from relay.dashboard.views import queues, sessions, twins
-from relay.limits import defaults, hits
+from relay.limits import defaults, hits, waiting
 from relay.limits import listing as limits
 from relay.limits.models import TwinLimit
 from relay.ops import keyset
@@ -62,6 +62,7 @@ def twin(request: HttpRequest, twin: int) -> HttpResponseBase:
         "own_limit": twins.limit_of(limit),
         "default": defaults.get(),
         "decider": limits.deciders([twin]).get(twin) if may(request, "audit.view") else None,
+        "waiting": _or_none(lambda: waiting.of_twin(twin)),
         "refused": _or_none(lambda: _refused(twin)),
         "traces": traces.running_of(twin) if may(request, "trace.view") else [],
         "actions": _actions(request, twin, row, limit, held),

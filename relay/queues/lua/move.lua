@@ -2,40 +2,21 @@
 -- Moves entries to the queue of another session of the same twin, in the order given. Atomic, so
 -- an entry is in one of the two queues whoever is killed when; entries that are gone are passed
 -- over, so running it a second time because an answer was lost moves nothing twice.
--- KEYS: from stream, to stream, relay:sessions, relay:guests, the guest lease of either key, the
--- shares of either. ARGV: from key, to key, most messages, life of the stream in s, messages and
--- bytes of a queue from which on shares are counted, bits of a share that are its messages, then for
--- each entry: id, deadline in unix s or 0, source twin, bytes.
--- Returns why it stopped ("" at the end of the list), entries moved, entries too old.
-if redis.call('HEXISTS', KEYS[3], ARGV[1]) == 1 then return {'connected', 0, 0} end
+-- KEYS: from stream, to stream, relay:sessions, relay:guests, the guest lease of either key. ARGV:
+-- from key, to key, most messages, life of the stream in s, then for each entry: id, deadline in unix
+-- s or 0, source twin, bytes.
+-- Returns why it stopped ("" at the end of the list), entries moved, entries too old, and of those
+-- moved: source twin, messages, bytes.
+if redis.call('HEXISTS', KEYS[3], ARGV[1]) == 1 then return {'connected', 0, 0, {}} end
 if redis.call('SISMEMBER', KEYS[4], ARGV[1]) == 1 or redis.call('EXISTS', KEYS[5]) == 1
-    or redis.call('EXISTS', KEYS[6]) == 1 then return {'guest', 0, 0} end
+    or redis.call('EXISTS', KEYS[6]) == 1 then return {'guest', 0, 0, {}} end
 if redis.call('SISMEMBER', KEYS[4], ARGV[2]) == 1
-    and redis.call('HEXISTS', KEYS[3], ARGV[2]) == 0 then return {'guest', 0, 0} end
+    and redis.call('HEXISTS', KEYS[3], ARGV[2]) == 0 then return {'guest', 0, 0, {}} end
 local now = tonumber(redis.call('TIME')[1])
 local length = redis.call('XLEN', KEYS[2])
-local size = redis.call('MEMORY', 'USAGE', KEYS[2], 'SAMPLES', 5) or 0
-local unit = 2 ^ tonumber(ARGV[7])
-local stopped, moved, old = '', 0, 0
+local stopped, moved, old, twins, sources = '', 0, 0, {}, {}
 
-local function pack(messages, bytes)
-  return string.format('%.0f', bytes * unit + messages)
-end
-
--- What was stored while the queue was short was not counted: no count goes below zero.
-local function take(twin, bytes)
-  local share = tonumber(redis.call('HGET', KEYS[7], twin) or '')
-  if not share then return end
-  local messages = share % unit - 1
-  if messages > 0 then
-    local left = math.max(math.floor(share / unit) - bytes, 0)
-    redis.call('HSET', KEYS[7], twin, pack(messages, left))
-  else
-    redis.call('HDEL', KEYS[7], twin)
-  end
-end
-
-for place = 8, #ARGV, 4 do
+for place = 5, #ARGV, 4 do
   local id, deadline, twin = ARGV[place], tonumber(ARGV[place + 1]), ARGV[place + 2]
   local bytes = tonumber(ARGV[place + 3])
   local entry = redis.call('XRANGE', KEYS[1], id, id)[1]
@@ -50,17 +31,20 @@ for place = 8, #ARGV, 4 do
     else
       redis.call('XADD', KEYS[2], '*', unpack(entry[2]))
       redis.call('XDEL', KEYS[1], id)
-      moved, length, size = moved + 1, length + 1, size + bytes
-      if length > tonumber(ARGV[5]) or size > tonumber(ARGV[6]) then
-        redis.call('HINCRBY', KEYS[8], twin, pack(1, bytes))
+      moved, length = moved + 1, length + 1
+      if not sources[twin] then
+        twins[#twins + 1], sources[twin] = twin, {0, 0}
       end
-      take(twin, bytes)
+      sources[twin][1], sources[twin][2] = sources[twin][1] + 1, sources[twin][2] + bytes
     end
   end
 end
 if moved > 0 then
   redis.call('EXPIRE', KEYS[2], ARGV[4])
-  redis.call('EXPIRE', KEYS[8], ARGV[4])
   redis.call('PUBLISH', 'wake:' .. ARGV[2], 'new')
 end
-return {stopped, moved, old}
+local told = {}
+for place, twin in ipairs(twins) do
+  told[place] = {twin, sources[twin][1], sources[twin][2]}
+end
+return {stopped, moved, old, told}

@@ -16,10 +16,10 @@ MAX_CLOSE_TEXT_BYTES = 123  # RFC 6455, section 5.5: a control frame has 125, th
 MESSAGE_NAMES = """unparsable empty text_frame too_large wrong_source missing_destination
 unknown_twin no_relay offline_failfast limit_count limit_size banned queue_full source_share
 storage_full expired queue_expired bad_signature not_here remote_4xx remote_5xx remote_timeout
-outbox_full purged look_up_failed no_usable_relay"""
+outbox_full purged look_up_failed no_usable_relay source_full twin_full"""
 SESSION_NAMES = """client_close idle replaced back_pressure protocol_error text_frame unparsable
 too_large kicked banned drained worker_lost capacity handshake_timeout unauthorized ip_limit
-twin_changed"""
+twin_changed twin_sessions"""
 
 
 def test_the_names() -> None:

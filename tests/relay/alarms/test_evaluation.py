@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -300,3 +301,15 @@ def test_of_many_subjects_those_that_are_well_again_are(
     add_worker("boot7", slot="7", loop_lag_ms=1)  # less than any
     evaluate(15)
     assert states("loop_lag") == {}
+
+
+def test_twins_with_much_waiting(evaluate: Evaluate, site_redis: RedisServer) -> None:
+    site_redis.run("SET", keys.FULLEST, "[]")
+    full = [
+        [90.0, keys.received(7), [90, 1, 1, 1]],
+        [85.0, keys.sent(7), [85, 1, 1, 0]],
+        [70.0, keys.sent(8), [70, 1, 1, 0]],
+    ]
+    site_redis.run("SET", keys.FULLEST_TWINS, json.dumps(full))
+    evaluate(8)
+    assert states("twin_waiting") == {"7": "firing"}

@@ -8,9 +8,11 @@ from typing import Any
 
 import hiredis
 
+from redispipe.pipe import LinkLost
 from relay.federation.accounts import LOOK_S, Account, Accounts, Charge
 from relay.federation.outbox import OutboxBounds
 from relay.queues import keys
+from relay.queues.batch import FRESH_S
 from relay.queues.held import unpack
 from tests.support.sim.redis import SimRedis
 
@@ -23,6 +25,7 @@ class Store:
     def __init__(self) -> None:
         self.redis = SimRedis(lambda: 1_700_000_000.0, random.Random(1))
         self.asked = 0
+        self.now = 0.0
 
     def ask(self, payload: bytes, then: Callable[[Any], None]) -> None:
         self.asked += 1
@@ -34,7 +37,7 @@ class Store:
         """Runs a batch's commands; returns how many there were."""
         commands: list[bytes] = []
         handlers: list[Callable[[Any], None]] = []
-        charge.encode(commands.append, handlers)
+        charge.encode(commands.append, handlers, self.now)
         assert len(commands) == len(handlers)
         for payload, handler in zip(commands, handlers, strict=True):
             self.ask(payload, handler)
@@ -74,15 +77,31 @@ def test_a_full_account_is_asked_for_and_takes_again() -> None:
     store, account = Store(), Accounts(BOUNDS).get("b.example")
     store.commit(charged(account, 25))
     before = store.asked
-    for now in (5.0, 5.0 + LOOK_S / 2):
-        account.look(now, store.ask)
+    assert account.holds(7, LOOK_S / 2, store.ask) and store.asked == before
+    assert account.holds(7, LOOK_S, store.ask)
     assert store.asked == before + 1 and not account.takes(7)
     store.redis.run("HINCRBY", account.key, "total", -(10 << 24 | 1))
     store.redis.run("HINCRBY", account.key, "7", -(10 << 24 | 1))
-    account.look(5.0 + LOOK_S, store.ask)
+    assert account.holds(7, 2 * LOOK_S, store.ask)
     assert account.takes(7)
+
+
+def test_nobody_is_refused_by_an_old_reply() -> None:
+    store, account = Store(), Accounts(BOUNDS).get("b.example")
+    store.commit(charged(account, 25))
     store.redis.run("DEL", account.key)
-    account.look(6.0, store.ask)
+    before = store.asked
+    assert not account.holds(7, FRESH_S, store.ask)
+    assert store.asked == before, "who has to wait for the answer asks"
+    told: list[bool] = []
+    account.look(FRESH_S, store.ask, lambda: told.append(account.takes(7)))
+    assert told == [True]
+
+
+def test_an_account_that_cannot_be_asked_for_takes_all() -> None:
+    store, account = Store(), Accounts(BOUNDS).get("b.example")
+    store.commit(charged(account, 25))
+    account.look(9.0, lambda payload, then: then(LinkLost("away")))
     assert account.takes(7)
 
 
@@ -103,7 +122,7 @@ def test_a_batch_whose_replies_were_lost_is_told_for_all_its_shards() -> None:
     charge = Charge(idle.append)
     charge.add(account, 7, 4, 10)
     handlers: list[Callable[[Any], None]] = []
-    charge.encode(lambda payload: None, handlers)
+    charge.encode(lambda payload: None, handlers, 0.0)
     for handler in handlers:
         handler(None)
     assert idle == [4] and account.takes(7)

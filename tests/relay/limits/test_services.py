@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from relay.access.actor import SYSTEM, Actor
 from relay.access.errors import Invalid
-from relay.limits import services
+from relay.limits import services, waiting
 from relay.limits.models import TwinLimit
 from relay.ops import control, pending
 from relay.queues import keys
@@ -108,3 +108,28 @@ def test_without_redis_the_decision_is_kept(no_redis: None) -> None:
     assert pending.waiting() == ["limits"]
     with pytest.raises(control.ControlError):
         services.publish_all()
+
+
+def test_bounds_of_what_waits(site_redis: RedisServer) -> None:
+    services.set_waiting(7, 100, None, 5, actor=SYSTEM)
+    services.set_limit(8, 1, 2, actor=SYSTEM)
+    assert decided(site_redis) == {"waiting:7": "100 0 5", "limit:8": "1 2"}
+    site_redis.run("DEL", keys.CONTROL)
+    services.publish_all()
+    assert decided(site_redis) == {"waiting:7": "100 0 5", "limit:8": "1 2"}
+    services.set_waiting(7, None, None, None, actor=SYSTEM)
+    assert decided(site_redis) == {"limit:8": "1 2"}
+    with pytest.raises(Invalid):
+        services.set_waiting(7, -1, None, None, actor=SYSTEM)
+
+
+def test_what_waits_of_a_twin_beside_its_bounds(site_redis: RedisServer) -> None:
+    services.set_waiting(7, 200, None, 8, actor=SYSTEM)
+    site_redis.run("HSET", keys.received(7), "messages", "50", "bytes", "9000", "queues", "6")
+    site_redis.run("HSET", keys.sent(7), "messages", "90", "bytes", "1", "queues", "1")
+    found = waiting.of_twin(7)
+    assert found.received == waiting.Counts(50, 9000, 6, 0)
+    assert found.sent == waiting.Counts(90, 1, 1, 0)
+    assert found.bounds.messages == 200 and found.bounds.queues == 8
+    assert found.filled_percent == 75.0
+    assert waiting.of_twin(9).received == waiting.Counts(0, 0, 0, 0)

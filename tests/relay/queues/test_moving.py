@@ -13,9 +13,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
-from relay.queues import headers, keys, moving, scripts
-from relay.queues.batch import SHARE_FROM, QueuePolicy
-from relay.queues.held import pack
+from relay.queues import charging, headers, keys, moving, scripts
+from relay.queues.batch import QueuePolicy
+from relay.queues.held import unpack
 from relay.queues.moving import Moved
 from tests.relay.queues.mail import TO, fill, put, uids
 from tests.support.envelopes import request
@@ -143,26 +143,20 @@ def test_mail_of_guests_is_on_its_way_elsewhere(
         assert moving.move(client, "7", "7:new", POLICY).moved == 3
 
 
-def test_shares_follow(any_redis: RedisServer, client: Redis) -> None:
-    fill(any_redis, "7", 5)
-    fill(any_redis, "7:new", SHARE_FROM, "there")
+def test_what_is_charged_follows(any_redis: RedisServer, client: Redis) -> None:
+    mail = fill(any_redis, "7", 5)
     (size_bytes,) = {each.size_bytes for each in headers.read(client, "7")}
-    # The first message was not counted, as the queue was short.
-    any_redis.run("HSET", keys.share("7"), "3", pack(4, 4 * size_bytes), "9", pack(1, 77))
+    client.eval(*charging.script("charge", 60, ("7", 0, 3, 5, 5 * size_bytes)))
+    policy = QueuePolicy(max_messages=3)
+    assert moving.move(client, "7", "7:new", policy).moved == 3
+    for text, messages in (("7", 2), ("7:new", 3)):
+        assert unpack(int(any_redis.run("HGET", keys.share(text), "3"))).messages == messages
+    for name in (keys.sent(3), keys.received(7)):
+        assert any_redis.run("HMGET", name, "messages", "queues") == [b"5", b"2"]
     moving.move(client, "7", "7:new", POLICY)
-    assert any_redis.run("HGETALL", keys.share("7")) == {b"9": b"%d" % pack(1, 77)}
-    assert any_redis.run("HGETALL", keys.share("7:new")) == {b"3": b"%d" % pack(5, 5 * size_bytes)}
-
-
-def test_shares_of_large_messages_follow(any_redis: RedisServer, client: Redis) -> None:
-    """A queue of few messages is long by its bytes; of what was not counted nothing is owed."""
-    for number in range(3):
-        put(any_redis, "7", request((3, "a"), TO, bytes(600_000), uid=f"m{number}"))
-    sizes = [each.size_bytes for each in headers.read(client, "7")]
-    any_redis.run("HSET", keys.share("7"), "3", pack(4, sizes[0]))
-    moving.move(client, "7", "7:new", POLICY)
-    assert any_redis.run("HGETALL", keys.share("7")) == {b"3": b"%d" % pack(1, 0)}
-    assert any_redis.run("HGETALL", keys.share("7:new")) == {b"3": b"%d" % pack(2, sum(sizes[1:]))}
+    assert any_redis.run("EXISTS", keys.share("7")) == 0
+    for name in (keys.sent(3), keys.received(7)):
+        assert any_redis.run("HMGET", name, "messages", "queues") == [b"%d" % len(mail), b"1"]
 
 
 def test_a_batch_sent_twice_moves_once(any_redis: RedisServer, client: Redis) -> None:

@@ -14,6 +14,7 @@ import pytest
 from redispipe.address import RedisAddress
 from relay.server import embedded
 from relay.server.embedded import DataFolderLock, EmbeddedError
+from relay.server.memory import machine_bytes
 
 HOLD_LOCK = """
 import fcntl, os, sys
@@ -184,3 +185,10 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "valkey").touch()
     with pytest.raises(EmbeddedError, match=r"cannot make .*/valkey: File exists"):
         embedded.server_folder(tmp_path)
+
+
+def test_the_server_gets_a_part_of_the_memory_and_throws_nothing_away(tmp_path: Path) -> None:
+    command = embedded.server_command("valkey-server", tmp_path, tmp_path / "redis.sock")
+    options = dict(zip(command[1::2], command[2::2], strict=False))
+    assert options["--maxmemory"] == str(machine_bytes() // embedded.MEMORY_PART)
+    assert options["--maxmemory-policy"] == "noeviction"

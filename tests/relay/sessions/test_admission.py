@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from proto.identity import tokens
+from relay.queues.destination import Destination
 from relay.sessions.admission import BURST_S, Admission, Refusal
 from relay.sessions.meters import UNLIMITED, MeterBook
 from relay.sessions.pacing import END_COST, VAIN_PER_S
@@ -36,7 +37,12 @@ def worker_of(source: ScriptedSource) -> Any:
 
 
 def admission_of(
-    worker: Any, *, on_chain: bool = False, per_ip_per_s: int = 0, handshakes_per_ip_per_s: int = 0
+    worker: Any,
+    *,
+    on_chain: bool = False,
+    per_ip_per_s: int = 0,
+    handshakes_per_ip_per_s: int = 0,
+    sessions_per_twin: int = 0,
 ) -> Admission:
     bounded = LookUps(getattr(worker, "twins", None), on_chain=on_chain, per_ip_per_s=per_ip_per_s)
     return Admission(
@@ -45,6 +51,7 @@ def admission_of(
         handshakes_per_ip_per_s=handshakes_per_ip_per_s,
         max_sid_bytes=128,
         max_token_lifetime_s=0,
+        sessions_per_twin=sessions_per_twin,
     )
 
 
@@ -167,3 +174,28 @@ async def test_a_chain_that_is_slow_is_no_fault_of_an_address(
     assert await statuses_of(admission, queries[2:], "192.0.2.2") == {500: 1}
     source.open.set()
     assert await waiting == {101: 2}
+
+
+async def test_a_twin_has_so_many_sessions_and_may_replace_each() -> None:
+    source = ScriptedSource()
+    source.twins[7] = TwinRecord(7, twin(7).account, None, ("localhost",), 1)
+    held = Destination((7, "held"))
+    held.session = SimpleNamespace()  # type: ignore[assignment]
+    worker = worker_of(source)
+    worker.destinations = {held.key: held}
+    admission = admission_of(worker, sessions_per_twin=2)
+
+    async def admit(sid: str) -> int:
+        try:
+            await admission.admit(twin(7).token(sid).encode(), "127.0.0.1")
+        except Refusal as refusal:
+            return refusal.status
+        return 101
+
+    assert await admit("a") == 101
+    worker.meters.acquire(7)
+    meter = worker.meters.acquire(7)
+    assert await admit("a") == 429
+    assert await admit("held") == 101
+    worker.meters.release(meter)
+    assert await admit("a") == 101

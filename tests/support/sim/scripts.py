@@ -16,7 +16,7 @@ Script = Callable[[Call, list[bytes], list[bytes]], Any]
 def claim(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
     """Enter a newcomer in the directory with an epoch above every earlier one."""
     sessions, unused = keys
-    key, boot_id, since, remote = argv
+    key, boot_id, since, remote, known_s, known_bound = argv
     call(b"DEL", unused)  # a first write that is never refused lets the next ones pass
     former = call(b"HGET", sessions, key)
     seconds, microseconds = call(b"TIME")
@@ -24,6 +24,15 @@ def claim(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
     if former is not None:
         epoch = max(epoch, _epoch_of(former) + 1)
     _enter(call, sessions, key, epoch, boot_id, since, remote)
+    known = b"relay:known:" + key.partition(b":")[0]
+    call(b"HSET", known, key, seconds)
+    call(b"EXPIRE", known, known_s)
+    if int(call(b"HLEN", known)) > int(known_bound):
+        fields = call(b"HGETALL", known)
+        signed_in = dict(zip(fields[::2], map(int, fields[1::2]), strict=True))
+        median = sorted(signed_in.values())[len(signed_in) // 2 - 1]
+        old = [text for text, at in signed_in.items() if at <= median and text != key]
+        call(b"HDEL", known, *old)
     return [b"%d" % epoch, former if former is not None else b""]
 
 
@@ -101,6 +110,87 @@ def outlive(call: Call, keys: list[bytes], argv: list[bytes]) -> None:
             call(b"EXPIRE", stream, life)
 
 
+def held(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
+    """Charge queues to their twins, or give back what is not in them any more."""
+    sessions, unused = keys
+    what, life, new_bytes, *rest = argv
+    call(b"DEL", unused)
+    deltas: dict[bytes, list[int]] = {}
+
+    def add(name: bytes, *amounts: int) -> None:
+        before = deltas.setdefault(name, [0, 0, 0, 0])
+        deltas[name] = [old + new for old, new in zip(before, amounts, strict=True)]
+
+    def leave(key: bytes, left: int) -> None:
+        name, received = b"relay:held:" + key, b"relay:to:" + key.partition(b":")[0]
+        fields = call(b"HGETALL", name)
+        counts = dict(zip(fields[::2], map(int, fields[1::2]), strict=True))
+        unknown = counts.pop(b"unknown", 0)
+        total = sum(packed & _MASK for packed in counts.values())
+        if not fields or 0 < left >= total:
+            return
+        kept = 0
+        for twin, packed in counts.items():
+            messages, size = packed & _MASK, packed >> _BITS
+            some = messages * left // total
+            some_size = size * left // total if some else 0
+            kept += some
+            if some:
+                call(b"HSET", name, twin, b"%d" % (some_size << _BITS | some))
+            else:
+                call(b"HDEL", name, twin)
+            add(b"relay:from:" + twin, some - messages, some_size - size, -(not some), 0)
+            add(received, some - messages, some_size - size, 0, 0)
+        if not kept:
+            call(b"DEL", name)
+            add(received, 0, 0, -1, -unknown)
+
+    connected: list[int] = []
+    shares: list[bytes] = []
+    if what == b"charge":
+        items = list(zip(*(iter(rest),) * 5, strict=True))
+        for key, always, twin, messages, size_text in items:
+            name, to = b"relay:held:" + key, key.partition(b":")[0]
+            connected.append(int(call(b"HEXISTS", sessions, key)))
+            if connected[-1] and always == b"0":
+                continue
+            size, queues, unknown = int(size_text), 0, 0
+            if not call(b"EXISTS", name):
+                size, queues = size + int(new_bytes), 1
+                if not connected[-1] and not call(b"HEXISTS", b"relay:known:" + to, key):
+                    unknown = 1
+                    call(b"HSET", name, b"unknown", b"1")
+            first = not call(b"HEXISTS", name, twin)
+            call(b"HINCRBY", name, twin, b"%d" % (size << _BITS | int(messages)))
+            call(b"EXPIRE", name, life)
+            add(b"relay:from:" + twin, int(messages), size, int(first), 0)
+            add(b"relay:to:" + to, int(messages), size, queues, unknown)
+        for key in dict.fromkeys(item[0] for item in items if item[1] == b"1"):
+            leave(key, call(b"XLEN", b"stream:" + key))
+        shares = [call(b"HGET", b"relay:held:" + key, twin) or b"0" for key, _, twin, *_ in items]
+    else:
+        for key in rest:
+            leave(key, call(b"XLEN", b"stream:" + key) if what == b"settle" else 0)
+    charged: list[Any] = []
+    for name, amounts in deltas.items():
+        fields = (b"messages", b"bytes", b"queues", b"unknown")
+        counts = [
+            call(b"HINCRBY", name, field, b"%d" % amount)
+            for field, amount in zip(fields, amounts, strict=True)
+        ]
+        if counts[2] > 0:
+            call(b"EXPIRE", name, life)
+        else:
+            call(b"DEL", name)
+            counts = [0, 0, 0, 0]
+        charged.append([name, *counts])
+    return [[*connected, *shares], charged]
+
+
+_BITS = 24
+_MASK = (1 << _BITS) - 1
+
+
 def _epoch_of(entry: bytes) -> int:
     return int(entry.split(b" ", 1)[0])
 
@@ -113,6 +203,7 @@ def _enter(call: Call, sessions: bytes, key: bytes, epoch: int, *rest: bytes) ->
 SCRIPTS: dict[str, Script] = {
     "claim": claim,
     "fullest": fullest,
+    "held": held,
     "hold": hold,
     "leave": leave,
     "outlive": outlive,

@@ -13,6 +13,7 @@ from typing import Any
 from proto.rmb.address import SessionKey, to_message
 from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.types_pb2 import Envelope
+from relay.federation.outbox import OutboxBounds
 from relay.queues import keys
 from relay.queues.batch import QueuePolicy
 from relay.sessions.options import SessionBounds, WorkerOptions
@@ -33,6 +34,7 @@ GUEST_TWIN = 50
 UNKNOWN_TWIN = 99
 
 QUEUE_POLICY = QueuePolicy(max_messages=400)
+OUTBOX_BOUNDS = OutboxBounds()
 SESSION_BOUNDS = SessionBounds(session_messages=8, session_bytes=6_000)
 """Small, so that every run reaches them."""
 
@@ -143,6 +145,7 @@ class WorkerProcess:
             boot_id=self.name,
             domains=frozenset((DOMAIN,)),
             queue=self.world.queue_policy,
+            outbox=self.world.outbox,
             bounds=self.world.bounds,
             drain_s=0.5,
         )
@@ -250,12 +253,14 @@ class World:
         workers: int = 2,
         like_62: bool | None = None,
         queue_policy: QueuePolicy = QUEUE_POLICY,
+        outbox: OutboxBounds = OUTBOX_BOUNDS,
         bounds: SessionBounds = SESSION_BOUNDS,
         receive_window_bytes: int = 4_000,
         send_queue_bytes: int = 6_000,
     ) -> None:
         self.simulation = Simulation(seed)
         self.queue_policy = queue_policy
+        self.outbox = outbox
         self.bounds = bounds
         self.receive_window_bytes = receive_window_bytes
         self.send_queue_bytes = send_queue_bytes
@@ -387,6 +392,11 @@ class World:
 
     def restart_redis(self, loading_s: float = 0.0) -> None:
         self.redis.restart(loading_s)
+
+    def streams(self) -> list[bytes]:
+        """The queues there are, by their names in Redis."""
+        found = self.redis.run("SCAN", "0", "MATCH", "stream:*", "COUNT", "1000000")[1]
+        return [name for name in found if self.redis.run("XLEN", name)]
 
     def stream_length(self, key: SessionKey) -> int:
         return int(self.redis.run("XLEN", keys.stream(keys.key_text(key))))

@@ -39,7 +39,7 @@ REASONS: Final = (
     *("unknown_twin", "no_relay", "offline_failfast", "limit_count", "limit_size", "banned"),
     *("queue_full", "source_share", "storage_full", "expired", "queue_expired", "bad_signature"),
     *("not_here", "remote_4xx", "remote_5xx", "remote_timeout", "outbox_full", "purged"),
-    *("look_up_failed", "no_usable_relay"),
+    *("look_up_failed", "no_usable_relay", "source_full", "twin_full"),
 )
 """Why a message is dropped: names of `proto.rmb.reasons`, which executors do not have."""
 

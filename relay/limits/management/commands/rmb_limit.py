@@ -1,4 +1,4 @@
-"""`manage.py rmb_limit list|show|set|clear|default|hits`: what twins may send."""
+"""`manage.py rmb_limit list|show|set|clear|waiting|default|hits`: what twins may send."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ What one twin may send in a minute, over all its sessions and workers. In force 
   show TWIN                its limit, and how often it was refused in the last hour
   set TWIN COUNT SIZE      messages and bytes a minute in place of the relay's; 0 0 is no limit
   clear TWIN               the relay's limit holds again
+  waiting TWIN MESSAGES BYTES QUEUES
+                           what may wait for all its sessions, and of it in all queues, in place of
+                           the relay's bounds (queue.twin_messages and the like); 0 is the relay's
   default                  the limit of all other twins
   default COUNT SIZE       set it
   default --clear          as the settings say (limits.count, limits.size)
@@ -43,7 +46,7 @@ LISTED: Final = 50
 class Command(RelayCommand):
     """One sub-command each."""
 
-    help = "What twins may send: list, show, set, clear, default, hits."
+    help = "What twins may send: list, show, set, clear, waiting, default, hits."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
@@ -59,6 +62,11 @@ class Command(RelayCommand):
         setter.add_argument("size", type=int, help="bytes a minute, and of one message")
         clear = verbs.add_parser("clear", help="the relay's limit holds again")
         clear.add_argument("twin", help="twin id")
+        waiting = verbs.add_parser("waiting", help="bounds of what waits for a twin, and of it")
+        waiting.add_argument("twin", help="twin id")
+        waiting.add_argument("messages", type=int, help="in all queues; 0: the relay's bound")
+        waiting.add_argument("bytes", type=int, help="of Redis' memory; 0: the relay's bound")
+        waiting.add_argument("queues", type=int, help="with messages; 0: the relay's bound")
         default = verbs.add_parser("default", help="the limit of all other twins")
         default.add_argument("count", type=int, nargs="?", help="messages a minute")
         default.add_argument("size", type=int, nargs="?", help="bytes a minute")
@@ -66,7 +74,7 @@ class Command(RelayCommand):
         top = verbs.add_parser("hits", help="who was refused most")
         top.add_argument("--limit", type=int, default=20, help="of each kind (default 20)")
         top.add_argument("--minutes", type=int, default=hits.MINUTES, help="to look back")
-        for each in (lister, show, setter, clear, default, top):
+        for each in (lister, show, setter, clear, waiting, default, top):
             each.add_argument("--json", action="store_true", help="as JSON")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
@@ -75,6 +83,7 @@ class Command(RelayCommand):
             "show": self._show,
             "set": self._set,
             "clear": self._clear,
+            "waiting": self._waiting,
             "default": self._default,
             "hits": self._hits,
         }
@@ -105,6 +114,8 @@ class Command(RelayCommand):
         own = row.count is not None
         limit = _told(row.count, row.size) if own else _told(default.count, default.size)
         self.stdout.write(f"limit    {limit}{'' if own else ' (of all twins)'}")
+        if any(row.waiting):
+            self.stdout.write(f"waiting  {_waits(row)}")
         why = shown(row.ban_reason) or "yes"
         self.stdout.write(f"banned   {why if row.ban_holds() else 'no'}")
         self.stdout.write(f"refused  {refused} messages in the last hour")
@@ -118,6 +129,12 @@ class Command(RelayCommand):
         twin = parse_id(options["twin"])
         services.set_limit(twin, None, None, actor=actor.of_command())
         self._decided(twin, "the limit of all twins", options)
+
+    def _waiting(self, options: dict[str, Any]) -> None:
+        twin = parse_id(options["twin"])
+        bounds = (options[name] or None for name in ("messages", "bytes", "queues"))
+        services.set_waiting(twin, *bounds, actor=actor.of_command())
+        self._decided(twin, _waits(TwinLimit.objects.get(twin=twin)), options)
 
     def _decided(self, twin: int, told: str, options: dict[str, Any]) -> None:
         if options["json"]:
@@ -163,6 +180,15 @@ def _told(count: int | None, size: int | None) -> str:
     return f"{count} messages, {size} bytes a minute" if count else "no limit"
 
 
+def _waits(row: TwinLimit) -> str:
+    units = ("messages", "bytes", "queues")
+    own = [f"{bound} {unit}" for bound, unit in zip(row.waiting, units, strict=True) if bound]
+    return f"{', '.join(own)} may wait" if own else "the relay's bounds of what waits"
+
+
 def _document(row: TwinLimit) -> dict[str, Any]:
-    names = ("twin", "count", "size", "banned", "ban_reason", "banned_until", "note")
+    names = (
+        *("twin", "count", "size", "waiting_messages", "waiting_bytes", "waiting_queues"),
+        *("banned", "ban_reason", "banned_until", "note"),
+    )
     return {name: getattr(row, name) for name in names}

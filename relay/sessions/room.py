@@ -1,0 +1,274 @@
+"""Whether a queue takes one more message, as far as one worker knows, and asking where it does not.
+
+Three things have bounds: the queue of a session, all queues of a destination twin, and what one
+source twin has waiting in all queues. Each group commit asks how full the queues are that it writes
+to, and charges their twins (`relay.queues.charging`). Until it is answered, what it charges counts
+as well; a message that has no room for that alone waits for the answer.
+
+What is full gets no more messages and so no more answers, and what was full once may be empty by
+now: a refusal is never based on an answer older than `FRESH_S`. Where there is none, Redis is asked
+first, and the message waits for that. While somebody is refused all the time the answer is renewed
+beside that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from proto.rmb.reasons import MessageReason
+from redispipe import resp
+from relay.queues import charging, keys
+from relay.queues.batch import FRESH_S, SHARE_FROM, SHARE_FROM_BYTES, SIZE_LOOK_S
+from relay.queues.charging import FIELDS, Held, TwinBounds
+from relay.queues.destination import Share
+from relay.queues.held import MESSAGE_BITS, SOURCE_SHARE, is_share_full
+from relay.sessions.balances import Balance, Coming, Then
+
+if TYPE_CHECKING:
+    from relay.queues.batch import Batch
+    from relay.queues.destination import Destination
+    from relay.sessions.worker import Worker
+
+NOTICE_SHARE: Final = 16
+"""This part of a queue at most is errors that relays made, whoever says so."""
+FORGET_S: Final = 60.0
+"""What waits of a twin is forgotten when nothing was heard of it for so long."""
+BALANCES: Final = 20_000
+"""Twins of which it is remembered; above it all are forgotten that nothing is on its way of."""
+
+
+class Room:
+    """What one worker knows about how full queues are."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        queue = worker.options.queue
+        self._half_messages, self._half_bytes = queue.max_messages / 2, queue.max_bytes / 2
+        self._asking: dict[tuple[Destination, int], list[Then]] = {}  # and who waits for it
+        self._bounds: Mapping[int, TwinBounds] = {}  # of twins with some of their own
+        self._sources: dict[int, Balance] = {}  # of twins something of which waits
+        self._twins: dict[int, Balance] = {}  # ... and for which something does
+        self._new: set[Destination] = set()  # queues that are being made
+        self._coming: tuple[Batch, Coming] | None = None  # of the batch that fills
+
+    def give_back(self, destination: Destination) -> None:
+        """A queue was read to its end: has its twins charged nothing for it any more."""
+        worker = self._worker
+        kept_s = 2 * worker.options.queue.retention_s
+        command = charging.command("release", kept_s, [destination.text])
+        now = worker.loop.time()
+        worker.commit.add_extra(command, lambda reply: charging.tell(reply, self.charged, now))
+
+    # --- what is known ------------------------------------------------------------------------
+
+    def refusal(
+        self, destination: Destination, source: int, size_bytes: int
+    ) -> MessageReason | None:
+        """Why a queue does not take one more message of a source twin, as of the last answer."""
+        queued, queued_bytes = destination.queued, destination.queued_bytes
+        session = destination.session
+        if session is not None and session.memory_mode:
+            return None
+        waits = session is None and not destination.present
+        if waits or queued >= SHARE_FROM or queued_bytes >= SHARE_FROM_BYTES:
+            reason = self._twin_refusal(destination, source)
+            if reason is not None:
+                return reason
+        coming = destination.coming
+        if coming is not None:
+            queued_bytes += sum(coming.values())
+        if queued < self._half_messages and queued_bytes + size_bytes < self._half_bytes:
+            return None
+        policy = self._worker.options.queue
+        if policy.drop_oldest:
+            return None
+        if queued >= policy.max_messages or queued_bytes >= policy.max_bytes:
+            return MessageReason.QUEUE_FULL
+        share = _share(destination, source)
+        if coming is not None:
+            share += coming.get(source, 0) << MESSAGE_BITS
+        if is_share_full(share, SOURCE_SHARE, policy.max_messages, policy.max_bytes):
+            return MessageReason.SOURCE_SHARE
+        return None
+
+    def notice_refusal(self, destination: Destination, size_bytes: int) -> MessageReason | None:
+        """As `refusal`, for an error that another relay made: nobody has signed it.
+
+        Whoever makes them up gets a small part of the queue, and displaces nothing with it.
+        """
+        session = destination.session
+        if session is not None and session.memory_mode:
+            return None
+        policy = self._worker.options.queue
+        share = _share(destination, 0)
+        if is_share_full(share, NOTICE_SHARE, policy.max_messages, policy.max_bytes):
+            return MessageReason.SOURCE_SHARE
+        return self.refusal(destination, 0, size_bytes)
+
+    def _twin_refusal(
+        self, destination: Destination, source: int, coming: bool = True
+    ) -> MessageReason | None:
+        """Why one of two twins has no room for a message that would wait."""
+        balance = self._sources.get(source)
+        first = not _share(destination, source)
+        if source and balance is not None and balance.is_full(True, first, coming):
+            return MessageReason.SOURCE_FULL
+        balance = self._twins.get(destination.key[0])
+        if balance is not None and balance.is_full(
+            destination.known, not destination.queued, coming
+        ):
+            return MessageReason.TWIN_FULL
+        return None
+
+    def note(self, batch: Batch, destination: Destination, source: int, size_bytes: int) -> None:
+        """A message that will wait is in a batch: it counts from now on."""
+        if self._coming is None or self._coming[0] is not batch:
+            self._coming = batch, Coming(self._new)
+            batch.waiters.append(self._coming[1])
+        twin = self._balance(self._twins, destination.key[0])
+        self._coming[1].add(self._balance(self._sources, source), twin, destination, size_bytes)
+
+    def _balance(self, balances: dict[int, Balance], twin: int) -> Balance:
+        balance = balances.get(twin)
+        if balance is None:
+            if len(balances) >= BALANCES:
+                self.forget()
+            bounds = self._bounds.get(twin, self._worker.options.queue.twin)
+            balance = balances[twin] = Balance(bounds)
+        return balance
+
+    def holds(self, destination: Destination, source: int, asked: bool = False) -> bool:
+        """Whether a refusal may be based on what is known; an answer that ages is renewed.
+
+        Args:
+            asked: Redis was asked just now.
+        """
+        if self._is_pending(destination, source):
+            return False
+        seen_at = destination.seen_at
+        if destination.shares is not None and source in destination.shares:
+            seen_at = min(seen_at, destination.shares[source].seen_at)
+        for balance in (self._sources.get(source), self._twins.get(destination.key[0])):
+            if balance is not None and balance.is_full(False, True):
+                seen_at = min(seen_at, balance.seen_at)
+        age_s = self._worker.loop.time() - seen_at
+        if age_s >= FRESH_S:
+            return asked
+        if age_s >= SIZE_LOOK_S and (destination, source) not in self._asking:
+            self.ask(destination, source, _nothing)
+        return True
+
+    def _is_pending(self, destination: Destination, source: int) -> bool:
+        """Whether only what is on its way has no room left for more."""
+        return (
+            self._coming is not None
+            and not self._coming[0].done
+            and self._twin_refusal(destination, source) is not None
+            and self._twin_refusal(destination, source, coming=False) is None
+        )
+
+    def change(self, bounds: Mapping[int, TwinBounds]) -> None:
+        """Puts bounds of single twins into force."""
+        self._bounds = bounds
+        for balances in (self._sources, self._twins):
+            for twin, balance in balances.items():
+                balance.bounds = bounds.get(twin, self._worker.options.queue.twin)
+
+    def charged(self, name: str, held: Held, now: float) -> None:
+        """What waits of a twin, by the name of its hash, as of a loop time."""
+        number = name.rpartition(":")[2]
+        balances = self._sources if name.startswith(keys.SENT) else self._twins
+        balance = self._balance(balances, int(number) if number.isdecimal() else 0)
+        balance.held, balance.seen_at = held, now
+
+    def filled_percent(self, name: str, held: Held) -> float:
+        """How much of a twin's bounds is filled, of the one that is filled most."""
+        number = name.rpartition(":")[2]
+        twin = int(number) if number.isdecimal() else 0
+        bounds = self._bounds.get(twin, self._worker.options.queue.twin)
+        return round(100 * max(count / bound for count, bound in zip(held, bounds, strict=True)), 1)
+
+    def forget(self) -> None:
+        """Forgets twins that nothing was heard of lately."""
+        oldest = self._worker.loop.time() - FORGET_S
+        for balances in (self._sources, self._twins):
+            everything = len(balances) >= BALANCES
+            for twin, balance in list(balances.items()):
+                if balance.idle and (everything or balance.seen_at < oldest):
+                    del balances[twin]
+
+    # --- asking -------------------------------------------------------------------------------
+
+    def ask(self, destination: Destination, source: int, then: Then) -> None:
+        """Asks what `refusal` goes by, then tells; who asks the same meanwhile shares the answer.
+
+        Batches ask as well, but none has a message for a queue that refuses all.
+        """
+        if self._coming is not None and self._is_pending(destination, source):
+            self._coming[1].when_done(then)  # it is the last of those on their way
+            return
+        waiting = self._asking.get((destination, source))
+        if waiting is not None:
+            waiting.append(then)
+            return
+        self._asking[destination, source] = [then]
+        now = self._worker.loop.time()
+        names = self._names(destination, source)
+
+        def answered(reply: Any) -> None:
+            if isinstance(reply, list):
+                self._answered(destination, source, reply, now)
+            else:  # nobody can tell: messages are queued rather than lost
+                destination.queued = destination.queued_bytes = 0
+                destination.shares = None
+                for name in names:
+                    self.charged(name, Held(), now)
+            for each in self._asking.pop((destination, source)):
+                each()
+
+        asked = [
+            resp.command("XLEN", destination.stream),
+            resp.command("MEMORY", "USAGE", destination.stream, "SAMPLES", 5),
+            resp.command("HGET", keys.share(destination.text), source),
+            resp.command("PUBSUB", "NUMSUB", destination.wake),
+            resp.command("HEXISTS", keys.known(destination.key[0]), destination.text),
+            *(resp.command("HMGET", name, *FIELDS) for name in names),
+        ]
+        self._worker.commit.submit(
+            b"".join([resp.MULTI, *asked, resp.EXEC]), answered, 1 + len(asked)
+        )
+
+    def _answered(
+        self, destination: Destination, source: int, reply: list[Any], now: float
+    ) -> None:
+        queued, size_bytes, share, present, known, *twins = reply
+        if type(queued) is int:
+            destination.queued = queued
+        destination.queued_bytes = size_bytes if type(size_bytes) is int else 0
+        destination.seen_at = now
+        if share is not None or destination.shares:
+            if destination.shares is None:
+                destination.shares = {}
+            destination.shares[source] = Share(int(share or 0), now)
+        if isinstance(present, list):
+            destination.present = int(present[1]) > 0
+        destination.known = known == 1
+        for name, counts in zip(self._names(destination, source), twins, strict=True):
+            if isinstance(counts, list):
+                self.charged(name, Held(*(int(count or 0) for count in counts)), now)
+
+    @staticmethod
+    def _names(destination: Destination, source: int) -> tuple[str, str]:
+        """The hashes of both twins of a message."""
+        return keys.sent(source), keys.received(destination.key[0])
+
+
+def _share(destination: Destination, source: int) -> int:
+    """What a source has in a queue, packed."""
+    shares = destination.shares
+    return shares[source].packed if shares is not None and source in shares else 0
+
+
+def _nothing() -> None:
+    """The answer is for those who come later."""
