@@ -30,6 +30,7 @@ class InboundReason(StrEnum):
     BEFORE_REFUSED = "before_refused"
     REDIS_AWAY = "redis_away"
     OVERFULL = "overfull"
+    CLIENT_GONE = "client_gone"
     STARTING = "starting"
     DRAINING = "draining"
 
@@ -95,10 +96,11 @@ MEANINGS: Final[dict[Reason, tuple[int, str]]] = {
     InboundReason.ADDRESS_LIMIT: (503, "too many deliveries from this address"),
     InboundReason.LOOK_UP_FAILED: (503, "twin look-up failed"),
     InboundReason.CHECKS_FULL: (503, "too many signatures to check"),
-    InboundReason.UNDER_WAY: (503, "the same delivery is under way"),
+    InboundReason.UNDER_WAY: (503, "the same message is under way"),
     InboundReason.BEFORE_REFUSED: (503, "an earlier message to this twin was not taken"),
     InboundReason.REDIS_AWAY: (503, "relay storage is away"),
     InboundReason.OVERFULL: (503, "relay is overloaded"),
+    InboundReason.CLIENT_GONE: (503, "the client has gone"),
     InboundReason.STARTING: (503, "relay is not ready for this yet"),
     InboundReason.DRAINING: (503, "relay is about to restart"),
 }

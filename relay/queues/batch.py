@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
-from relay.queues import keys
+from relay.queues import keys, scripts
 from relay.queues.destination import Destination
 from relay.queues.held import MESSAGE_BITS, MESSAGE_MASK
 
@@ -27,6 +29,17 @@ class Origin(Protocol):
 
     key: keys.SessionKey  # of its sender
 
+    @property
+    def mark(self) -> bytes:
+        """What a message of another relay is remembered by (`lua/take.lua`); empty: it is not."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether its sender has gone without an answer: the message is not stored then."""
+
+    def not_stored(self) -> None:
+        """The message was stored before, or its sender was gone."""
+
     def refuse_stored(self, envelope: Envelope, reason: MessageReason) -> None:
         """The message could not be stored."""
 
@@ -36,6 +49,14 @@ class Waiter(Protocol):
 
     def batch_done(self) -> None:
         """The batch is applied, or refused."""
+
+
+class _Way(IntEnum):
+    """How one item of a batch is stored."""
+
+    PLAIN = 0
+    SCRIPT = 1
+    NONE = 2  # it is not
 
 
 Item = tuple[Destination, bytes, Origin | None]
@@ -60,6 +81,7 @@ class Batch:
     """
 
     __slots__ = (
+        "_order",
         "absent",
         "charge",
         "commands",
@@ -82,6 +104,7 @@ class Batch:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.mixed = False  # some items are not from sessions here
+        self._order: list[_Way] = []  # of the items of a mixed batch
         self.encoded: bytes | list[bytes] = b""  # as it went to Redis, until it is applied
         self.outgoing: list[tuple[bytes, Handler]] = []  # commands for the federation outbox
         self.outgoing_messages = 0  # of `outgoing`, whose size is known
@@ -98,6 +121,22 @@ class Batch:
         self.encoded_at = 0.0
         self.done = False
         self.refused = False  # some items of it were not stored
+
+    def in_order(self, replies: list[Any]) -> list[Any]:
+        """Return the replies of EXEC with one for each item first, in the order of the items."""
+        order = self._order
+        if not order:
+            return replies
+        plain = order.count(_Way.PLAIN)
+        rest = plain
+        by_script: Iterator[Any] = iter(())
+        if _Way.SCRIPT in order:
+            reply = replies[plain]
+            by_script = iter(reply) if isinstance(reply, list) else itertools.repeat(reply)
+            rest += 1
+        ids = iter(replies)
+        answers = {_Way.PLAIN: ids, _Way.SCRIPT: by_script, _Way.NONE: itertools.repeat(None)}
+        return [*(next(answers[way]) for way in order), *replies[rest:]]
 
     def let_go(self) -> None:
         """Drops what it held, once all is told: a sender keeps its last batch for its own life."""
@@ -146,6 +185,10 @@ DISPLACED_MORE: Final = 64
 workers write into it as well."""
 EXPIRE_S: Final = 60.0
 """How often a stream's EXPIRE is renewed while messages arrive."""
+TAKEN_PERIOD_S: Final = 300
+TAKEN_PERIODS: Final = 3
+"""A message of another relay is remembered in the period that it was stored in, and until so many
+have begun: ten minutes at least. The longest back-off of a sender is one."""
 GATHERED_BYTES: Final = 4096
 """Messages of this size on average are not copied into one piece: the kernel gathers them."""
 
@@ -161,20 +204,33 @@ def encode(
 ) -> bytes | list[bytes]:
     """Writes a batch as one MULTI, in one piece or, where its messages are large, in many.
 
-    The replies in its EXEC come in this order: one id per item, then one reply per entry of
-    `batch.handlers`. Which sessions are held here is decided now: a key that is not gets its wake
-    published and its fullness asked in the same MULTI (delivery model, full queues). `dropped`
-    is told how many old messages a queue lost where the operator chose that, `displaced` which.
+    The replies in its EXEC are, put in order by `Batch.in_order`, one id per item, then one reply
+    per entry of `batch.handlers`. Which sessions are held here is decided now: a key that is not
+    gets its wake published and its fullness asked in the same MULTI (delivery model, full queues).
+    `dropped` is told how many old messages a queue lost where the operator chose that, `displaced`
+    which.
     """
     parts = [resp.MULTI]
     append = parts.append
     lengths = resp.length
     absent: dict[Destination, dict[int, int]] = {}
+    mixed = batch.mixed
+    order: list[_Way] = []
+    taken: list[tuple[bytes, bytes, bytes]] = []  # stream, mark and payload
     for destination, payload, origin in batch.items:
-        append(destination.prefix)
-        append(lengths(len(payload)))
-        append(payload)
-        append(resp.CRLF)
+        if mixed:
+            way = _way(origin)
+            order.append(way)
+            if way is _Way.NONE:
+                continue
+        if mixed and way is _Way.SCRIPT:
+            assert origin is not None
+            taken.append((destination.stream, origin.mark, payload))
+        else:
+            append(destination.prefix)
+            append(lengths(len(payload)))
+            append(payload)
+            append(resp.CRLF)
         session = destination.session
         if session is None or not session.memory_mode:
             sources = absent.get(destination)
@@ -183,6 +239,9 @@ def encode(
             twin = Envelope.FromString(payload).source.twin if origin is None else origin.key[0]
             sources[twin] = sources.get(twin, 0) + (len(payload) << MESSAGE_BITS) + 1
     batch.absent = absent
+    batch._order = order
+    if taken:
+        _encode_taken(append, taken)
     handlers: list[Handler] = []
     for destination, sources in absent.items():
         _encode_fullness(append, handlers, destination, sources, policy, now, dropped, displaced)
@@ -201,11 +260,35 @@ def encode(
     append(resp.command("SET", keys.commit_number(boot_id), number, "EX", COMMIT_TTL_S))
     append(resp.EXEC)
     batch.handlers = handlers
-    batch.commands = len(batch.items) + len(handlers) + 1
+    plain = order.count(_Way.PLAIN) if mixed else len(batch.items)
+    batch.commands = plain + bool(taken) + len(handlers) + 1
     batch.encoded_at = now
     if batch.size_bytes >= GATHERED_BYTES * len(batch.items) > 0:
         return parts
     return b"".join(parts)
+
+
+def _way(origin: Origin | None) -> _Way:
+    if origin is None:
+        return _Way.PLAIN
+    if origin.gone:
+        return _Way.NONE
+    return _Way.SCRIPT if origin.mark else _Way.PLAIN
+
+
+def _encode_taken(append: Callable[[bytes], None], taken: list[tuple[bytes, bytes, bytes]]) -> None:
+    """Write the command that stores messages of other relays; payloads are not copied."""
+    source, count = scripts.source("take").encode(), len(taken) + 1
+    arguments = [b"EVAL", source, b"%d" % count, keys.TAKEN.encode()]
+    arguments += [stream for stream, _, _ in taken]
+    arguments += [b"%d" % TAKEN_PERIOD_S, b"%d" % TAKEN_PERIODS]
+    for _, mark, payload in taken:
+        arguments += (mark, payload)
+    append(b"*%d\r\n" % len(arguments))
+    for argument in arguments:
+        append(resp.length(len(argument)))
+        append(argument)
+        append(resp.CRLF)
 
 
 def _encode_fullness(

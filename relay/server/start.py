@@ -27,6 +27,7 @@ from relay.demo import profiles
 from relay.server import embedded, open_files, private_file
 from relay.server.child import ChildSpec, child_environment, module_command
 from relay.server.cli import CONFIG_MODULE, USAGE_ERROR, Settled
+from relay.server.doorkeeper import answering
 from relay.server.listen import (
     ListenError,
     bound_address,
@@ -101,6 +102,8 @@ class Run:
             open_files_text = open_files.raise_limit()
             cleanup.callback(self._close_listeners)
             self._open_listeners()
+            started = await cleanup.enter_async_context(contextlib.AsyncExitStack())
+            await started.enter_async_context(answering(self._relay_listeners, self._config.relay))
             data_dir: Path = self._config.make_data_dir()
             cleanup.callback(self._close_held)
             await cleanup.enter_async_context(self._supervisor.handling_signals())
@@ -118,6 +121,7 @@ class Run:
             )
             say(summary.text())
             await self._start_processes()
+            await started.aclose()
             if not self._supervisor.stopping:
                 say(f"ready after {time.monotonic() - self._began:.1f} s")
                 if self._embedded:

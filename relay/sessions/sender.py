@@ -73,6 +73,9 @@ class Parked:
 class Sender:
     """Routes what one connection sends."""
 
+    mark = b""  # its messages are new: it has sent them itself
+    gone = False  # what it sent before it went is stored
+
     __slots__ = (
         "_asked",
         "_away_bytes",
@@ -304,6 +307,9 @@ class Sender:
         notice = self._refusal(envelope, reason, detail)
         if notice is not None:
             self.notify(notice)
+
+    def not_stored(self) -> None:
+        """Only a message of another relay can have been stored before."""
 
     def refuse_stored(self, envelope: Envelope, reason: MessageReason) -> None:
         """Ends a message of the batch that is being decided.

@@ -329,9 +329,12 @@ class Worker:
         absent = batch.absent
         for (destination, payload, sender), entry_id in zip(batch.items, ids, strict=False):
             if type(entry_id) is not bytes:
-                log.error("redis did not store a message: %s", entry_id)
                 batch.refused = True
-                self.refused((destination, payload, sender))
+                if entry_id is None and sender is not None:
+                    sender.not_stored()
+                else:
+                    log.error("redis did not store a message: %s", entry_id)
+                    self.refused((destination, payload, sender))
                 continue
             session = destination.session
             if session is not None and session.memory_mode:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.sim.values import ReplyError
+
 Call = Callable[..., Any]
 Script = Callable[[Call, list[bytes], list[bytes]], Any]
 
@@ -76,6 +78,45 @@ def leave(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
     return [total, call(b"EXISTS", lease), answers]
 
 
+def take(call: Call, keys: list[bytes], argv: list[bytes]) -> list[Any]:
+    """Store each message whose mark is in none of the latest sets, then put its mark there."""
+    prefix, *streams = keys
+    period_s, periods, *rest = argv
+    period = _period(call, period_s)
+    answers: list[Any] = []
+    stored: list[bytes] = []
+    for stream, mark, envelope in zip(streams, rest[::2], rest[1::2], strict=True):
+        sets = [prefix + b"%d" % (period - back) for back in range(int(periods))]
+        if any(call(b"SISMEMBER", name, mark) for name in sets):
+            answers.append(None)
+            continue
+        try:
+            answers.append(call(b"XADD", stream, b"*", b"_", envelope))
+        except ReplyError as error:
+            answers.append(error)
+        else:
+            stored.append(mark)
+    if stored:
+        name = prefix + b"%d" % period
+        call(b"SADD", name, *stored)
+        call(b"EXPIRE", name, b"%d" % (int(period_s) * (int(periods) + 1)))
+    return answers
+
+
+def taken(call: Call, keys: list[bytes], argv: list[bytes]) -> list[int]:
+    """Tell which marks are in one of the latest sets."""
+    (prefix,) = keys
+    period_s, periods, *marks = argv
+    period = _period(call, period_s)
+    sets = [prefix + b"%d" % (period - back) for back in range(int(periods))]
+    return [int(any(call(b"SISMEMBER", name, mark) for name in sets)) for mark in marks]
+
+
+def _period(call: Call, period_s: bytes) -> int:
+    seconds, _ = call(b"TIME")
+    return int(seconds) // int(period_s)
+
+
 def fullest(call: Call, keys: list[bytes], argv: list[bytes]) -> list[Any]:
     """Count what waits, and name the queues with so many messages or bytes."""
     messages_bound, bytes_bound = map(int, argv)
@@ -117,6 +158,8 @@ SCRIPTS: dict[str, Script] = {
     "leave": leave,
     "outlive": outlive,
     "release": release,
+    "take": take,
+    "taken": taken,
 }
 
 
