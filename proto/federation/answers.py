@@ -19,6 +19,7 @@ class InboundReason(StrEnum):
 
     UNKNOWN_SOURCE = "unknown_source"
     BLOCKED = "blocked"
+    TOO_OLD = "too_old"
     BAD_BATCH = "bad_batch"
     SLOW_BODY = "slow_body"
     BODY_ENDED = "body_ended"
@@ -83,6 +84,7 @@ MEANINGS: Final[dict[Reason, tuple[int, str]]] = {
     MessageReason.NOT_HERE: (403, "destination twin does not use this relay"),
     MessageReason.BANNED: (403, "twin is banned"),
     InboundReason.BLOCKED: (403, "relay is blocked"),
+    InboundReason.TOO_OLD: (403, "message ended its life more than a day ago"),
     MessageReason.OFFLINE_FAILFAST: (404, "destination offline"),
     MessageReason.TOO_LARGE: (413, "too large"),
     MessageReason.LIMIT_COUNT: (503, "source twin exceeded its rate limit"),

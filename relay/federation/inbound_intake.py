@@ -31,7 +31,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
-from proto.federation.inbound import examine
+from proto.federation.inbound import examine, is_too_old
 from proto.limits.bucket import TokenBuckets
 from proto.rmb.challenge import challenge
 from proto.rmb.reasons import MessageReason
@@ -235,6 +235,10 @@ class Intake:
         if reason is not None:
             arrival.refuse(reason)
         elif envelope is not None and destination is not None:
+            worker = self._worker
+            if source and is_too_old(envelope, worker.wall_s(), worker.commit.policy.retention_s):
+                arrival.refuse(InboundReason.TOO_OLD)
+                return
             arrival.destination = destination
             connection = envelope.source.connection
             arrival.key = (source, connection if envelope.source.HasField("connection") else None)

@@ -168,8 +168,10 @@ async def test_repeats_are_charged_to_nobody(start_relay) -> None:
     relay = start_relay(settings={"limits.count": "5", "limits.size": "100000"})
     one, author = fresh_twins(2)
     sent = [signed(author, (one.id, None), b"%d" % n) for n in range(5)]
+    old = signed(author, (one.id, None), timestamp=int(time.time()) - 11 * 86_400)
     await fresh_window(10)
     async with federation(relay.port) as other:
+        assert {(await other.post(old)).status for _ in range(10)} == {403}
         assert {(await other.post(sent[0])).status for _ in range(40)} == {202}
         for number in range(10):
             assert await other.deliver_batch([record(number, sent[0])]) == (208,)
