@@ -21,6 +21,7 @@ from proto.rmb.bounds import (
     MAX_CLOCK_OFF_S,
     MAX_LIFE_S,
     MAX_RELAYS,
+    UNCOUNTED_RELAYS_BYTES,
     Bounds,
 )
 from proto.rmb.fields import COUNTED_BYTES, has_many_fields
@@ -93,6 +94,8 @@ def _has_large_field(
         return True
     if (own := envelope.source.connection) and _above(own, connection_bytes):
         return True
+    if size_bytes > UNCOUNTED_RELAYS_BYTES and len(envelope.relays) > MAX_RELAYS:
+        return True
     if size_bytes <= bounds.unchecked_bytes:
         return False
     return (
@@ -100,10 +103,7 @@ def _has_large_field(
         or _above(envelope.tags, bounds.tags_bytes)
         or (
             size_bytes > bounds.relays_bytes
-            and (
-                len(envelope.relays) > MAX_RELAYS
-                or _above("".join(envelope.relays), bounds.relays_bytes)
-            )
+            and _above("".join(envelope.relays), bounds.relays_bytes)
         )
     )
 

@@ -129,8 +129,9 @@ def test_fields_are_bounded_in_bytes(field: str, character: str) -> None:
         assert reason is (None if fits else MessageReason.TOO_LARGE)
 
 
-def test_relays_are_bounded_in_number() -> None:
-    sent = envelope(plain=bytes(5000))
+@pytest.mark.parametrize("size_bytes", [0, 100, 1000, 5000])
+def test_relays_are_bounded_in_number(size_bytes: int) -> None:
+    sent = envelope(plain=bytes(size_bytes))
     sent.relays.extend([""] * MAX_RELAYS)
     assert examine(sent.SerializeToString())[3] is None
     sent.relays.append("")
