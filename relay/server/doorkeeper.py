@@ -4,8 +4,9 @@ The listener is open before Redis, the database and the workers are ready. Witho
 client would wait in its backlog: a relay that posts a message gives up after 3 s and posts it
 again, and both would be read once there is a worker.
 
-    async with answering(listeners, relay_config):
-        ...  # until the workers accept
+    doorkeeper = Doorkeeper(listeners, config.relay)
+    ... start a worker, which writes to `doorkeeper.accepting_fd` before it accepts
+    doorkeeper.leave()  # if none ever did
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import select
 import socket
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from proto.federation.answers import InboundReason, refused
@@ -79,30 +82,70 @@ class _Client(asyncio.Protocol):
         self._end = asyncio.get_running_loop().call_later(seconds, self._transport.close)
 
 
-@contextlib.asynccontextmanager
-async def answering(listeners: Sequence[socket.socket], relay: Any) -> AsyncIterator[None]:
-    """Answer on these listeners for the length of the block; they stay open after it.
+class Doorkeeper:
+    """Answers on listeners that others have as well, until one of them says that it accepts.
 
-    Args:
-        listeners: of the public listener.
-        relay: `rmbsite.config.RelayConfig`.
+    Attributes:
+        accepting_fd: who accepts from now on writes to it, before its first answer.
     """
-    loop = asyncio.get_running_loop()
-    clients: set[_Client] = set()
-    async with contextlib.AsyncExitStack() as servers:
-        tls: dict[str, Any] = {}
+
+    def __init__(self, listeners: Sequence[socket.socket], relay: Any) -> None:
+        """
+        Args:
+            listeners: of the public listener; they stay open.
+            relay: `rmbsite.config.RelayConfig`.
+        """
+        self._listeners = list(listeners)
+        self._clients: set[_Client] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepted_fd, self.accepting_fd = os.pipe()
+        self._loop = asyncio.get_running_loop()
+        self._tls: dict[str, Any] = {}
         if relay.tls_cert:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             try:
-                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.load_cert_chain(relay.tls_cert, relay.tls_key or None)
             except OSError as error:
                 logger.debug("nobody is answered during the start: %s", error)
-                yield  # the workers say what is wrong with it
-                return
-            tls = {"ssl": context, "ssl_handshake_timeout": relay.handshake_timeout_s}
-        for listener in listeners:
-            server = await loop.create_server(
-                lambda: _Client(clients), sock=listener.dup(), backlog=relay.backlog, **tls
+                self._listeners = []  # the workers say what is wrong with it
+            self._tls = {"ssl": context, "ssl_handshake_timeout": relay.handshake_timeout_s}
+        for listener in self._listeners:
+            listener.setblocking(False)
+            self._loop.add_reader(listener.fileno(), self._accept, listener)
+        self._loop.add_reader(self._accepted_fd, self.leave)
+
+    def leave(self) -> None:
+        """Accept nobody any more."""
+        for listener in self._listeners:
+            self._loop.remove_reader(listener.fileno())
+        self._listeners.clear()
+        if self._accepted_fd >= 0:
+            self._loop.remove_reader(self._accepted_fd)
+            os.close(self._accepted_fd)
+            self._accepted_fd = -1
+
+    def _accept(self, listener: socket.socket) -> None:
+        # Looked at before each: the loop may know of a connection first.
+        said = select.poll()
+        said.register(self._accepted_fd, select.POLLIN)
+        if said.poll(0):
+            self.leave()
+            return
+        try:
+            connection, _ = listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:  # no files are left: the next ones wait for a worker
+            logger.warning("nobody is answered during the start: %s", error)
+            self.leave()
+            return
+        connection.setblocking(False)
+        task = self._loop.create_task(self._serve(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # of TLS, too
+            await self._loop.connect_accepted_socket(
+                lambda: _Client(self._clients), connection, **self._tls
             )
-            servers.callback(server.close)
-        yield

@@ -213,7 +213,8 @@ async def test_a_uid_of_a_megabyte(relay: RelayProcess) -> None:
 async def test_a_request_with_too_many_fields(relay: RelayProcess) -> None:
     one, two = fresh_twins(2)
     async with counted(relay, MESSAGES, "too_large"), session(relay.url, one) as bad:
-        sent = envelopes.request(bad.key, (two.id, None), bytes(70_000), relays=[""] * 200)
+        sent = envelopes.request(bad.key, (two.id, None), bytes(70_000))
+        sent.relays.extend([""] * 200)
         await bad.send(sent)
         answer = await bad.receive()
     assert (answer.uid, answer.error.message) == (sent.uid, "envelope has more than 128 fields")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from relay.server import doorkeeper
-from relay.server.doorkeeper import answering
+from relay.server.doorkeeper import Doorkeeper
+from relay.server.lifeline import tell_ready
 from relay.server.listen import ListenAddress, close_listeners, open_listeners
 from rmbsite.config import load
 from tests.support.certificates import make_certificate
@@ -27,8 +30,12 @@ async def _starting(**settings: str) -> AsyncIterator[int]:
     listeners = open_listeners(ListenAddress("127.0.0.1"), backlog=16)
     try:
         relay = load({f"relay.{key}": value for key, value in settings.items()}, environ={}).relay
-        async with answering(listeners, relay):
+        keeper = Doorkeeper(listeners, relay)
+        try:
             yield listeners[0].getsockname()[1]
+        finally:
+            keeper.leave()
+            os.close(keeper.accepting_fd)
     finally:
         close_listeners(listeners)
 
@@ -77,13 +84,16 @@ async def test_a_silent_client_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
         assert await reader.read() == b""
 
 
-async def test_the_listener_is_for_others_afterwards() -> None:
+async def test_who_accepts_gets_every_connection_from_then_on() -> None:
     listeners = open_listeners(ListenAddress("127.0.0.1"), backlog=16)
-    async with answering(listeners, load({}, environ={}).relay):
-        pass
-    loop = asyncio.get_running_loop()
-    accepted = asyncio.create_task(loop.sock_accept(listeners[0]))
-    async with tcp(listeners[0].getsockname()[1]):
-        connection, _ = await accepted
-        connection.close()
-    close_listeners(listeners)
+    keeper = Doorkeeper(listeners, load({}, environ={}).relay)
+    try:
+        with socket.create_connection(listeners[0].getsockname()) as client:
+            tell_ready(keeper.accepting_fd)  # and the loop finds both at the same time
+            await asyncio.sleep(0)
+            connection, address = listeners[0].accept()
+            assert address == client.getsockname()
+            connection.close()
+    finally:
+        keeper.leave()
+        close_listeners(listeners)
