@@ -15,11 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proto.identity import tokens
-from proto.identity.errors import TokenError
+from proto.identity.errors import ExpiredTokenError, TokenError
 from proto.limits.addresses import place_of
 from proto.limits.bucket import TokenBuckets
 from proto.rmb.reasons import SESSIONS, SessionReason
 from relay.queues.keys import SessionKey
+from relay.sessions.clocks import TwinClocks
 from relay.twins.cache import MISSING, TwinLookupError
 from relay.twins.source import TwinRecord
 
@@ -79,6 +80,7 @@ class Admission:
             ADDRESS_LOOK_UPS_PER_S, ADDRESS_LOOK_UPS_PER_S * BURST_S
         )
         self._looking_up = 0
+        self.clocks = TwinClocks()
 
     async def admit(self, query: bytes | None, address: str) -> Admitted:
         """Judges one handshake.
@@ -109,7 +111,10 @@ class Admission:
             if record is None:
                 raise Refusal(401, f"twin not found {token.twin}", SessionReason.UNAUTHORIZED)
             tokens.check_signature(token, record.account)
+            self.clocks.seen(token.twin, max(0, token.issued_at - worker.now_s()))
         except TokenError as error:
+            if isinstance(error, ExpiredTokenError):
+                self.clocks.seen(error.twin, -error.late_s)
             raise Refusal(401, f"invalid jwt: {error}", SessionReason.UNAUTHORIZED) from None
         if token.twin in worker.router.banned:
             raise _refusal(SessionReason.BANNED)
