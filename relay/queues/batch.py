@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from proto.rmb.types_pb2 import Envelope
@@ -30,8 +29,8 @@ class Origin(Protocol):
     key: keys.SessionKey  # of its sender
 
     @property
-    def mark(self) -> bytes:
-        """What a message of another relay is remembered by (`lua/take.lua`); empty: it is not."""
+    def mark(self) -> bytes | None:
+        """What a message of another relay is remembered by; empty: it is not (`lua/take.lua`)."""
 
     @property
     def gone(self) -> bool:
@@ -49,14 +48,6 @@ class Waiter(Protocol):
 
     def batch_done(self) -> None:
         """The batch is applied, or refused."""
-
-
-class _Way(IntEnum):
-    """How one item of a batch is stored."""
-
-    PLAIN = 0
-    SCRIPT = 1
-    NONE = 2  # it is not
 
 
 Item = tuple[Destination, bytes, Origin | None]
@@ -104,7 +95,7 @@ class Batch:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.mixed = False  # some items are not from sessions here
-        self._order: list[_Way] = []  # of the items of a mixed batch
+        self._order: list[int] = []  # how each item of a mixed batch is stored
         self.encoded: bytes | list[bytes] = b""  # as it went to Redis, until it is applied
         self.outgoing: list[tuple[bytes, Handler]] = []  # commands for the federation outbox
         self.outgoing_messages = 0  # of `outgoing`, whose size is known
@@ -127,15 +118,13 @@ class Batch:
         order = self._order
         if not order:
             return replies
-        plain = order.count(_Way.PLAIN)
-        rest = plain
+        rest = order.count(PLAIN)
         by_script: Iterator[Any] = iter(())
-        if _Way.SCRIPT in order:
-            reply = replies[plain]
+        if BY_SCRIPT in order:
+            reply = replies[rest]
             by_script = iter(reply) if isinstance(reply, list) else itertools.repeat(reply)
             rest += 1
-        ids = iter(replies)
-        answers = {_Way.PLAIN: ids, _Way.SCRIPT: by_script, _Way.NONE: itertools.repeat(None)}
+        answers = (iter(replies), by_script, itertools.repeat(None))
         return [*(next(answers[way]) for way in order), *replies[rest:]]
 
     def let_go(self) -> None:
@@ -149,6 +138,10 @@ class Batch:
         """About how much memory it takes until it is decided."""
         return self.size_bytes + ITEM_BYTES * (len(self.items) + self.outgoing_messages)
 
+
+PLAIN, BY_SCRIPT, NOT_AT_ALL = range(3)
+"""How an item of a batch is stored: as it comes from a session here, as it does from another relay
+(`lua/take.lua`), or not, as nobody waits for its answer any more."""
 
 SHARE_FROM: Final = 64
 SHARE_FROM_BYTES: Final = 1 << 20
@@ -215,16 +208,16 @@ def encode(
     lengths = resp.length
     absent: dict[Destination, dict[int, int]] = {}
     mixed = batch.mixed
-    order: list[_Way] = []
+    order: list[int] = []
     taken: list[tuple[bytes, bytes, bytes]] = []  # stream, mark and payload
     for destination, payload, origin in batch.items:
         if mixed:
             way = _way(origin)
             order.append(way)
-            if way is _Way.NONE:
+            if way == NOT_AT_ALL:
                 continue
-        if mixed and way is _Way.SCRIPT:
-            assert origin is not None
+        if mixed and way == BY_SCRIPT:
+            assert origin is not None and origin.mark is not None
             taken.append((destination.stream, origin.mark, payload))
         else:
             append(destination.prefix)
@@ -260,7 +253,7 @@ def encode(
     append(resp.command("SET", keys.commit_number(boot_id), number, "EX", COMMIT_TTL_S))
     append(resp.EXEC)
     batch.handlers = handlers
-    plain = order.count(_Way.PLAIN) if mixed else len(batch.items)
+    plain = order.count(PLAIN) if mixed else len(batch.items)
     batch.commands = plain + bool(taken) + len(handlers) + 1
     batch.encoded_at = now
     if batch.size_bytes >= GATHERED_BYTES * len(batch.items) > 0:
@@ -268,12 +261,10 @@ def encode(
     return b"".join(parts)
 
 
-def _way(origin: Origin | None) -> _Way:
-    if origin is None:
-        return _Way.PLAIN
-    if origin.gone:
-        return _Way.NONE
-    return _Way.SCRIPT if origin.mark else _Way.PLAIN
+def _way(origin: Origin | None) -> int:
+    if origin is None or origin.mark is None:
+        return PLAIN
+    return NOT_AT_ALL if origin.gone else BY_SCRIPT
 
 
 def _encode_taken(append: Callable[[bytes], None], taken: list[tuple[bytes, bytes, bytes]]) -> None:

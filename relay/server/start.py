@@ -135,6 +135,7 @@ class Run:
             await self._supervisor.stopped()
             say("stopping")
             # From now on nobody accepts: clients go elsewhere instead of waiting in the backlog.
+            doorkeeper.leave()
             self._close_listeners()
         return 0
 

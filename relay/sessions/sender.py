@@ -73,7 +73,7 @@ class Parked:
 class Sender:
     """Routes what one connection sends."""
 
-    mark = b""  # its messages are new: it has sent them itself
+    mark = None  # its messages are new: it has sent them itself
     gone = False  # what it sent before it went is stored
 
     __slots__ = (

@@ -434,6 +434,7 @@ def test_messages_of_other_relays_are_stored_once(pair: Pair) -> None:
     pair.ask("SET", "no stream", "x")
     take(("s", "one", "1"), ("t", "two", "2"), ("no stream", "three", "3"))
     take(("s", "two", "2"), ("s", "four", "4"), ("t", "three", "3"))
+    take(("s", "", "not remembered"), ("s", "", "so it is stored again"))
     script = _script("taken", QUEUES)
     pair.ask("EVAL", script, 1, "taken:", 300, 3, "one", "two", "three", "five")
     for stream in ("s", "t"):

@@ -101,16 +101,16 @@ def workers() -> Iterator[Finding]:
 
 def _clock(live: list[WorkerState]) -> Iterator[Finding]:
     seen = sum(worker.metrics.get("relay_twin_clocks_seen", 0) for worker in live)
-    wrong = {
-        worker.metrics["relay_twin_clocks_off_seconds"]: worker.metrics["relay_twin_clocks_wrong"]
+    wrong = [
+        (worker.metrics["relay_twin_clocks_wrong"], worker.metrics["relay_twin_clocks_off_seconds"])
         for worker in live
         if worker.metrics.get("relay_twin_clocks_wrong")
-    }
+    ]
     if not wrong:
         return
-    off_s = max(wrong, key=lambda each: wrong[each])
+    _, off_s = max(wrong)
     side = "ahead of" if off_s > 0 else "behind"
-    count = sum(wrong.values())
+    count = sum(each for each, _ in wrong)
     text = (
         f"the clocks of {count:.0f} of the last {seen:.0f} twins that signed in are wrong, by"
         f" {abs(off_s):.0f} s {side} this machine's"

@@ -4,7 +4,8 @@
 -- remembered is in one set for each period of Redis' own clock; a message is remembered only once it
 -- is in its stream.
 -- KEYS: how the names of the sets begin, then the stream of each message. ARGV: seconds of a period,
--- periods that are remembered, then mark and envelope of each message.
+-- periods that are remembered, then mark and envelope of each message; an empty mark: it is stored in
+-- any case, and not remembered.
 -- Returns for each message the id of its entry, nil where it was stored before, or an error.
 local period = math.floor(redis.call('TIME')[1] / ARGV[1])
 local marks, known, answers, stored = {}, {}, {}, {}
@@ -19,7 +20,7 @@ for number, mark in ipairs(marks) do
   if not known[number] then
     local id = redis.pcall('XADD', KEYS[number + 1], '*', '_', ARGV[2 + 2 * number])
     answers[number] = id
-    if type(id) == 'string' then stored[#stored + 1] = mark end
+    if type(id) == 'string' and mark ~= '' then stored[#stored + 1] = mark end
   end
 end
 if #stored > 0 then

@@ -95,7 +95,7 @@ def take(call: Call, keys: list[bytes], argv: list[bytes]) -> list[Any]:
         except ReplyError as error:
             answers.append(error)
         else:
-            stored.append(mark)
+            stored += [mark] if mark else []
     if stored:
         name = prefix + b"%d" % period
         call(b"SADD", name, *stored)
