@@ -14,9 +14,9 @@ meanwhile would have the message sent, and stored, twice.
 
 A batch of 512 would hold up the loop for some 20 ms: each step goes by slices, between which others
 have their turn. Signatures of one slice are checked while the next one is looked at, and what was
-found right of one is stored and delivered while the next one is checked. Redis is asked for repeats
-meanwhile, before anything is charged to a source. A message whose client has gone is not stored,
-unless its commit is on its way. Messages
+found right of one is stored and delivered while the next one is checked. Where something can be
+charged to a source, Redis is asked for repeats meanwhile. A message whose client has gone is not
+stored, unless its commit is on its way. Messages
 of the single form that arrive in one turn of the loop, or while others are decided, share all steps
 as one request would, those at least that wait for nothing but their check and the commit.
 """
@@ -259,15 +259,29 @@ class Intake:
             arrival.begun = True
 
     def _ask_for_repeats(self, arrivals: list[Arrival]) -> asyncio.Future[set[bytes] | None]:
-        """The answer has the marks that were stored lately; None: they are not known."""
+        """The answer has the marks that were stored lately; None: they are not known.
+
+        Asked for are those that could be charged to their source, or refused: the script that
+        stores messages finds the others.
+        """
         worker = self._worker
         answered: asyncio.Future[set[bytes] | None] = worker.loop.create_future()
-        marks = [arrival.mark for arrival in arrivals]
+        marks = [arrival.mark for arrival in arrivals if self._is_judged(arrival)]
         if marks:
-            look(marks, worker.commit.submit, partial(_settle, answered))
+            look(marks, worker.wall_s(), worker.commit.submit, partial(_settle, answered))
         else:
             answered.set_result(set())
         return answered
+
+    def _is_judged(self, arrival: Arrival) -> bool:
+        """Whether there is a limit of its source, or something in its queue."""
+        worker = self._worker
+        if worker.meters.limits(arrival.key[0]) or not arrival.key[0]:
+            return True
+        queue = worker.destinations.get(arrival.destination)
+        return queue is not None and worker.commit.policy.counts_shares(
+            queue.queued, queue.queued_bytes
+        )
 
     # --- twins --------------------------------------------------------------------------------
 

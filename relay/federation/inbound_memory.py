@@ -4,7 +4,7 @@ A relay that got no answer in time sends the same message again, and anybody who
 can bring it as often as it wants. The mark of a message is kept in Redis, by the script that stores
 it (`relay/queues/lua/take.lua`), so both survive the same failures, and of two workers that take
 the same message one stores it. Here a worker asks for the marks before it charges a message to
-anybody, and knows which messages it is taking itself.
+a limit or a share, and knows which messages it is taking itself.
 
 A mark is a hash of what the source twin signed and its signature: another encoding of the same
 message has the same mark. For a trusted relay, whose signatures nobody checks, it is one of the
@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from itertools import chain, compress
 from typing import Any, Final
 
 from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
-from relay.queues import keys, scripts
+from relay.queues import keys
 from relay.queues.batch import TAKEN_PERIOD_S, TAKEN_PERIODS
 
 MARK_BYTES: Final = 12
@@ -80,24 +81,28 @@ class Memory:
 
 def look(
     marks: Sequence[bytes],
-    submit: Callable[[bytes, Callable[[Any], None]], None],
+    now_s: float,
+    submit: Callable[[bytes, Callable[[Any], None], int], None],
     then: Callable[[set[bytes] | None], None],
 ) -> None:
     """Ask Redis which messages were stored lately.
 
     Args:
         marks: of the messages.
-        submit: sends a command.
+        now_s: unix time. Where the clock of Redis is ahead, the latest may be missed: it is the
+            script that stores no message twice.
+        submit: sends commands, of whose replies so many are skipped.
         then: called with the marks of those that were; with None when it cannot be known now.
     """
 
     def answered(reply: Any) -> None:
-        if not isinstance(reply, list):
+        if not isinstance(reply, list) or not all(isinstance(each, list) for each in reply):
             then(None)
             return
-        then({mark for mark, yes in zip(marks, reply, strict=True) if yes})
+        found = (compress(marks, each) for each in reply)
+        then(set(chain.from_iterable(found)))
 
-    source = scripts.source("taken")
-    submit(
-        resp.command("EVAL", source, 1, keys.TAKEN, TAKEN_PERIOD_S, TAKEN_PERIODS, *marks), answered
-    )
+    period = int(now_s // TAKEN_PERIOD_S)
+    names = [f"{keys.TAKEN}{period - back}" for back in range(TAKEN_PERIODS)]
+    commands = [resp.command("SMISMEMBER", name, *marks) for name in names]
+    submit(b"".join([resp.MULTI, *commands, resp.EXEC]), answered, 1 + len(commands))

@@ -178,10 +178,10 @@ DISPLACED_MORE: Final = 64
 workers write into it as well."""
 EXPIRE_S: Final = 60.0
 """How often a stream's EXPIRE is renewed while messages arrive."""
-TAKEN_PERIOD_S: Final = 300
-TAKEN_PERIODS: Final = 3
-"""A message of another relay is remembered in the period that it was stored in, and until so many
-have begun: ten minutes at least. The longest back-off of a sender is one."""
+TAKEN_PERIOD_S: Final = 600
+TAKEN_PERIODS: Final = 2
+"""A message of another relay is remembered in the period that it was stored in and the next one:
+ten minutes at least. The longest back-off of a sender is one."""
 GATHERED_BYTES: Final = 4096
 """Messages of this size on average are not copied into one piece: the kernel gathers them."""
 

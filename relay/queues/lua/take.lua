@@ -25,6 +25,6 @@ for number, mark in ipairs(marks) do
 end
 if #stored > 0 then
   redis.call('SADD', KEYS[1] .. period, unpack(stored))
-  redis.call('EXPIRE', KEYS[1] .. period, ARGV[1] * (ARGV[2] + 1))
+  redis.call('EXPIRE', KEYS[1] .. period, ARGV[1] * ARGV[2])
 end
 return answers

@@ -99,17 +99,8 @@ def take(call: Call, keys: list[bytes], argv: list[bytes]) -> list[Any]:
     if stored:
         name = prefix + b"%d" % period
         call(b"SADD", name, *stored)
-        call(b"EXPIRE", name, b"%d" % (int(period_s) * (int(periods) + 1)))
+        call(b"EXPIRE", name, b"%d" % (int(period_s) * int(periods)))
     return answers
-
-
-def taken(call: Call, keys: list[bytes], argv: list[bytes]) -> list[int]:
-    """Tell which marks are in one of the latest sets."""
-    (prefix,) = keys
-    period_s, periods, *marks = argv
-    period = _period(call, period_s)
-    sets = [prefix + b"%d" % (period - back) for back in range(int(periods))]
-    return [int(any(call(b"SISMEMBER", name, mark) for name in sets)) for mark in marks]
 
 
 def _period(call: Call, period_s: bytes) -> int:
@@ -159,7 +150,6 @@ SCRIPTS: dict[str, Script] = {
     "outlive": outlive,
     "release": release,
     "take": take,
-    "taken": taken,
 }
 
 
