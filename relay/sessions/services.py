@@ -127,14 +127,14 @@ def mark_worker_lost(boot_id: str, seen: datetime | None = None) -> int:
     ended_at = Greatest("opened_at", Value(max(times)))
     rows = own.filter(closed_at=None)
     if settings.RMB.analytics.record and rows.exists():
-        _record_ends(rows.annotate(ended_at=ended_at))
+        _record_ends(rows, ended_at)
     return rows.update(closed_at=ended_at, close_reason=SessionReason.WORKER_LOST)
 
 
-def _record_ends(rows: QuerySet[Session]) -> None:
+def _record_ends(rows: QuerySet[Session], ended_at: Greatest) -> None:
     from relay.analytics import lost_sessions
 
-    ends = rows.values_list(
+    ends = rows.annotate(ended_at=ended_at).values_list(
         "worker", "twin", "sid_present", "sid", "epoch", "opened_at", "ended_at"
     )
     lost_sessions.record(
