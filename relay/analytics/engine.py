@@ -68,6 +68,14 @@ class Engine:
         Raises:
             NoEngine: Spark does not start; says why.
         """
+        return self.open()
+
+    def open(self) -> SparkSession:
+        """Open the session unless it is open, and return it.
+
+        Raises:
+            NoEngine: Spark does not start; says why.
+        """
         if self._session is None:
             self._session = self._open()
         return self._session

@@ -107,8 +107,9 @@ def run(
 def _run(
     job: Job, window: Window, lake: Lake, engine: Engine, progress: Progress, *, again: bool
 ) -> Outcome:
-    publishing.sweep(job, lake)
-    found = ledger.periods(job, window, lake, again=again)
+    with progress.phase(f"{job.name}: looking for days to compute"):
+        publishing.sweep(job, lake)
+        found = ledger.periods(job, window, lake, again=again)
     due = [period for period in found if period.due]
     if not due:
         return _outcome(job, None, found)
@@ -157,6 +158,9 @@ def _compute(
 ) -> None:
     window = Window(chunk[0].window.first, chunk[-1].window.last)
     span = job.span(window)
+    if not engine.is_open:
+        with progress.phase(f"starting Spark at {engine.master}"):
+            engine.open()
     inputs: dict[str, Any] = {}
     for name in job.inputs:
         if name == "gaps":

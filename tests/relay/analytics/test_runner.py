@@ -32,6 +32,7 @@ from relay.analytics.spark.window import Window
 from tests.relay.analytics import rows
 from tests.relay.analytics.comparing import events
 from tests.relay.analytics.rows import FIRST, HOUR, midnight
+from tests.relay.analytics.test_progress import Terminal
 
 pytestmark = pytest.mark.django_db
 
@@ -182,11 +183,14 @@ def configured(
     return lake
 
 
-def test_the_commands(configured: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(configured: Lake, capsys: pytest.CaptureFixture[str], settings: Any) -> None:
     days = ("--from", str(DAYS.first), "--to", str(DAYS.last))
     (outcome,) = json.loads(command("run", "top", *days, "--json"))
     assert (outcome["job"], outcome["computed"], outcome["empty"]) == ("top", 2, 1)
-    assert "top top_twins   2026-03-27 to 2026-03-27   done in" in capsys.readouterr().err
+    looking, starting, *steps = capsys.readouterr().err.splitlines()
+    assert looking == "top: looking for days to compute"
+    assert starting == f"starting Spark at {settings.RMB.analytics.master}"
+    assert steps[0].startswith("top top_twins   2026-03-27 to 2026-03-27   done in")
     assert command("run", "top", *days) == "top          2 up to date; 1 without events\n"
     told = json.loads(command("status", "--json"))
     (top,) = (job for job in told["jobs"] if job["job"] == "top")
@@ -295,13 +299,6 @@ def test_without_spark_it_says_what_to_install(
     with pytest.raises(CommandError, match="pyspark is not installed: make setup-analytics"):
         command("run", "top", "--from", str(DAYS.first), "--quiet")
     assert Run.objects.get().state == RunState.FAILED
-
-
-class Terminal(io.StringIO):
-    """A stream that shows a bar."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_progress_is_told_by_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
