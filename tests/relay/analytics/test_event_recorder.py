@@ -85,7 +85,8 @@ class Scene:
             batch.mixed = batch.mixed or not isinstance(sender, Connection)
             session = destination.session
             self.worker.metrics.queued += session is None or not session.memory_mode
-        batch.encoded = encode(batch, "boot", 1, QueuePolicy(), 0.0, lambda *_: None)
+        nobody: Any = lambda *_: None  # noqa: E731
+        batch.encoded = encode(batch, "boot", 1, QueuePolicy(), 0.0, nobody, nobody)
         return batch
 
     def ask(self, destination: Destination) -> pb.Envelope:
