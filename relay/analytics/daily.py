@@ -56,10 +56,12 @@ STOP_S: Final = 10.0
 class Tried:
     """What was tried last.
 
+    At the first start of all it only says with which day that began.
+
     Attributes:
         day: on which it was due.
         tries: of that day.
-        at: when the latest began.
+        at: when the latest began; empty before the first.
         done: whether it went well.
         error: what went wrong.
         busy: whether nothing did, but that another process is computing one of the jobs.
@@ -86,11 +88,13 @@ def next_at(now: datetime, tried: Tried) -> datetime | None:
     due = datetime.combine(
         now.date(), time.fromisoformat(settings.RMB.analytics.daily_at), tzinfo=UTC
     )
+    if not tried.day and due <= now:
+        return due + timedelta(days=1)  # the first start: nobody waits for what was before it
     if tried.day != now.date().isoformat():
         return due
     if tried.busy:
         return datetime.fromisoformat(tried.at) + BUSY_AFTER
-    if tried.done or tried.tries >= TRIES:
+    if tried.done or tried.tries >= TRIES or not tried.at:
         return due + timedelta(days=1)
     return datetime.fromisoformat(tried.at) + AGAIN_AFTER
 
@@ -108,7 +112,13 @@ def begin(now: datetime, stopping: threading.Event) -> Tried | None:
     lake = Lake.configured()
     if importlib.util.find_spec("pyspark") is None or not lake.days():
         return None
-    due = next_at(now, last_tried(lake))
+    tried = last_tried(lake)
+    due = next_at(now, tried)
+    if due is not None and not tried.day:
+        with _alone(lake) as ours:
+            if ours and not last_tried(lake).day:
+                _note(lake, Tried((due.date() - timedelta(days=1)).isoformat()))
+        return None
     if due is None or due > now:
         return None
     with _alone(lake) as ours:

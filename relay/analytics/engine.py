@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
 
-from relay.analytics import packaging
+from relay.analytics import packaging, plain_paths
 from relay.analytics.errors import NoEngine
 from relay.analytics.gaps import Gap
 from relay.analytics.lake import Lake, LakeFile
@@ -29,6 +29,11 @@ _SETTINGS: Final = {
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 
+
+_RAISED: Final = re.compile(
+    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE
+)
+"""What Python raised, behind where it did."""
 
 LOG: Final = "spark.log"
 """In the cache: what Java writes, which would tear the progress apart."""
@@ -68,6 +73,14 @@ class Engine:
         Raises:
             NoEngine: Spark does not start; says why.
         """
+        return self.open()
+
+    def open(self) -> SparkSession:
+        """Open the session unless it is open, and return it.
+
+        Raises:
+            NoEngine: Spark does not start; says why.
+        """
         if self._session is None:
             self._session = self._open()
         return self._session
@@ -100,11 +113,19 @@ class Engine:
         """The rows of these files, as `relay.analytics.spark.schema.READ`."""
         from relay.analytics.spark.schema import READ
 
-        paths = [str(file.path) for file in files]
+        paths = [self.path(file.path) for file in files]
         if not paths:
             return self.session.createDataFrame([], READ)
-        reader = self.session.read.schema(READ).option("basePath", str(self._lake.events))
+        reader = self.session.read.schema(READ).option("basePath", self.path(self._lake.events))
         return reader.parquet(*paths)
+
+    def path(self, path: Path) -> str:
+        """A path of the lake as Spark is to be given it."""
+        return str(plain_paths.plain(self._lake.root) / path.relative_to(self._lake.root))
+
+    def in_our_words(self, text: str) -> str:
+        """What Spark said, with the path of the lake as it was configured."""
+        return text.replace(str(plain_paths.plain(self._lake.root)), str(self._lake.root))
 
     def gaps(self, lost: Sequence[Gap]) -> DataFrame:
         """Gaps, as `relay.analytics.spark.schema.GAPS`."""
@@ -118,18 +139,23 @@ class Engine:
         from pyspark.errors import PySparkException
 
         from relay.analytics.spark.java import JavaError
-        from relay.analytics.spark.session import open_session
+        from relay.analytics.spark.session import ON_LOOPBACK, open_session
 
+        if not self.master.startswith(ON_LOOPBACK) and not plain_paths.is_plain(self._lake.root):
+            raise NoEngine(
+                f"a cluster ({self.master}) cannot read {self._lake.root}: give analytics.dir a "
+                "path of nothing but letters A-Z, digits and . _ - /"
+            )
         chosen = settings.RMB.analytics
         more = dict(each.split("=", 1) for each in chosen.spark)
         self._scratch = Scratch(self._lake.cache / "spark")
-        ours = _SETTINGS | {"spark.local.dir": str(self._scratch.path)}
+        ours = _SETTINGS | {"spark.local.dir": self.path(self._scratch.path)}
         log = self._lake.cache / LOG
         try:
             with _output_into(log):
                 session = open_session(
                     self.master,
-                    self._lake.cache,
+                    Path(self.path(self._lake.cache)),
                     cores=chosen.cores or None,
                     driver_memory=chosen.driver_memory,
                     settings=ours | {key.strip(): its.strip() for key, its in more.items()},
@@ -140,7 +166,7 @@ class Engine:
             raise NoEngine(
                 f"Spark does not start at {self.master}: {first_line(error)} (more in {log})"
             ) from error
-        session.sparkContext.addPyFile(str(packaging.package(self._lake.cache)))
+        session.sparkContext.addPyFile(self.path(packaging.package(self._lake.cache)))
         return session
 
 
@@ -183,6 +209,8 @@ def _stop(session: SparkSession) -> None:
 def first_line(error: Exception) -> str:
     """What an error of Spark says before it tells where it came from."""
     text = str(error)
+    if raised := _RAISED.findall(text):
+        return f"a Python worker failed: {raised[-1].strip()}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = next((line for line in lines if not line.startswith("An error occurred while")), "")
     if several := re.search(r"MULTIPLE_FAILURES\].*\n\s*1\. (.+)", text):

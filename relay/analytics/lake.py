@@ -36,8 +36,8 @@ LOCK: Final = "events.lock"
 REPLACES_KEY: Final = b"rmb.replaces"
 """In the metadata of a merged file: a JSON list of names of its folder."""
 
-_DATE: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)")
-_HOUR: Final = re.compile(r"hour=(\d\d)")
+_DATE: Final = re.compile(r"date=([0-9]{4}-[0-9]{2}-[0-9]{2})")
+_HOUR: Final = re.compile(r"hour=([01][0-9]|2[0-3])")
 _MODULUS: Final = 1 << 128
 
 
@@ -120,8 +120,12 @@ class Lake(Places):
         return self.events / f"date={day}" / f"hour={hour:02}"
 
     def days(self) -> list[date]:
-        """The days that have a folder, in order."""
-        return [date.fromisoformat(day) for day in _named(self.events, _DATE)]
+        """The days that have a folder, in order; `date=2026-13-45` is no day, and not read."""
+        found = []
+        for day in _named(self.events, _DATE):
+            with contextlib.suppress(ValueError):
+                found.append(date.fromisoformat(day))
+        return found
 
     def hours(self, day: date) -> list[int]:
         """The hours of a day that have a folder, in order."""

@@ -197,14 +197,22 @@ def claimed(job: Job, lake: Lake, whose: str = "") -> Iterator[None]:
     lake.cache.mkdir(parents=True, exist_ok=True)
     with _lock(job.name, lake).open("a+") as file:
         if not _locked(file, CLAIM_S):
-            file.seek(0)
-            process = file.read().strip() or "?"
-            raise Busy(f"{job.name} is being computed by process {process}")
+            raise Busy(_computed_by(job.name, file))
         file.truncate(0)
         file.write(", ".join(filter(None, (str(os.getpid()), whose))))
         file.flush()
         _end_killed(job.name)
         yield
+
+
+def at_work(lake: Lake, jobs: Iterable[str]) -> list[str]:
+    """Return a line for each of some jobs that another process computes: which, and who."""
+    found = []
+    for job in sorted(jobs):
+        with contextlib.suppress(OSError), _lock(job, lake).open("r+") as file:
+            if not _locked(file, 0):
+                found.append(_computed_by(job, file))
+    return found
 
 
 def note_killed(lake: Lake) -> None:
@@ -242,6 +250,11 @@ def end(run: Run, state: RunState, error: str = "") -> None:
 
 def _lock(job: str, lake: Lake) -> Path:
     return lake.cache / f"{job}.lock"
+
+
+def _computed_by(job: str, file: IO[str]) -> str:
+    file.seek(0)
+    return f"{job} is being computed by process {file.read().strip() or '?'}"
 
 
 def _locked(file: IO[str], wait_s: float) -> bool:

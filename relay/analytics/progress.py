@@ -8,10 +8,11 @@ Spark tells the stages it knows of, and more of them come while it works: the ba
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
@@ -22,18 +23,34 @@ WIDTH: Final = 20
 
 
 class Progress:
-    """Writes it to a terminal; where there is none, a line for each step that is done."""
+    """Writes it to a terminal; where there is none, a line for each step that is done.
+
+    What takes a moment before that (a phase) is a line when it begins.
+    """
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
-        self._stream = stream or sys.stderr
+        self._stream = stream or _terminal() or sys.stderr
         self._live = self._stream.isatty()
         self._quiet = quiet
 
     def say(self, line: str) -> None:
         """Writes a line between two steps."""
         if not self._quiet:
-            self._stream.write(f"{line}\n")
-            self._stream.flush()
+            self._write(f"{line}\n")
+
+    @contextlib.contextmanager
+    def phase(self, title: str) -> Iterator[None]:
+        """Show from the first moment on what is done inside, whose length nobody knows."""
+        if self._quiet or not self._live:
+            self.say(title)
+            yield
+            return
+        began = time.monotonic()
+        try:
+            with self._watched(lambda: f"{self._start()}{title}   {_clock(began)} "):
+                yield
+        finally:
+            self._write(self._start())
 
     @contextlib.contextmanager
     def step(self, session: SparkSession, title: str) -> Iterator[None]:
@@ -41,38 +58,56 @@ class Progress:
         if self._quiet:
             yield
             return
-        began, done = time.monotonic(), threading.Event()
+        from py4j.protocol import Py4JError
+
+        def shown() -> str | None:
+            try:
+                part = fraction(session, title)
+            except (OSError, Py4JError):
+                return None  # Java is gone, which the step itself tells
+            bar = ("#" * int(part * WIDTH)).ljust(WIDTH, "-")
+            return f"\r{title}   [{bar}] {part:>4.0%}   {_clock(began)} "
+
+        began = time.monotonic()
         session.sparkContext.setJobGroup(title, title)
-        watcher = threading.Thread(
-            target=self._watch, args=(session, title, began, done), name="progress", daemon=True
-        )
-        if self._live:
-            watcher.start()
+        with self._watched(shown):
+            yield
+        self._write(f"{self._start()}{title}   done in {_clock(began)}\n")
+
+    @contextlib.contextmanager
+    def _watched(self, shown: Callable[[], str | None]) -> Iterator[None]:
+        """Write what `shown` returns over and over, until it returns None."""
+        if not self._live:
+            yield
+            return
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(EVERY_S) and (text := shown()) is not None:
+                self._write(text)
+
+        self._write(shown() or "")
+        watcher = threading.Thread(target=watch, name="progress", daemon=True)
+        watcher.start()
         try:
             yield
         finally:
             done.set()
-            if self._live:
-                watcher.join()
-        self._stream.write(f"{self._start()}{title}   done in {_clock(began)}\n")
+            watcher.join()
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
         self._stream.flush()
-
-    def _watch(
-        self, session: SparkSession, title: str, began: float, done: threading.Event
-    ) -> None:
-        from py4j.protocol import Py4JError
-
-        while not done.wait(EVERY_S):
-            try:
-                part = fraction(session, title)
-            except (OSError, Py4JError):
-                return  # Java is gone, which the step itself tells
-            bar = ("#" * int(part * WIDTH)).ljust(WIDTH, "-")
-            self._stream.write(f"\r{title}   [{bar}] {part:>4.0%}   {_clock(began)} ")
-            self._stream.flush()
 
     def _start(self) -> str:
         return "\r\x1b[K" if self._live else ""
+
+
+def _terminal() -> TextIO | None:
+    """The terminal of standard error, which stays there while Spark's own output is redirected."""
+    if not sys.stderr.isatty():
+        return None
+    return os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding)
 
 
 def fraction(session: SparkSession, group: str) -> float:

@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from relay.analytics import ledger
+from relay.analytics import ledger, plain_paths
 from relay.analytics.errors import AnalyticsError, MissingPackages
 from relay.analytics.lake import Lake
 from relay.analytics.spark.catalogue import JOBS
@@ -51,7 +51,8 @@ def connect(
         import duckdb
     except ImportError:
         raise MissingPackages("duckdb") from None
-    temporary = lake.cache / "duckdb"
+    root = plain_paths.plain(lake.root)
+    temporary = root / "cache" / "duckdb"
     temporary.mkdir(parents=True, exist_ok=True)
     connection = duckdb.connect(":memory:")
     try:
@@ -61,12 +62,13 @@ def connect(
             "threads": threads or os.cpu_count() or 1,
             "TimeZone": "UTC",
             "autoinstall_known_extensions": False,
-            "allowed_directories": [str(lake.events), str(lake.results)],
+            "allowed_directories": [str(root / "events"), str(root / "results")],
         }
         for name, value in chosen.items():
             connection.execute(f"SET {name} = {_literal(value)}")
         for name, files in views.items():
-            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {_reading(name, files)}")
+            given = [root / path.relative_to(lake.root) for path in files]
+            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {_reading(name, given)}")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
     except duckdb.Error as error:

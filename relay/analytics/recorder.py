@@ -29,7 +29,7 @@ from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.types_pb2 import Envelope
 from relay.analytics.packing import ENDS, ROW, ROWS_OF_ONE, SUFFIX, Tail, Taken, pack
 from relay.analytics.records import NO_NAME, REASON_CODE, RECORD_BYTES, Kind
-from relay.analytics.uids import KIND_SEEDS, message_uid, pair_seed
+from relay.analytics.uids import KIND_SEEDS, message_uid, pair_seed, session_uid
 from relay.federation.inbound_intake import Arrival
 from relay.queues.entries import entry_payload
 from relay.sessions.recorder import Recorder
@@ -77,7 +77,6 @@ class EventRecorder(Recorder):
         self._fresh: Taken | None = None  # the last batch, unless it was handed over
         self._queued = 0  # as the worker had counted them at the last batch
         self._opened: dict[Session, tuple[int, int]] = {}  # uid, when
-        self._sessions_seen = 0
         journal.on_close = self._forget
         worker.commit.displaced = self._displaced
 
@@ -291,11 +290,10 @@ class EventRecorder(Recorder):
     # --- sessions -----------------------------------------------------------------------------
 
     def opened(self, session: Session) -> None:
-        self._sessions_seen += 1
-        uid = xxh3_64_intdigest(f"{self._worker.boot_id}:{self._sessions_seen}")
+        twin, name = key = session.destination.key
+        uid = session_uid(self._worker.boot_id, key, session.epoch)
         now_us = self._journal.now_us()
         self._opened[session] = uid, now_us
-        twin, name = session.destination.key
         self._journal.put(Kind.SESSION_OPEN, now_us, uid, twin, 0, name or "")
 
     def closed(self, session: Session, reason: SessionReason) -> None:

@@ -27,7 +27,7 @@ from relay.analytics.lake import Lake, LakeFile
 from relay.analytics.ledger import Period, Standing
 from relay.analytics.models import Run, RunState
 from relay.analytics.progress import Progress
-from relay.analytics.spark.catalogue import Job, Table
+from relay.analytics.spark.catalogue import Job
 from relay.analytics.spark.window import Window
 
 if TYPE_CHECKING:
@@ -107,8 +107,9 @@ def run(
 def _run(
     job: Job, window: Window, lake: Lake, engine: Engine, progress: Progress, *, again: bool
 ) -> Outcome:
-    publishing.sweep(job, lake)
-    found = ledger.periods(job, window, lake, again=again)
+    with progress.phase(f"{job.name}: looking for days to compute"):
+        publishing.sweep(job, lake)
+        found = ledger.periods(job, window, lake, again=again)
     due = [period for period in found if period.due]
     if not due:
         return _outcome(job, None, found)
@@ -157,6 +158,9 @@ def _compute(
 ) -> None:
     window = Window(chunk[0].window.first, chunk[-1].window.last)
     span = job.span(window)
+    if not engine.is_open:
+        with progress.phase(f"starting Spark at {engine.master}"):
+            engine.open()
     inputs: dict[str, Any] = {}
     for name in job.inputs:
         if name == "gaps":
@@ -171,7 +175,8 @@ def _compute(
             with progress.step(engine.session, title):
                 module = table.load()
                 frame: DataFrame = module.transform(window=window, **inputs)
-                _write(frame.select(*module.SCHEMA.names), table, noted, lake)
+                drafts = engine.path(publishing.draft(lake, table, noted))
+                _write(frame.select(*module.SCHEMA.names), drafts)
 
 
 @contextlib.contextmanager
@@ -188,11 +193,11 @@ def _kept(inputs: dict[str, Any], kinds: Sequence[str]) -> Iterator[None]:
         kept.unpersist()
 
 
-def _write(frame: DataFrame, table: Table, noted: Run, lake: Lake) -> None:
+def _write(frame: DataFrame, folder: str) -> None:
     """One file for each period, more where it is large: `rebalance` makes that of any frame."""
     by = publishing.PERIOD_COLUMN
     divided = frame.withColumn(by, frame["period"]).hint("rebalance", by)
-    divided.write.partitionBy(by).parquet(str(publishing.draft(lake, table, noted)))
+    divided.write.partitionBy(by).parquet(folder)
 
 
 def _named(job: Job, error: BaseException, told: str) -> AnalyticsError:
@@ -220,7 +225,7 @@ def _told(error: BaseException, lake: Lake, engine: Engine) -> str | None:
 
     if not isinstance(error, PySparkException | Py4JError):
         return None
-    return _refused(str(error), lake, engine) or first_line(error)
+    return engine.in_our_words(_refused(str(error), lake, engine) or first_line(error))
 
 
 def _refused(text: str, lake: Lake, engine: Engine) -> str | None:

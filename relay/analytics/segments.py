@@ -15,7 +15,8 @@ content.
 
 While a file is written its name ends in `.seg.open`, and its writer holds a lock on it that the
 kernel releases with the process: one without the lock is of the dead. `recover` cuts such a file
-after its last good block, closes it, and says what cannot be vouched for.
+after its last good block, ends the sessions that are still open in it, closes it, and says what
+cannot be vouched for.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final
 
+from relay.analytics import lost_sessions
 from relay.analytics.records import (
     FIRST_NAMES,
     KINDS,
@@ -325,8 +327,8 @@ def recover(path: Path, tell: Callable[[Recovered], None] | None = None) -> Reco
         data = path.read_bytes()
         try:
             reader = SegmentReader(data, path)
-            for _ in reader.records():
-                pass
+            header = reader.header
+            sessions = lost_sessions.unended(reader.records(), header.kinds)
         except SegmentError:
             # No recorder leaves such a file, unless the machine lost power: kept for a look.
             found = Recovered(None, None, 0, len(data))
@@ -339,11 +341,25 @@ def recover(path: Path, tell: Callable[[Recovered], None] | None = None) -> Reco
             os.ftruncate(opened, reader.good_bytes)
         os.fsync(opened)
         closed = path.with_name(path.name.removesuffix(OPEN_SUFFIX) + SUFFIX)
-        found = Recovered(closed, reader.header, reader.until_us, reader.torn_bytes)
+        found = Recovered(closed, header, reader.until_us, reader.torn_bytes)
         if tell is not None:
             tell(found)
+        _end_sessions(opened, header, sessions, reader.until_us)
         path.rename(closed)
         sync_folder(path.parent)
         return found
     finally:
         os.close(opened)
+
+
+def _end_sessions(
+    file: int, header: Header, sessions: list[lost_sessions.Open], until_us: int
+) -> None:
+    """Add the ends of sessions to the segment of their dead worker."""
+    os.lseek(file, 0, os.SEEK_END)
+    for rows in lost_sessions.closing_rows(sessions, until_us, header.kinds, header.reasons):
+        rest = memoryview(b"".join(block(Type.RECORDS, rows, until_us)))
+        while rest:
+            rest = rest[os.write(file, rest) :]
+    if sessions:
+        os.fsync(file)

@@ -182,13 +182,13 @@ def _run(
     first = state.counts_from.date()
     ahead = today + LONGEST_CHECKPOINT + timedelta(days=1)
     source = spark_stream.Source(
-        events=lake.events,
+        events=Path(engine.path(lake.events)),
         names=FRESH_GLOB,
         first_day=first,
         days=max((ahead - first).days + 1, 1),
         from_us=spark_stream.moment_us(state.counts_from),
     )
-    query = spark_stream.start(engine.session, source, folder, apply, every_s)
+    query = spark_stream.start(engine.session, source, Path(engine.path(folder)), apply, every_s)
     try:
         over = _watch(query, state, stopping)
     finally:

@@ -9,6 +9,9 @@ between two twins is worked out once:
 
 The names of kinds are those of the envelope's `message`; one without any counts as 0. In a row the
 number is taken as signed.
+
+The two rows of a session find each other by a hash of its worker, its key and its epoch: these are
+in the session history, too, so that another process can record the end of a lost worker's session.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from struct import Struct
 from typing import Final
 
 from xxhash import xxh3_64_intdigest
+
+from relay.queues.keys import SessionKey, key_text
 
 PAIR: Final = Struct("<II")
 
@@ -43,3 +48,15 @@ def message_uid(source_twin: int, destination_twin: int, kind: str | None, uid: 
         uid: of the envelope.
     """
     return xxh3_64_intdigest(uid, pair_seed(source_twin, destination_twin) ^ KIND_SEEDS[kind])
+
+
+def session_uid(boot_id: str, key: SessionKey, epoch: int) -> int:
+    """The number of a session, from 0 to 2^64 - 1.
+
+    Args:
+        boot_id: of its worker.
+        key: of the session; the database has no NUL, so it counts as what stands there.
+        epoch: of the connection.
+    """
+    text = key_text(key).replace("\0", "\ufffd")
+    return xxh3_64_intdigest(f"{boot_id}:{epoch}:{text}")

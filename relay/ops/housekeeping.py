@@ -6,6 +6,8 @@ Every worker calls `run_due` from its history thread; a lock in Redis lets one o
 from __future__ import annotations
 
 import logging
+import time
+from datetime import UTC, datetime
 from typing import Final
 
 from django.conf import settings
@@ -15,7 +17,7 @@ from redis.exceptions import RedisError
 
 from relay.access.errors import Away
 from relay.ops import pending
-from relay.ops.redis_client import client, text
+from relay.ops.redis_client import client, number, text
 from relay.ops.workers import list_workers
 from relay.queues import keys
 
@@ -45,12 +47,16 @@ def run_due() -> bool:
         from relay.sessions import services as sessions
         from relay.trace import services as traces
 
-        suspects = _dead_workers(connection, sessions.workers_with_open_rows())
-        lost = sessions.mark_worker_lost(suspects)
+        with_rows = sessions.workers_with_open_rows()
+        seen = _last_signs_of_life(connection, with_rows)
+        lost = sum(
+            sessions.mark_worker_lost(boot_id, seen.get(boot_id))
+            for boot_id in _dead_workers(connection, with_rows)
+        )
         lifted = limits.lift_expired_bans()
         traces.tidy()
         sessions.prune(settings.RMB.sessions.keep_closed_days)
-    except (RedisError, DatabaseError, Away) as error:
+    except (RedisError, DatabaseError, Away, OSError) as error:
         logger.warning("housekeeping put off: %s", error)
         return False
     if lost or lifted:
@@ -74,3 +80,21 @@ def _dead_workers(connection: Redis, with_rows: set[str]) -> set[str]:
             pipe.expire(_SUSPECTS, _SUSPECTS_S)
         pipe.execute()
     return suspects & before
+
+
+def _last_signs_of_life(connection: Redis, with_rows: set[str]) -> dict[str, datetime]:
+    """When workers had their last heartbeat; forgets those that have no open rows and no heartbeat.
+
+    Should all workers look dead for a second, their next heartbeat is noted again.
+    """
+    seen = {
+        text(boot_id): number(stored)
+        for boot_id, stored in connection.hgetall(keys.WORKERS_SEEN).items()
+    }
+    gone = seen.keys() - with_rows - {worker.boot_id for worker in list_workers(connection)}
+    if gone:
+        connection.hdel(keys.WORKERS_SEEN, *gone)
+    now = time.time()
+    return {
+        boot_id: datetime.fromtimestamp(min(at, now), UTC) for boot_id, at in seen.items() if at > 0
+    }

@@ -5,7 +5,7 @@ The live truth is the directory in Redis: a row may be some seconds behind it.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from django.db import models
 
@@ -82,3 +82,8 @@ class Session(models.Model):
 def moment(unix_s: float) -> datetime:
     """A point in time for a row."""
     return datetime.fromtimestamp(unix_s, UTC)
+
+
+def unix_us(at: datetime) -> int:
+    """Whole microseconds since 1970."""
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -6,10 +6,12 @@ a second, and a connection that comes after the order has a higher epoch and sta
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
+from django.db.models import Max, QuerySet, Value
+from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from proto.identity.bounds import MAX_TWIN
@@ -20,7 +22,7 @@ from relay.audit import services as audit
 from relay.ops import control
 from relay.ops.redis_client import client, text
 from relay.queues import keys
-from relay.sessions.models import Session
+from relay.sessions.models import Session, unix_us
 from relay.sessions.scripts import entry_epoch
 
 # Rows one call removes: a short transaction, so that nobody waits for a big clean-up.
@@ -104,14 +106,46 @@ def workers_with_open_rows() -> set[str]:
     return set(Session.objects.filter(closed_at=None).values_list("worker", flat=True).distinct())
 
 
-def mark_worker_lost(boot_ids: Iterable[str], now: datetime | None = None) -> int:
-    """Close the open rows of workers that died.
+def mark_worker_lost(boot_id: str, seen: datetime | None = None) -> int:
+    """Close the open rows of a worker that died, and record their ends if events are recorded.
+
+    Args:
+        boot_id: of the worker.
+        seen: its last sign of life; None: the newest time in its rows.
 
     Returns:
         How many sessions were lost.
+
+    Raises:
+        OSError: the ends cannot be recorded; the rows stay open.
     """
-    rows = Session.objects.filter(closed_at=None, worker__in=list(boot_ids))
-    return rows.update(closed_at=now or timezone.now(), close_reason=SessionReason.WORKER_LOST)
+    own = Session.objects.filter(worker=boot_id)
+    known = own.aggregate(opened=Max("opened_at"), closed=Max("closed_at"))
+    times = [at for at in (seen or known["opened"], known["closed"]) if at is not None]
+    if not times:
+        return 0
+    ended_at = Greatest("opened_at", Value(max(times)))
+    rows = own.filter(closed_at=None)
+    if settings.RMB.analytics.record and rows.exists():
+        _record_ends(rows, ended_at)
+    return rows.update(closed_at=ended_at, close_reason=SessionReason.WORKER_LOST)
+
+
+def _record_ends(rows: QuerySet[Session], ended_at: Greatest) -> None:
+    from relay.analytics import lost_sessions
+
+    ends = rows.annotate(ended_at=ended_at).values_list(
+        "worker", "twin", "sid_present", "sid", "epoch", "opened_at", "ended_at"
+    )
+    lost_sessions.record(
+        settings.RMB,
+        (
+            lost_sessions.Lost(
+                worker, (twin, sid if present else None), epoch, unix_us(opened), unix_us(ended)
+            )
+            for worker, twin, present, sid, epoch, opened, ended in ends.iterator()
+        ),
+    )
 
 
 def prune(keep_days: int, now: datetime | None = None) -> int:

@@ -147,7 +147,10 @@ class Upkeep:
             await self._versions()
             return
         try:
-            await self._ask("HSET", name, *self._report())
+            await asyncio.gather(
+                self._ask("HSET", name, *self._report()),
+                self._ask("HSET", keys.WORKERS_SEEN, worker.boot_id, f"{worker.wall_s():.3f}"),
+            )
             worker.meters.report_all(worker.wall_s(), worker.loop.time())
             worker.commit.schedule()
             if worker.commit.idle:

@@ -73,7 +73,8 @@ def batches(pairs: int, senders: int) -> list[Batch]:
         for payload in payloads:
             destination, sender = next(turns)
             batch.items.append((destination, payload, sender))  # type: ignore[arg-type]
-        batch.encoded = encode(batch, "bench", 1, QueuePolicy(), 0.0, lambda *_: None)
+        nobody: Any = lambda *_: None  # noqa: E731
+        batch.encoded = encode(batch, "bench", 1, QueuePolicy(), 0.0, nobody, nobody)
         found.append(batch)
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,10 @@ import pytest
 from proto.rmb import types_pb2 as pb
 from proto.rmb.stamp import deadline
 from relay.analytics import gaps
+from relay.analytics.lake import Lake
+from relay.queues import keys
 from relay.trace.orders import Kind
+from tests.relay.analytics import segment_files as made
 from tests.support.federated import PUBLIC_ONLY, FederatedRelay, World
 from tests.support.federation_client import federation, signed
 from tests.support.identities import TEST_DOMAIN
@@ -202,7 +206,57 @@ async def test_a_worker_that_is_killed_leaves_what_it_had_written(start_relay) -
         assert kinds in (["accepted", "delivered"], ["accepted", "queued", "delivered"])
     opened = [row.uid for row in found if row.kind == "session_open"]
     assert len(set(opened)) == len(opened) == 4, "the uids of a worker's sessions are its own"
+    closed = [row for row in found if row.kind == "session_close"]
+    assert sorted(row.uid for row in closed) == sorted(opened)
+    lost = [row.at_us for row in closed if row.reason == "worker_lost"]
+    assert len(lost) == 2
+    assert all(killed_us - 10_000_000 < at_us <= killed_us for at_us in lost)
     assert gaps.read(lake) == [gap]
+
+
+HOUSEKEEPING = """
+from relay.ops import housekeeping
+from relay.ops.redis_client import client
+for _ in range(2):
+    client().delete("relay:housekeeping")
+    assert housekeeping.run_due()
+"""
+
+
+async def test_sessions_of_a_relay_that_is_killed_end_with_it(start_relay) -> None:
+    relay = start_relay(settings={**RECORD, "analytics.segment_s": "0.2"})
+    one, two = fresh_twins(2)
+    lake = _lake(relay)
+    async with session(relay.url, one, "phone"), session(relay.url, two):
+        await eventually(
+            lambda: [row["kind"] for row in made.rows(Lake(lake))].count("session_open") == 2,
+            what="the openings to be out of their segment",
+        )
+        await eventually(lambda: _rows_of_sessions(relay) == 2, what="the session history")
+        (boot_id,) = relay.worker_hashes()
+        killed_us = time.time_ns() // 1000
+        relay.kill()
+    relay.start()
+    relay.redis.run("DEL", keys.worker(boot_id))  # as after 30 s
+    await eventually(lambda: boot_id not in relay.worker_hashes())
+    settings = relay.settings | {"relay.domains": TEST_DOMAIN}
+    done = run_command(relay.folder, "shell", "-c", HOUSEKEEPING, settings=settings)
+    assert done.returncode == 0, done.stderr
+    assert relay.stop() == 0
+    found = rows(lake)
+    opened = {row.uid: row for row in found if row.kind == "session_open"}
+    closed = {row.uid: row for row in found if row.kind == "session_close"}
+    assert opened.keys() == closed.keys() and len(opened) == 2
+    for uid, row in closed.items():
+        assert row._replace(kind="session_open")[1:7] == opened[uid][1:7]
+        assert row.reason == "worker_lost"
+        assert opened[uid].at_us - 1_000_000 <= row.at_us <= killed_us
+
+
+def _rows_of_sessions(relay: RelayProcess) -> int:
+    with contextlib.closing(sqlite3.connect(relay.database_path())) as database:
+        (count,) = database.execute("SELECT count(*) FROM relay_sessions_session").fetchone()
+    return int(count)
 
 
 async def test_what_a_full_queue_loses_and_an_operator_deletes(start_relay) -> None:

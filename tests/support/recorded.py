@@ -104,8 +104,12 @@ def of_message(found: Iterable[Row], envelope: pb.Envelope) -> list[Row]:
         envelope.WhichOneof("message"),
         envelope.uid,
     )
-    signed = uid - (uid >> 63 << 64)
-    return [row for row in found if row.uid == signed]
+    return [row for row in found if row.uid == as_signed(uid)]
+
+
+def as_signed(uid: int) -> int:
+    """A number from 0 to 2^64 - 1 as rows have it."""
+    return uid - (uid >> 63 << 64)
 
 
 def unaccounted(found: Iterable[Row]) -> list[int]:

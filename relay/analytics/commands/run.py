@@ -100,7 +100,7 @@ def compute(
         Busy: other processes compute some; the others are done.
         AnalyticsError: some failed; the others are done, unless Spark does not start.
     """
-    from relay.analytics import runner
+    from relay.analytics import ledger, runner
     from relay.analytics.engine import Engine
 
     lake = Lake.configured()
@@ -109,6 +109,9 @@ def compute(
     how = {"again": options.get("again", False), "whose": whose}
     wait_minutes = options.get("wait", 0)
     outcomes, failures, busy = [], [], []
+    first = wanted[0][0].name  # if this one is busy, it is waited for, which says so
+    for told in ledger.at_work(lake, JOBS.keys() - {first}):
+        progress.say(f"{told}: both are slower meanwhile")
     try:
         for job, window in wanted:
             try:

@@ -48,7 +48,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
             "next_at": due.isoformat() if due else None,
             "first_day": str(first),
             "last_day": str(last),
-            "last": dataclasses.asdict(tried) if tried.day else None,
+            "last": dataclasses.asdict(tried) if tried.at else None,
         }
         out.write(json.dumps(document, indent=2))
         return
@@ -56,7 +56,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     out.write(f"every day at {at} UTC" if at else "never: analytics.daily_at is empty")
     if due is not None:
         out.write(f"next   {due:%Y-%m-%d %H:%M} UTC, as soon as a Celery worker runs")
-    if tried.day:
+    if tried.at:
         how = "done" if tried.done else f"failed, try {tried.tries}: {tried.error}"
         if tried.busy:
             how = f"waits: {tried.error}"

@@ -127,6 +127,7 @@ JOBS: Final = {
             ),
             reads_before=timedelta(days=31),
             reads_after=timedelta(days=7),
+            version=2,
             of_kinds=("session_open", "session_close"),
         ),
         Job(
@@ -158,6 +159,7 @@ JOBS: Final = {
             (Table("usage", ("period", "twin"), in_database=True),),
             grain="month",
             reads_before=timedelta(days=31),
+            version=2,
         ),
         Job(
             "audit",

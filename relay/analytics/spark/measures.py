@@ -12,6 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from relay.analytics.spark import schema
 from relay.analytics.spark.window import Window
 
 SECOND_US: Final = 1_000_000
@@ -100,6 +101,21 @@ def sum_of(value: str, condition: Column | None = None) -> Column:
     """Sum of a column over the rows that meet a condition; 0 over none."""
     column = F.col(value) if condition is None else F.when(condition, F.col(value))
     return F.coalesce(F.sum(column), F.lit(0).cast("long"))
+
+
+def recorded_for_lost() -> Column:
+    """Whether a closing row was recorded for a worker that was found dead.
+
+    Rows of the worker itself count before these: it may only have been taken for dead.
+    """
+    return F.col("reason").eqNullSafe(schema.WORKER_LOST)
+
+
+def closed_us() -> Column:
+    """When a session was closed, out of all its rows; null where it was not."""
+    closing, lost = F.col("kind") == schema.SESSION_CLOSE, recorded_for_lost()
+    own = F.min(F.when(closing & ~lost, time_us()))
+    return F.coalesce(own, F.min(F.when(closing, time_us())))
 
 
 PERCENTILES: Final = (50, 95, 99)

@@ -34,6 +34,9 @@ VERSION_KEY: Final = "rmb.schema"
 NONE: Final = "none"
 """`reason` of what went well."""
 
+WORKER_LOST: Final = "worker_lost"
+"""`reason` of closing rows that were recorded for a worker that was found dead."""
+
 ACCEPTED: Final = "accepted"
 DELIVERED: Final = "delivered"
 QUEUED: Final = "queued"

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from relay.analytics.spark import classes, java, signals
 
-_ON_LOOPBACK: Final = ("local", "spark://127.0.0.1:", "spark://localhost:")
+ON_LOOPBACK: Final = ("local", "spark://127.0.0.1:", "spark://localhost:")
 
 PARTITIONS_PER_CORE: Final = 4
 """Of a shuffle; between 2 and 8 no difference was measured, 200 for 4 cores cost a fifth."""
@@ -68,14 +68,14 @@ def open_session(
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     chosen |= classes.options(classes.path())
-    if master.startswith(_ON_LOOPBACK):
+    if master.startswith(ON_LOOPBACK):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf = SparkConf().setMaster(master).setAppName(name)
     conf.setAll(list((chosen | dict(settings or {})).items()))
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # all that it raises it tells of as well
     logging.getLogger().addFilter(_not_of_py4j)
-    with _java_home(java.driver_home(cache)), signals.deferred():
+    with _environment(java.driver_home(cache)), signals.deferred():
         # Interrupted in it, PySpark would leave a Java behind that waits for ever.
         SparkContext._ensure_initialized(conf=conf)
     with signals.kept(signal.SIGINT):  # PySpark takes it, to ask Java in the middle of a call
@@ -86,14 +86,19 @@ def open_session(
 
 
 @contextlib.contextmanager
-def _java_home(home: str) -> Iterator[None]:
-    """Of what is started inside; the next session looks for its Java anew."""
-    before = os.environ.get("JAVA_HOME")
-    os.environ["JAVA_HOME"] = home
+def _environment(java_home: str) -> Iterator[None]:
+    """Of what is started inside; the next session looks for its Java anew.
+
+    In the locale C Java could not name a file beyond ASCII.
+    """
+    ours = {"JAVA_HOME": java_home, "LC_ALL": "C.UTF-8"}
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["JAVA_HOME"]
-        else:
-            os.environ["JAVA_HOME"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

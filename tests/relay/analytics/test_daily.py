@@ -39,6 +39,7 @@ def lake(tmp_path: Path, settings: Any) -> Lake:
     (tmp_path / "events" / "date=2026-11-20").mkdir(parents=True)
     chosen = dataclasses.replace(settings.RMB.analytics, dir=str(tmp_path), daily_at="02:00")
     settings.RMB = dataclasses.replace(settings.RMB, analytics=chosen)
+    assert begin(NOON - timedelta(days=1)) is None, "the first start waits for its hour"
     return Lake(tmp_path)
 
 
@@ -51,9 +52,22 @@ def begin(now: datetime = NOON) -> Tried | None:
     return daily.begin(now, threading.Event())
 
 
+def test_a_first_start_waits_for_its_hour(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    does(monkeypatch, "")
+    two = NOON.replace(hour=2)
+    for now in (NOON, two - timedelta(seconds=30), two):
+        shutil.rmtree(lake.cache)
+        due = daily.next_at(now, Tried())
+        assert due == (two if now < two else two + timedelta(days=1))
+        assert begin(now) is None
+        assert daily.next_at(now, daily.last_tried(lake)) == due
+        assert begin(due - timedelta(seconds=1)) is None
+        done = begin(due + timedelta(seconds=30))
+        assert done is not None and done.done
+
+
 def test_it_is_due_once_a_day(lake: Lake) -> None:
     two = NOON.replace(hour=2)
-    assert daily.next_at(NOON, Tried()) == two
     assert daily.next_at(NOON, Tried("2026-11-20", 1, done=True)) == two
     assert daily.next_at(NOON, Tried(TODAY, 1, done=True)) == two + timedelta(days=1)
 
@@ -102,7 +116,6 @@ def test_a_job_that_somebody_computes_is_no_failure(
 ) -> None:
     """The real command, minutes later again; the other jobs are done at once."""
     settle(tmp_path, lake, monkeypatch)
-    lake.cache.mkdir()
     with (lake.cache / "rollup.lock").open("w") as by_hand:
         fcntl.flock(by_hand, fcntl.LOCK_EX)
         by_hand.write("4711")
@@ -130,10 +143,10 @@ def settle(folder: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def by_hand(*more: str) -> Iterator[subprocess.Popen[str]]:
-    """`run matrix`, as somebody types it."""
+def by_hand(*more: str, job: str = "matrix") -> Iterator[subprocess.Popen[str]]:
+    """`run`, as somebody types it."""
     process = subprocess.Popen(
-        [*(sys.executable, "-m", "django", "rmb_analytics", "run", "matrix"), *more],
+        [*(sys.executable, "-m", "django", "rmb_analytics", "run", job), *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -168,8 +181,25 @@ def test_who_types_a_job_waits_for_the_schedule(
         with by_hand() as process:
             assert process.stderr is not None and process.stderr.readline() == waiting
             until_free.close()
-            assert process.communicate(timeout=30) == ("matrix       1 without events\n", "")
+            assert process.communicate(timeout=30) == (
+                *("matrix       1 without events\n", "matrix: looking for days to compute\n"),
+            )
             assert process.returncode == 0
+
+
+@pytest.mark.django_db
+def test_a_run_says_at_once_that_another_is_at_work(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settle(tmp_path, lake, monkeypatch)
+    with ledger.claimed(JOBS["graph"], lake, daily.NAME), by_hand(job="top") as process:
+        printed, told = process.communicate(timeout=30)
+    assert (printed, process.returncode) == ("top          1 without events\n", 0)
+    assert told.splitlines() == [
+        f"graph is being computed by process {os.getpid()}, the relay's daily schedule: "
+        "both are slower meanwhile",
+        "top: looking for days to compute",
+    ]
 
 
 def test_failures_before_still_count_after_it_was_busy(

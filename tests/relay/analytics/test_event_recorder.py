@@ -20,6 +20,7 @@ from relay.analytics.journal import Journal, Rhythm
 from relay.analytics.packing import COLUMNS_FROM, ROWS_OF_ONE
 from relay.analytics.places import Places
 from relay.analytics.recorder import EventRecorder
+from relay.analytics.uids import session_uid
 from relay.analytics.writer import BUFFER_RECORDS, SegmentWriter
 from relay.federation.inbound_intake import Arrival
 from relay.queues.batch import Batch, QueuePolicy, encode
@@ -27,7 +28,7 @@ from relay.queues.commit import BATCH_MESSAGES
 from relay.queues.destination import Destination
 from tests.relay.analytics import handovers
 from tests.support.envelopes import request
-from tests.support.recorded import Row, of_message, rows
+from tests.support.recorded import Row, as_signed, of_message, rows
 
 NOW = 1_800_000_000.0
 TOOK_S = 0.25
@@ -47,6 +48,7 @@ class Held:
         self.destination = destination
         self.sender = Connection(*destination.key)
         self.memory_mode = True
+        self.epoch = 17
 
 
 class Scene:
@@ -83,7 +85,8 @@ class Scene:
             batch.mixed = batch.mixed or not isinstance(sender, Connection)
             session = destination.session
             self.worker.metrics.queued += session is None or not session.memory_mode
-        batch.encoded = encode(batch, "boot", 1, QueuePolicy(), 0.0, lambda *_: None)
+        nobody: Any = lambda *_: None  # noqa: E731
+        batch.encoded = encode(batch, "boot", 1, QueuePolicy(), 0.0, nobody, nobody)
         return batch
 
     def ask(self, destination: Destination) -> pb.Envelope:
@@ -282,6 +285,8 @@ async def test_sessions(scene: Scene) -> None:
     scene.recorder.closed(scene.connect(Destination((6, None))), SessionReason.CAPACITY)
     found = await scene.rows()
     opened = {row.source: row for row in found if row.kind == "session_open"}
+    assert opened[2].uid == as_signed(session_uid("boot", (2, None), scene.session.epoch))
+    assert opened[5].uid == as_signed(session_uid("boot", (5, "tab"), other.epoch))
     (closed,) = [row for row in found if row.kind == "session_close"]
     assert opened[2].uid == closed.uid != opened[5].uid
     assert (closed.latency_us, closed.reason, closed.destination) == (7_000_000, "idle", 0)

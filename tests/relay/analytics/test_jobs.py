@@ -42,6 +42,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # Its opening was not recorded.
         rows.session_close(start + 5 * DAY, 807, 23, length=DAY),
         rows.session_close(start + 5 * DAY, 808, 23, length=None),
+        # Their worker was taken for dead; one ended its session later.
+        *rows.session(start + 2 * DAY, 809, 24, length=HOUR, reason="worker_lost"),
+        *rows.session(start + 2 * DAY, 810, 25, length=HOUR, reason="worker_lost"),
+        rows.session_close(start + 3 * DAY, 810, 25, length=DAY),
         # More than a hundred twins, of which many have as many bytes.
         *(rows.accepted(start + HOUR, 5000 + n, 500 + n, n, size=10 + n % 3) for n in range(150)),
     ]
@@ -104,6 +108,30 @@ def test_periods_do_not_change_with_the_window_they_are_computed_in(
     assert sorted(map(repr, computed(rows.WINDOW))) == sorted(
         repr(row) for window in windows for row in computed(window)
     )
+
+
+def test_an_open_session_counts_up_to_the_newest_event(spark: SparkSession, tmp_path: Path) -> None:
+    start = rows.midnight(rows.FIRST)  # five days before the month ends
+    rows.write(
+        tmp_path,
+        [
+            *rows.session(start, 1, 31, length=None),
+            *rows.session(start, 2, 32, length=HOUR, reason="worker_lost"),
+            *rows.session(start, 3, 33, length=HOUR, reason="worker_lost"),
+            rows.session_close(start + 2 * HOUR, 3, 33, length=2 * HOUR),
+            rows.accepted(start + 7 * HOUR, 4, 34),
+        ],
+    )
+    read = events(spark, tmp_path)
+    usage = table("usage").load()
+    both = Window(rows.FIRST, rows.FIRST + timedelta(days=30))
+    for window in (Window(rows.FIRST, rows.FIRST), both):
+        seconds = {
+            (row["period"], row["twin"]): row["session_seconds"]
+            for row in usage.transform(read, window).collect()
+        }
+        assert [seconds["2026-03", twin] for twin in (31, 32, 33)] == [7 * 3600, 3600, 2 * 3600]
+        assert seconds.get(("2026-04", 31), 0) == 0, "no event tells that it was open"
 
 
 def test_of_nothing_comes_nothing(spark: SparkSession) -> None:

@@ -93,7 +93,7 @@ _EXPECTED = {
     "storms": ("SELECT * FROM made", weeks.STORMS),
     "concurrency": (
         "SELECT period, relay, extract(hour FROM hour AT TIME ZONE 'UTC'), peak FROM made "
-        f"WHERE relay IN ('{weeks.TWO}', '{weeks.THREE}')",
+        f"WHERE relay IN {(weeks.TWO, weeks.THREE, weeks.FOUR)}",
         weeks.CONCURRENCY,
     ),
     "anomalies": (

@@ -110,3 +110,11 @@ def test_a_merged_file_that_cannot_be_read_is_named(lake: Lake) -> None:
 def test_a_stream_sees_what_is_added_and_nothing_merged() -> None:
     assert fnmatchcase("a.example-0-1760000000000000-2026030105.parquet", FRESH_GLOB)
     assert not fnmatchcase(f"{'0' * 32}{MERGED_SUFFIX}", FRESH_GLOB)
+
+
+def test_folders_of_no_day_or_hour_are_not_read(tmp_path: Path) -> None:
+    for name in ("date=2026-13-45/hour=00", "date=2026-11-02/hour=24", "date=2026-11-02/hour=07"):
+        (tmp_path / "events" / name).mkdir(parents=True)
+    lake = Lake(tmp_path)
+    assert lake.days() == [date(2026, 11, 2)]
+    assert lake.hours(date(2026, 11, 2)) == [7]

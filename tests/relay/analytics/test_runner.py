@@ -7,6 +7,10 @@ import io
 import json
 import os
 import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
 from pyarrow import parquet
+from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import convert_exception
 from pyspark.sql import SparkSession
 
@@ -32,6 +37,9 @@ from relay.analytics.spark.window import Window
 from tests.relay.analytics import rows
 from tests.relay.analytics.comparing import events
 from tests.relay.analytics.rows import FIRST, HOUR, midnight
+from tests.relay.analytics.test_plain_paths import NASTY
+from tests.relay.analytics.test_progress import Terminal
+from tests.support.relay_process import migrated_folder
 
 pytestmark = pytest.mark.django_db
 
@@ -148,6 +156,45 @@ def test_files_are_named_when_two_stages_fail_at_once(spark: SparkSession) -> No
     assert first_line(error) == "SparkException: [FAILED_READ_FILE] torn.parquet"
 
 
+def test_a_python_worker_says_why_it_failed(spark: SparkSession) -> None:
+    def fail(rows: Iterator[Any]) -> Iterator[Any]:
+        raise ValueError("twin 7 has no row")
+        yield from rows
+
+    with pytest.raises(PySparkException) as raised:
+        spark.range(2).mapInArrow(fail, "id long").collect()
+    told = first_line(raised.value)
+    assert told == "a Python worker failed: ValueError: twin 7 has no row"
+
+
+def test_the_folder_may_have_any_name(tmp_path: Path) -> None:
+    """The real command with a Java of its own, in a locale that knows no letter beyond ASCII."""
+    lake = Lake(tmp_path / NASTY)
+    rows.write(lake.events, rows.message(midnight(FIRST), 1))
+    shutil.copytree(lake.root, tmp_path / "da ta a{c,d}xx#%20 ö=:\\")
+    shutil.copytree(migrated_folder(), tmp_path / "data")
+    environment = {
+        **os.environ,
+        "LC_ALL": "C",
+        "TMPDIR": str(tmp_path),
+        "RMB_DATA__DIR": str(tmp_path / "data"),
+        "RMB_ANALYTICS__DIR": str(lake.root),
+        "RMB_ANALYTICS__MASTER": "local[1]",
+        "DJANGO_SETTINGS_MODULE": "rmbsite.settings",
+    }
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "django", "rmb_analytics", "run", "top"),
+            *("--from", str(FIRST), "--to", str(FIRST), "--quiet"),
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout == "top          1 computed, 2 rows\n"
+
+
 def test_periods_are_computed_together_when_next_to_each_other(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,11 +229,14 @@ def configured(
     return lake
 
 
-def test_the_commands(configured: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(configured: Lake, capsys: pytest.CaptureFixture[str], settings: Any) -> None:
     days = ("--from", str(DAYS.first), "--to", str(DAYS.last))
     (outcome,) = json.loads(command("run", "top", *days, "--json"))
     assert (outcome["job"], outcome["computed"], outcome["empty"]) == ("top", 2, 1)
-    assert "top top_twins   2026-03-27 to 2026-03-27   done in" in capsys.readouterr().err
+    looking, starting, *steps = capsys.readouterr().err.splitlines()
+    assert looking == "top: looking for days to compute"
+    assert starting == f"starting Spark at {settings.RMB.analytics.master}"
+    assert steps[0].startswith("top top_twins   2026-03-27 to 2026-03-27   done in")
     assert command("run", "top", *days) == "top          2 up to date; 1 without events\n"
     told = json.loads(command("status", "--json"))
     (top,) = (job for job in told["jobs"] if job["job"] == "top")
@@ -295,13 +345,6 @@ def test_without_spark_it_says_what_to_install(
     with pytest.raises(CommandError, match="pyspark is not installed: make setup-analytics"):
         command("run", "top", "--from", str(DAYS.first), "--quiet")
     assert Run.objects.get().state == RunState.FAILED
-
-
-class Terminal(io.StringIO):
-    """A stream that shows a bar."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_progress_is_told_by_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

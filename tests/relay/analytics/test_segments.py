@@ -32,6 +32,8 @@ from relay.analytics.segments import (
     recover,
 )
 from relay.analytics.spark import schema
+from tests.relay.analytics import segment_files as made
+from tests.support.recorded import rows_of
 
 HEADER = Header("a.example", "worker-0", 10)
 
@@ -154,6 +156,35 @@ def test_only_what_is_of_the_dead_is_recovered(tmp_path: Path) -> None:
     assert found.path.read_bytes() == data[: ends[3]]
     assert recover(path) is None
     assert [each.name for each in tmp_path.iterdir()] == [found.path.name]
+
+
+def test_sessions_of_the_dead_end_with_their_segment(tmp_path: Path) -> None:
+    records = [
+        made.record(1_000, 1, kind=Kind.SESSION_OPEN, session=2, src=7),
+        made.record(1_500, 2, kind=Kind.SESSION_OPEN, src=8),
+        made.record(1_700, 99),
+        made.record(2_000, 1, kind=Kind.SESSION_CLOSE, session=2, src=7, reason="idle"),
+        made.record(9_000, -3, kind=Kind.SESSION_OPEN, session=2, src=9),
+    ]
+    header = Header("a.example", "worker-0", 5_000)
+    path = tmp_path / (header.name + OPEN_SUFFIX)
+    path.write_bytes(made.content(header, records, names=made.sessions("phone")))
+    found = recover(path)
+    assert found is not None and found.path is not None
+    closed = {row.uid: row for row in rows_of(found.path) if row.kind == "session_close"}
+    assert set(closed) == {1, 2, -3}
+    assert (closed[1].reason, closed[1].at_us) == ("idle", 2_000)
+    assert closed[2][:8] == (
+        *(5_001, "a.example", "session_close", 8, 0, "", 0),
+        3_501,
+    )
+    last = closed[-3]
+    assert (last.at_us, last.latency_us, last.session) == (9_000, 0, "phone")
+    assert {closed[2].reason, last.reason} == {"worker_lost"}
+    # Killed before the file got its new name, the next one finds nothing more to end.
+    found.path.rename(path)
+    assert recover(path) == found
+    assert len(rows_of(found.path)) == len(records) + 2
 
 
 def test_what_is_no_segment_is_put_aside(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+import tempfile
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
@@ -17,6 +19,7 @@ from pyarrow import parquet
 
 from relay.analytics import places
 from relay.analytics.lake import Lake
+from tests.relay.analytics.test_plain_paths import NASTY
 from tests.support.analytics_results import publish
 
 pytestmark = pytest.mark.django_db
@@ -51,6 +54,22 @@ def filled(lake: Lake) -> Lake:
     parquet.write_table(rows, folder / "part.parquet")
     publish("usage", "2026-11", folder="usage/2026-11/run")
     return lake
+
+
+@pytest.mark.parametrize(
+    ("name", "sibling"), [("[ab]", "a"), ("x*", "xy"), ("q?", "qq"), ("it's", "its"), (NASTY, "a")]
+)
+def test_the_folder_may_have_any_name(
+    filled: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, sibling: str
+) -> None:
+    """Not the events of a sibling, which the name stands for as a pattern."""
+    for folder in (tmp_path / name, tmp_path / sibling):
+        for part in ("events", "results"):
+            shutil.copytree(tmp_path / part, folder / part)
+    monkeypatch.setattr(places, "configured", lambda: places.Places(tmp_path / name))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert ask("SELECT count(*) AS n FROM events", csv=True) == "n\n3\n"
+    assert ask("SELECT count(*) AS n FROM usage", csv=True) == "n\n3\n"
 
 
 def ask(question: str, **options: object) -> str:

@@ -22,6 +22,7 @@ FIRST = date(2026, 3, 20)
 WINDOW = Window(FIRST + timedelta(days=7), FIRST + timedelta(days=9))
 
 ONE, TWO, THREE = rows.RELAYS
+FOUR = "d.example"
 
 
 def at(day: int, hour: float = 0, us: int = 0) -> int:
@@ -79,6 +80,13 @@ def connections() -> Iterator[Event]:
     yield from rows.session(at(9, 3), 8, 22, length=10 * MINUTE, relay=THREE)
     yield from rows.session(at(9, 3, 10 * MINUTE), 9, 22, length=50 * MINUTE, relay=THREE)
     yield from rows.session(at(9, 4), 10, 22, length=0, relay=THREE)
+    # Their worker was found dead: it was, or it ended its session later, or it was found twice.
+    lost = {"length": HOUR, "reason": "worker_lost"}
+    yield from rows.session(at(7, 5), 11, 23, relay=FOUR, **lost)
+    yield from rows.session(at(7, 5), 12, 23, relay=FOUR, **lost)
+    yield rows.session_close(at(7, 8), 12, 23, length=3 * HOUR, relay=FOUR)
+    yield from rows.session(at(7, 10), 13, 23, relay=FOUR, **lost)
+    yield rows.session_close(at(7, 12), 13, 23, length=2 * HOUR, relay=FOUR, reason="worker_lost")
 
 
 SESSIONS = [
@@ -88,6 +96,9 @@ SESSIONS = [
     (8, at(9, 3), at(9, 3, 10 * MINUTE), 10 * MINUTE),
     (9, at(9, 3, 10 * MINUTE), at(9, 4), 50 * MINUTE),
     (10, at(9, 4), at(9, 4), 0),
+    (11, at(7, 5), at(7, 6), HOUR),
+    (12, at(7, 5), at(7, 8), 3 * HOUR),
+    (13, at(7, 10), at(7, 11), HOUR),
 ]
 """(uid, opened, closed, duration) of those with a uid below 100: 3 ends when nobody looks any
 more."""
@@ -96,18 +107,21 @@ CONCURRENCY = [
     ("2026-03-27", TWO, 2, 2),
     ("2026-03-29", THREE, 3, 1),
     ("2026-03-29", THREE, 4, 1),
-    ("2026-03-29", TWO, 2, 1),
+    *(
+        ("2026-03-27", FOUR, hour, peak)
+        for hour, peak in ((5, 2), (6, 2), (8, 1), (10, 1), (11, 1))
+    ),
 ]
-"""(period, relay, hour, peak) of these two. On TWO 4 closes on day 7, and 5, which never does,
-counts for 31 days; 6 has been forgotten, and nobody saw 7 begin. On THREE 8 closes as 9 opens, 9 as
-10 opens, and 10 has no length."""
+"""(period, relay, hour, peak) of these three. On TWO 4 closes on day 7, and 5, which never does,
+counts for 31 days, whose end on day 9 is no event; 6 has been forgotten, and nobody saw 7 begin. On
+THREE 8 closes as 9 opens, 9 as 10 opens, and 10 has no length."""
 
 
 def storms() -> Iterator[Event]:
     """Twin 30 reconnects across midnight; 31 one time too few; 32 with too long a pause; 33 for
     two days."""
     for n in range(5):
-        relay = (ONE, "d.example")[n % 2]
+        relay = (ONE, "e.example")[n % 2]
         yield rows.session_open(at(7, 23.5, n * 600 * SECOND), 100 + n, 30, relay=relay)
     for n in range(4):
         yield rows.session_open(at(8, 0, n), 110 + n, 31)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth import authenticate, get_user_model
 from django.utils import timezone
 
 from relay.access.actor import SYSTEM
+from relay.analytics.uids import session_uid
 from relay.limits import services as limits
 from relay.limits.models import TwinLimit
 from relay.ops import accounts, housekeeping
+from relay.queues import keys
 from relay.sessions.models import Session
 from tests.relay.conftest import AddWorker
+from tests.support.recorded import as_signed, rows
 from tests.support.redis_servers import RedisServer
+
+MINUTE = timedelta(minutes=1)
 
 pytestmark = pytest.mark.django_db
 
@@ -49,6 +57,78 @@ def test_a_worker_is_lost_when_it_was_missing_twice(
     next_minute(site_redis)
     housekeeping.run_due()
     assert lost() == {2}
+
+
+def test_a_lost_session_ended_with_the_last_sign_of_life(
+    site_redis: RedisServer, add_worker: AddWorker
+) -> None:
+    hour_ago = timezone.now().replace(microsecond=0) - timedelta(hours=1)
+    for twin, opened_at in ((1, hour_ago - timedelta(minutes=5)), (2, hour_ago + MINUTE)):
+        Session.objects.create(twin=twin, epoch=1, worker="dead", opened_at=opened_at)
+    Session.objects.create(twin=3, epoch=1, worker="unseen", opened_at=hour_ago)
+    Session.objects.create(
+        twin=4, epoch=1, worker="unseen", opened_at=hour_ago, closed_at=hour_ago + 2 * MINUTE
+    )
+    add_worker("alive")
+    for boot_id in ("alive", "dead", "forgotten"):
+        site_redis.run("HSET", keys.WORKERS_SEEN, boot_id, f"{hour_ago.timestamp():.3f}")
+    for _ in range(2):
+        housekeeping.run_due()
+        next_minute(site_redis)
+    ended = dict(Session.objects.values_list("twin", "closed_at"))
+    assert ended[1] == hour_ago
+    assert ended[2] == hour_ago + MINUTE, "a session that began after the last heartbeat"
+    assert ended[3] == hour_ago + 2 * MINUTE, "the newest its worker had written"
+    assert site_redis.run("HKEYS", keys.WORKERS_SEEN) == [b"alive", b"dead"]
+    housekeeping.run_due()
+    assert site_redis.run("HKEYS", keys.WORKERS_SEEN) == [b"alive"]
+
+
+@pytest.fixture
+def recording(tmp_path: Path, settings: Any) -> Path:
+    """The site records events."""
+    chosen = dataclasses.replace(settings.RMB.analytics, record=True, dir=str(tmp_path / "lake"))
+    settings.RMB = dataclasses.replace(settings.RMB, analytics=chosen)
+    return tmp_path / "lake"
+
+
+def test_a_lost_session_has_a_closing_event(site_redis: RedisServer, recording: Path) -> None:
+    opened_at = timezone.now().replace(microsecond=0) - timedelta(hours=1)
+    Session.objects.create(
+        twin=7, sid_present=True, sid="phone", epoch=5, worker="dead", opened_at=opened_at
+    )
+    Session.objects.create(twin=8, epoch=6, worker="dead", opened_at=opened_at + 2 * MINUTE)
+    seen = opened_at + MINUTE
+    site_redis.run("HSET", keys.WORKERS_SEEN, "dead", f"{seen.timestamp():.3f}")
+    housekeeping.run_due()
+    next_minute(site_redis)
+    assert rows(recording) == []
+    housekeeping.run_due()
+    found = {row.source: row for row in rows(recording)}
+    assert set(found) == {7, 8} == lost()
+    row = found[7]
+    assert (row.kind, row.reason, row.session, row.destination) == (
+        *("session_close", "worker_lost"),
+        *("phone", 0),
+    )
+    assert row.uid == as_signed(session_uid("dead", (7, "phone"), 5))
+    assert (row.at_us, row.latency_us) == (int(seen.timestamp() * 1e6), 60_000_000)
+    assert found[8].latency_us == 0
+
+
+def test_a_lost_session_waits_until_its_event_is_written(
+    site_redis: RedisServer, recording: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    session("dead", 7)
+    recording.write_text("in the place of the folder")
+    for _ in range(2):
+        housekeeping.run_due()
+        next_minute(site_redis)
+    assert lost() == set()
+    assert "put off" in caplog.text
+    recording.unlink()
+    housekeeping.run_due()
+    assert lost() == {7} == {row.source for row in rows(recording)}
 
 
 def test_a_worker_that_came_back_is_not_lost(

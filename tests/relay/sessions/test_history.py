@@ -178,8 +178,8 @@ def test_a_lost_worker_and_one_that_was_taken_for_lost(history: SessionHistory) 
     history.opened(opened(7))
     history.flush()
     assert services.workers_with_open_rows() == {"boot"}
-    assert services.mark_worker_lost(["other"]) == 0
-    assert services.mark_worker_lost(["boot"]) == 1
+    assert services.mark_worker_lost("other") == 0
+    assert services.mark_worker_lost("boot") == 1
     assert row().close_reason == SessionReason.WORKER_LOST
     assert services.workers_with_open_rows() == set()
     # It lives after all: its next news open the row again.

@@ -103,6 +103,19 @@ async def test_a_worker_tells_which_connection_is_its_own(
         assert told().split()[1] == str(worker.commit.client_id).encode()
 
 
+async def test_the_last_sign_of_life_outlives_the_heartbeat(
+    valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "BEAT_S", 0.02)
+    now = time.time()
+    async with running(valkey, clock=lambda: now) as worker:
+        await eventually(lambda: valkey.run("HGET", keys.WORKERS_SEEN, worker.boot_id))
+        now += 60
+        seen = f"{now:.3f}".encode()
+        await eventually(lambda: valkey.run("HGET", keys.WORKERS_SEEN, "boot") == seen)
+    assert valkey.run("HGET", keys.WORKERS_SEEN, "boot") == seen
+
+
 async def test_what_a_dead_worker_held_is_freed_beside_the_heartbeat(
     valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,10 @@ sum stayed as it was.
     hour    begin of the hour
     peak    most sessions that were open at once
 
-A connection is one uid at one relay; of several opening or closing rows the earliest counts. One
-that has not closed 31 days after it opened counts as ended then: its closing row is taken to be
-lost, as when a process is killed, and a sum that never forgets would be wrong for ever. Where a
+A connection is one uid at one relay; of several opening or closing rows the earliest counts, and
+one with the reason `worker_lost` only if there is no other. One that has not closed 31 days after
+it opened counts as ended then: its closing row is taken to be lost, and a sum that never forgets
+would be wrong for ever. Such an end is no event: an hour with nothing else has no row. Where a
 clock was set back meanwhile, a closing counts as of the time of the opening.
 
 A day is read with 31 days before it, so what is open when the window begins is known, and the
@@ -60,18 +61,21 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
         .groupBy(measures.name("relay").alias("relay"), "uid")
         .agg(
             F.min(F.when(kind == schema.SESSION_OPEN, us)).alias("opened"),
-            F.min(F.when(kind == schema.SESSION_CLOSE, us)).alias("closed"),
+            measures.closed_us().alias("closed"),
         )
         .where(F.col("opened").isNotNull())
     )
     lost = F.col("opened") + _LONGEST_US
     ended = F.greatest("opened", F.least("closed", lost))  # neither looks at a null
+    seen = F.coalesce(F.col("closed") <= lost, F.lit(False))
     steps = sessions.select(
         "relay",
         F.inline(
             F.array(
-                F.struct(F.col("opened").alias("us"), F.lit(1).alias("step")),
-                F.struct(ended.alias("us"), F.lit(-1).alias("step")),
+                F.struct(
+                    F.col("opened").alias("us"), F.lit(1).alias("step"), F.lit(True).alias("seen")
+                ),
+                F.struct(ended.alias("us"), F.lit(-1).alias("step"), seen.alias("seen")),
             )
         ),
     ).where(F.col("us") < end_us)
@@ -83,13 +87,13 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
         steps.withColumn("hour", measures.begin(F.col("us"), measures.HOUR_US))
         .withColumn("sum", F.sum("step").over(until_now))
         .groupBy("relay", "hour")
-        .agg(F.max("sum").alias("most"), F.sum("step").alias("net"))
+        .agg(F.max("sum").alias("most"), F.sum("step").alias("net"), F.max("seen").alias("seen"))
     )
     before = Over.partitionBy("relay").orderBy("hour").rowsBetween(Over.unboundedPreceding, -1)
     carried = F.coalesce(F.sum("net").over(before), F.lit(0))
     return (
         hours.withColumn("carried", carried)
-        .where(F.col("hour") >= window.start_us)
+        .where(F.col("seen") & (F.col("hour") >= window.start_us))
         .select(
             measures.day_of(F.col("hour")).alias("period"),
             "relay",

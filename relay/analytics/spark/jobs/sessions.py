@@ -2,7 +2,7 @@
 
 A session is the opening and the closing row of one connection, which have one uid. Should there be
 several of either, the earliest counts (of one time: the first by relay, twin, name, `latency_us`
-and reason, null before any).
+and reason, null before any); a closing row with the reason `worker_lost` only if there is no other.
 
     period       day of `opened_us`
     relay        the relay the session was with; "" for rows that name none
@@ -67,6 +67,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
         .select(
             "uid",
             closing.alias("closing"),
+            (closing & measures.recorded_for_lost()).alias("lost"),
             measures.time_us().alias("us"),
             measures.name("relay").alias("relay"),
             measures.twin("src_twin").alias("twin"),
@@ -78,7 +79,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
     # A join would have to find the earliest of either side first, by a sort each; one sort by uid
     # puts the opening rows before the closing ones.
     ordered = Over.partitionBy("uid").orderBy(
-        "closing", "us", "relay", "twin", "session", "latency_us", "reason"
+        "closing", "lost", "us", "relay", "twin", "session", "latency_us", "reason"
     )
     whole = ordered.rowsBetween(Over.unboundedPreceding, Over.unboundedFollowing)
     end = F.when(F.col("closing"), F.struct("us", "latency_us", "reason"))

@@ -15,8 +15,9 @@ row in the month of its own time.
 
 A session is what has one `uid`. It begins with its `session_open`, or if there is none from the 31
 days before the month on, as long before its `session_close` as that says. It ends with its
-`session_close`, or with the month if it is open then. Of rows told twice the earliest counts.
-Sessions count which
+`session_close`; one that is open counts up to the newest event of the month, of any kind. Of rows
+told twice the earliest counts; a `session_close` with the reason `worker_lost` only if there is no
+other. Sessions count which
 
 - were closed in the month, or
 - were opened in it or in the 31 days before, and were not closed before the month's end.
@@ -107,22 +108,30 @@ def _sessions(events: DataFrame, months: list[Month]) -> DataFrame:
         .agg(
             F.min(measures.twin("src_twin")).alias("twin"),
             F.min(F.when(opened, measures.time_us())).alias("opened"),
-            F.min(F.when(closed, measures.time_us())).alias("closed"),
+            measures.closed_us().alias("closed"),
             F.min(F.when(closed, measures.time_us() - F.col("latency_us"))).alias("began"),
         )
     )
-    month = F.broadcast(
-        events.sparkSession.createDataFrame(months, "period string, first long, after long")
-    )
+    spans = events.sparkSession.createDataFrame(months, "period string, first long, after long")
+    month = F.broadcast(spans.join(_newest(events, months), "period", "left"))
     closed_within = F.col("closed").between(F.col("first"), F.col("after") - 1)
     open_at_end = F.col("opened").between(
         F.col("first") - _OPENED_BEFORE_US, F.col("after") - 1
     ) & F.coalesce(F.col("closed") >= F.col("after"), F.lit(True))
     opened_within = F.when(F.col("opened") >= F.col("first") - _OPENED_BEFORE_US, F.col("opened"))
     begin = F.greatest(F.coalesce(opened_within, "began", "closed"), "first")
-    end = F.least("closed", "after")
+    end = F.least("closed", "newest")
     return sessions.join(month, closed_within | open_at_end).select(
         "period", "twin", F.greatest(end - begin, F.lit(0).cast("long")).alias("open_us")
+    )
+
+
+def _newest(events: DataFrame, months: list[Month]) -> DataFrame:
+    """Time of the newest event of each month: period, newest."""
+    return (
+        measures.during(events, months[0].start_us, months[-1].end_us)
+        .groupBy(_month(months).alias("period"))
+        .agg(F.max(measures.time_us()).alias("newest"))
     )
 
 

@@ -8,7 +8,10 @@ QUERY: Final = """
 WITH sessions AS (
     SELECT ifnull(relay, '') AS relay, uid,
         min(us) FILTER (kind = 'session_open') AS opened,
-        min(us) FILTER (kind = 'session_close') AS closed
+        coalesce(
+            min(us) FILTER (kind = 'session_close' AND reason IS DISTINCT FROM 'worker_lost'),
+            min(us) FILTER (kind = 'session_close')
+        ) AS closed
     FROM events
     WHERE kind IN ('session_open', 'session_close') AND uid IS NOT NULL
         AND us >= $start - 31 * 86400000000 AND us < $end
@@ -16,21 +19,22 @@ WITH sessions AS (
     HAVING opened IS NOT NULL
 ),
 steps AS (
-    SELECT relay, opened AS us, 1 AS step FROM sessions
+    SELECT relay, opened AS us, 1 AS step, true AS seen FROM sessions
     UNION ALL
     SELECT relay, CASE
         WHEN closed IS NULL OR closed > opened + 31 * 86400000000 THEN opened + 31 * 86400000000
         WHEN closed < opened THEN opened
-        ELSE closed END, -1
+        ELSE closed END, -1, ifnull(closed <= opened + 31 * 86400000000, false)
     FROM sessions
 ),
 running AS (
-    SELECT relay, us, step, us // 3600000000 AS number,
+    SELECT relay, us, step, seen, us // 3600000000 AS number,
         sum(step) OVER (PARTITION BY relay ORDER BY us, step ROWS UNBOUNDED PRECEDING) AS now
     FROM steps
 ),
 hours AS (
-    SELECT relay, number, max(now) AS most, arg_min(now - step, (us, step)) AS carried
+    SELECT relay, number, bool_or(seen) AS seen, max(now) AS most,
+        arg_min(now - step, (us, step)) AS carried
     FROM running
     GROUP BY relay, number
 )
@@ -40,5 +44,5 @@ SELECT
     make_timestamptz(number * 3600000000) AS hour,
     greatest(most, carried)::BIGINT AS peak
 FROM hours
-WHERE number * 3600000000 >= $start AND number * 3600000000 < $end
+WHERE seen AND number * 3600000000 >= $start AND number * 3600000000 < $end
 """

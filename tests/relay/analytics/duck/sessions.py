@@ -11,7 +11,8 @@ WITH found AS (
     FROM events
     WHERE kind IN ('session_open', 'session_close') AND uid IS NOT NULL
         AND us >= $start - 86400000000 AND us < $end + 7 * 86400000000
-    QUALIFY row_number() OVER (PARTITION BY uid, kind ORDER BY us, relay NULLS FIRST,
+    QUALIFY row_number() OVER (PARTITION BY uid, kind ORDER BY
+        kind = 'session_close' AND reason IS NOT DISTINCT FROM 'worker_lost', us, relay NULLS FIRST,
         twin, session, latency_us NULLS FIRST, reason NULLS FIRST) = 1
 ),
 joined AS (

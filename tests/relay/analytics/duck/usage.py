@@ -11,10 +11,16 @@ WITH RECURSIVE months(first_day) AS (
     SELECT (first_day + INTERVAL 1 MONTH)::DATE FROM months
     WHERE first_day + INTERVAL 1 MONTH < make_timestamp($end)
 ),
-spans AS (
+bounds AS (
     SELECT strftime(first_day, '%Y-%m') AS period, epoch_us(first_day::TIMESTAMP) AS from_us,
         epoch_us(first_day + INTERVAL 1 MONTH) AS to_us
     FROM months
+),
+spans AS (
+    SELECT bounds.*, (
+        SELECT max(us) FROM events WHERE us >= from_us AND us < to_us AND kind IS NOT NULL
+    ) AS newest
+    FROM bounds
 ),
 messages AS (
     SELECT period, ifnull(src_twin, 0) AS twin,
@@ -35,14 +41,18 @@ sessions AS (
     SELECT period, uid, min(from_us) AS from_us, min(to_us) AS to_us,
         min(ifnull(src_twin, 0)) AS twin,
         min(us) FILTER (kind = 'session_open') AS opened,
-        min(us) FILTER (kind = 'session_close') AS closed,
+        min(newest) AS newest,
+        coalesce(
+            min(us) FILTER (kind = 'session_close' AND reason IS DISTINCT FROM 'worker_lost'),
+            min(us) FILTER (kind = 'session_close')
+        ) AS closed,
         min(us - latency_us) FILTER (kind = 'session_close') AS began
     FROM seen
     GROUP BY period, uid
 ),
 clipped AS (
     SELECT period, twin,
-        greatest(0, ifnull(closed, to_us)
+        greatest(0, coalesce(closed, newest, from_us)
             - greatest(from_us, coalesce(opened, began, closed))) AS open_us
     FROM sessions
     WHERE closed IS NULL OR closed >= from_us

@@ -1,0 +1,129 @@
+"""Closing events of sessions whose worker died before it could record them.
+
+    its last segment    sessions that began in it and did not end: whoever closes the segment of a
+                        killed recorder adds their closing rows (`unended`, `closing_rows`)
+    all others          housekeeping knows them from the session history, and records their ends in
+                        a segment of its own (`record`)
+
+A session may get both rows, or be closed once more by a worker that was only taken for dead: jobs
+count the closing row of the worker before those with the reason `worker_lost`, of which they take
+the earliest. Needs no package of the analytics but the one that makes uids, and that only to
+record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from proto.rmb.reasons import SessionReason
+from relay.analytics.records import KINDS, NO_NAME, REASON_CODE, RECORD, RECORD_BYTES, Kind
+
+if TYPE_CHECKING:
+    from proto.rmb.address import SessionKey
+
+ROWS_AT_ONCE: Final = 20_000
+"""Closing rows in one block, of 1 MiB."""
+
+_KIND_AT: Final = RECORD_BYTES - 2
+
+
+class Open(NamedTuple):
+    """The opening row of a session, as numbers of its segment."""
+
+    at_us: int
+    uid: int
+    twin: int
+    session: int
+
+
+class Lost(NamedTuple):
+    """A session that a dead worker held."""
+
+    boot_id: str
+    key: SessionKey
+    epoch: int
+    opened_us: int
+    ended_us: int
+
+
+def unended(blocks: Iterable[memoryview], kinds: Sequence[str]) -> list[Open]:
+    """The sessions that began in some records and did not end in them.
+
+    Args:
+        blocks: of records, in their order.
+        kinds: names of the kinds, at the places of their numbers.
+    """
+    opening, closing = (
+        _place(kinds, KINDS[kind]) for kind in (Kind.SESSION_OPEN, Kind.SESSION_CLOSE)
+    )
+    found: dict[int, Open] = {}
+    for block in blocks:
+        for number, kind in enumerate(bytes(block[_KIND_AT::RECORD_BYTES])):
+            if kind == opening:
+                row = RECORD.unpack_from(block, number * RECORD_BYTES)
+                found[row[1]] = Open(row[0], row[1], row[4], row[6])
+            elif kind == closing:
+                found.pop(RECORD.unpack_from(block, number * RECORD_BYTES)[1], None)
+    return list(found.values())
+
+
+def closing_rows(
+    sessions: Sequence[Open], until_us: int, kinds: Sequence[str], reasons: Sequence[str]
+) -> Iterator[bytes]:
+    """Records that end sessions, as many as fit into a block.
+
+    Args:
+        sessions: of one segment.
+        until_us: when they ended.
+        kinds, reasons: the names of the segment's numbers.
+    """
+    kind = _place(kinds, KINDS[Kind.SESSION_CLOSE])
+    reason = _place(reasons, SessionReason.WORKER_LOST)
+    if kind is None or reason is None:
+        return  # of a release that has no such rows
+    for start in range(0, len(sessions), ROWS_AT_ONCE):
+        yield b"".join(
+            RECORD.pack(
+                *(max(until_us, each.at_us), each.uid, 0, max(0, until_us - each.at_us)),
+                *(each.twin, 0, each.session, NO_NAME, kind, reason),
+            )
+            for each in sessions[start : start + ROWS_AT_ONCE]
+        )
+
+
+def record(config: Any, sessions: Iterable[Lost]) -> None:
+    """Record the ends of sessions; returns when they are in a closed segment.
+
+    Repeated after a crash it writes the same rows again, which count once.
+
+    Args:
+        config: the settings.
+        sessions: that ended.
+
+    Raises:
+        OSError: the disk did not take all of them.
+    """
+    from relay.analytics.recording import journal
+    from relay.analytics.uids import session_uid
+
+    events = journal(config, f"housekeeping-{time.time_ns()}")
+    events.begin()
+    count = 0
+    for each in sessions:
+        twin, name = each.key
+        uid = session_uid(each.boot_id, each.key, each.epoch)
+        length_us, code = each.ended_us - each.opened_us, REASON_CODE[SessionReason.WORKER_LOST]
+        events.put(
+            *(Kind.SESSION_CLOSE, each.ended_us, uid, twin, 0, name or "", 0, length_us, code)
+        )
+        count += 1
+    events.finish()
+    written = events.counts()[Kind.SESSION_CLOSE]
+    if written < count:
+        raise OSError(f"events of {count - written} lost sessions cannot be written")
+
+
+def _place(names: Sequence[str], name: str) -> int | None:
+    return names.index(name) if name in names else None
