@@ -45,7 +45,7 @@ PHRASES = {
     r"\bat most = ": "name the limit and its unit",
     r"(?<!e-)\bmails?\b": "message, queue",
     r"\b(its|their|your) own business\b": "say who decides",
-    r"^That \w+s it\b": "a noun phrase: 'Job that produces ...'",
+    r"(?-i:^That) \w+s it\b": "a noun phrase: 'Job that produces ...'",
     r"\bnothing is called that\b": "not found, with the name",
     r"\bmarks? all of it\b": "say what is selected",
     r"\btake it off\b": "remove it",
