@@ -24,8 +24,8 @@ examples:
   rmb keys --new                     # 12 words, shown once
   rmb keys --new --out secret        # into a file that only you can read
 
-The account is what a twin is found by on the chain, the pk what others encrypt with. Whoever has
-the secret is the twin: it is shown only when it has just been made, and without --out.
+The chain finds a twin by its account; others encrypt with its pk. Anyone who has the secret can act
+as the twin: it is shown only when it was just generated, and without --out.
 """
 
 

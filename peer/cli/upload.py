@@ -59,7 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=STALL_S,
         metavar="SECONDS",
-        help=f"end after so long without progress (default {STALL_S:.0f})",
+        help=f"seconds without progress after which it ends (default {STALL_S:.0f})",
     )
 
 

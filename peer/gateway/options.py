@@ -272,5 +272,5 @@ def _listen(text: str | None) -> tuple[str, int] | None:
     try:
         urls.check_host(host)
     except ValueError:
-        raise UsageError(f"--metrics-listen {text}: the host is none") from None
+        raise UsageError(f"--metrics-listen {text}: the host is invalid; use host:port") from None
     return host, int(port)

@@ -154,7 +154,7 @@ def build_parser(entry: str) -> _Parser:
         "--trusted-proxy",
         **many,
         metavar="NETWORK",
-        help="whose X-Forwarded-For is believed, such as 10.0.0.0/8",
+        help="proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8",
     )
     add(
         "--limit",
@@ -162,24 +162,29 @@ def build_parser(entry: str) -> _Parser:
         metavar=("COUNT", "SIZE"),
         help="messages and bytes of a twin per minute; also COUNT,SIZE (default none)",
     )
-    add("-w", "--workers", metavar="N", help="sessions at most = this (default 500) x -u")
-    add("-u", "--user-per-worker", metavar="N", help="see --workers (default 1000)")
+    add(
+        "-w",
+        "--workers",
+        metavar="N",
+        help="with -u: the relay takes N x -u sessions (default 500)",
+    )
+    add("-u", "--user-per-worker", metavar="N", help="second factor, see -w (default 1000)")
     add(
         "-p",
         "--ranker-period",
         "--ranker_period",
         metavar="SECONDS",
-        help="failures of another relay count so long (default 3600)",
+        help="seconds a relay's failures count in its rank (default 3600)",
     )
     add(
         "--catchup-threshold",
         metavar="BLOCKS",
-        help="blocks of the chain replayed at most (default 600)",
+        help="most blocks of the chain to replay after an outage (default 600)",
     )
     add(
         "--record",
         action="store_true",
-        help="record what happens to each message, for the analytics",
+        help="record what happens to each message for analytics",
     )
     add("-d", "--debug", action="count", default=0, help="more log lines")
     return parser
@@ -322,7 +327,7 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
 
 def _no_passphrase() -> str:
     """Asked for one, OpenSSL would ask the terminal, in each worker."""
-    raise UsageError("--tls-key: has a passphrase, which nobody is there to type; take it off")
+    raise UsageError("--tls-key: the key is encrypted; use an unencrypted key file")
 
 
 def _name_option(text: str, options: Options) -> str:

@@ -16,7 +16,7 @@ from django.core.management.base import OutputWrapper
 
 from relay.analytics import days, places
 
-SUMMARY: Final = "make up a history, to try everything with"
+SUMMARY: Final = "generate a history of events to try the analytics with"
 DESCRIPTION: Final = """\
 Writes events of imagined twins and relays as if they had been recorded: more by day than by night,
 few twins that say most, messages that wait, are dropped, lost or doubled, bursts of single twins,

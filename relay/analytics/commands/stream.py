@@ -47,7 +47,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--from", dest="since", type=_hour, metavar="HOUR", help="count from that hour on (UTC)"
     )
-    parser.add_argument("--anew", action="store_true", help="forget what was counted")
+    parser.add_argument(
+        "--restart", action="store_true", help="forget all counts and start again 12 hours ago"
+    )
     parser.add_argument("--json", action="store_true", help="a JSON object for each batch")
 
 
@@ -79,7 +81,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
                 engine,
                 every_s=None if options["once"] else options["every"],
                 since=options["since"],
-                anew=options["anew"],
+                restart=options["restart"],
                 stopping=ended.is_set,
                 began=began,
                 told=told,

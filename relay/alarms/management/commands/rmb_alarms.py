@@ -21,25 +21,27 @@ from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 
 DESCRIPTION = """\
-What is wrong with the relay, and who is told of it.
+Show and handle alarms, and manage their rules and receivers.
 
-  list                          what fires, is acknowledged or silenced (--all: what is over too)
+  list                          firing, acknowledged and silenced alarms (--all: ended ones too)
   show ALARM                    one alarm, with what to do about it
-  ack ALARM [--note TEXT]       say that you look after it;  unack ALARM  take it back
-  silence RULE [SUBJECT] --for 2h   tell receivers nothing of it; * and ? stand for any
-  unsilence SILENCE             end that;  silences  lists them
-  rules [RULE]                  thresholds and hold times, and what cannot be measured now
-  set RULE --threshold N ...    change a rule; the rest of it stays.  --off, --on  watch it or not
-  set RULE --default            back to its defaults
-  receivers                     who is told, and whether it arrives
-  receiver-add NAME TARGET      a webhook (https://...) or an e-mail address
-  receiver-remove RECEIVER      tell it nothing any more
-  test RECEIVER                 send it a test and print what it answers
-  history                       what happened, the newest first
-  notices                       what receivers were told, the newest first
-  runbook                       all rules and what to do about each, as a page
+  ack ALARM [--note TEXT]       acknowledge an alarm
+  unack ALARM                   withdraw the acknowledgement
+  silence RULE [SUBJECT] --for 2h   send no notices of these alarms; * and ? match any text
+  silences                      list silences
+  unsilence SILENCE             end a silence
+  rules [RULE]                  thresholds and hold times, and readings that are missing now
+  set RULE --threshold N ...    change a rule; --off and --on stop and start watching it
+  set RULE --default            reset a rule to its defaults
+  receivers                     receivers of notices, and their last error
+  receiver-add NAME TARGET      add a webhook (https://...) or an e-mail address
+  receiver-remove RECEIVER      remove a receiver
+  test RECEIVER                 send it a test and print the answer
+  history                       changes of alarms, the newest first
+  notices                       notices to receivers, the newest first
+  runbook                       all rules and what to do about each, as Markdown
 
-Exit code 0: done, or nothing fires (list); 1: refused, failed, or something fires (list --check).
+Exit code 0: done, or no alarm fires (list); 1: refused, failed, or an alarm fires (list --check).
 """
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

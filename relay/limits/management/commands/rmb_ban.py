@@ -20,9 +20,9 @@ from relay.ops.printable import shown
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-Twins that are kept out. In force within a second: the sessions of a banned twin are closed, new
-ones refused, and requests to it answered with "twin is banned". Its mail stays for the retention;
-delete it with rmb_queue purge.
+Ban twins. Within a second the relay closes the sessions of a banned twin, refuses new ones, and
+answers requests to it with "twin is banned". Its queues stay for the retention; delete them with
+rmb_queue purge.
 
   list                                         who is banned, why and until when
   set TWIN [--reason TEXT] [--for 30m|12h|7d]  for ever, unless told for how long

@@ -70,10 +70,10 @@ class Command(RelayCommand):
         default = verbs.add_parser("default", help="the limit of all other twins")
         default.add_argument("count", type=int, nargs="?", help="messages a minute")
         default.add_argument("size", type=int, nargs="?", help="bytes a minute")
-        default.add_argument("--clear", action="store_true", help="as the settings say")
-        top = verbs.add_parser("hits", help="who was refused most")
+        default.add_argument("--clear", action="store_true", help="reset to the settings")
+        top = verbs.add_parser("hits", help="list the twins and addresses refused most")
         top.add_argument("--limit", type=int, default=20, help="of each kind (default 20)")
-        top.add_argument("--minutes", type=int, default=hits.MINUTES, help="to look back")
+        top.add_argument("--minutes", type=int, default=hits.MINUTES, help="minutes to look back")
         for each in (lister, show, setter, clear, waiting, default, top):
             each.add_argument("--json", action="store_true", help="as JSON")
 

@@ -15,8 +15,8 @@ from relay.ops.backup_file import Manifest
 from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
-Write all tables of the database and the settings into one file, while the relay runs. Mail that
-waits is not in it: it is in Redis.
+Write all tables of the database and the settings into one file, while the relay runs. The file
+does not contain waiting messages: they are in Redis.
 
 The file holds password hashes and keys of second factors: only its owner can read it, keep it so.
 With --secrets it also holds the site's secret keys, without which it cannot be restored elsewhere

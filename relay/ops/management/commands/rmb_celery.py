@@ -24,9 +24,8 @@ Background work: deliveries to other relays, following and importing the chain, 
 
 A task that cannot do its work for a while (a relay or a node away) does not fail: it ends, and the
 schedule starts it again. Each takes a lease first, so starting one again while another of its kind
-runs does nothing and does no harm. A task that was lost with its process is started anew by the
-schedule within seconds; the message broker holds it as unacknowledged for an hour, which is all
-that is left of it.
+runs does nothing and does no harm. The schedule starts a task that was lost with its process again
+within seconds; the message broker still lists the lost one as unacknowledged for an hour.
 
 exit code: 0 done, and each queue is served; 1 a queue is not, or it was refused or failed; 2 usage
 """

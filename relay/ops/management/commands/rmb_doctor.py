@@ -40,7 +40,7 @@ class Command(BaseCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         parser.add_argument("--json", action="store_true", help="one JSON object")
-        parser.add_argument("--quiet", action="store_true", help="leave out what is well")
+        parser.add_argument("--quiet", action="store_true", help="print only warnings and failures")
 
     def handle(self, *args: Any, **options: Any) -> None:
         found = []

@@ -1,4 +1,4 @@
-"""`manage.py rmb_queue list|show|move|purge|export`: mail that waits, on the command line."""
+"""`manage.py rmb_queue list|show|move|purge|export`: waiting messages, on the command line."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from relay.queues.walking import Queue
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-Mail that waits for sessions. Headers only: payloads are never shown, nor read.
+List, move and delete messages that wait for sessions. Payloads are neither shown nor read.
 
   list [TWIN]     queues that hold messages, the fullest first
   show KEY        the messages of one queue, the oldest first
-  move KEY TO     give one session's mail to another session of the same twin; it may be connected
-  purge TWIN      delete the mail of a twin that is banned or was removed
-  purge KEY       delete what waits for one session, whoever its twin is
+  move KEY TO     move messages to another session of the same twin; that one may be connected
+  purge TWIN      delete all messages for a twin that is banned or was removed
+  purge KEY       delete all messages for one session of any twin
   export KEY      all headers of a queue, as JSON lines or CSV
 
 KEY is <twin>, or <twin>:<session id>. The queue of a session that is connected is neither moved nor
@@ -37,7 +37,7 @@ was there when it asked: messages that arrive meanwhile stay.
 
   rmb_queue list                       rmb_queue list 7 --json
   rmb_queue show 7:phone --limit 20    rmb_queue move 7:phone 7:laptop
-  rmb_queue purge 7:phone              rmb_queue export 7 --form csv > mail.csv
+  rmb_queue purge 7:phone              rmb_queue export 7 --form csv > messages.csv
 
 exit code: 0 done, 1 refused or failed, 2 usage
 """
@@ -49,7 +49,7 @@ _ORDERS: Final = ", ".join(walking.ORDERS)
 class Command(RelayCommand):
     """One sub-command each. Payloads are never shown."""
 
-    help = "Mail that waits for sessions: list, show, move, purge, export."
+    help = "Messages that wait for sessions: list, show, move, purge, export."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
@@ -67,11 +67,11 @@ class Command(RelayCommand):
         show.add_argument("key", help="of the session")
         show.add_argument("--after", default="", metavar="ENTRY", help="go on behind this entry")
         _add_limit(show)
-        move = verbs.add_parser("move", help="give mail to another session of the same twin")
-        move.add_argument("key", help="of the session whose mail it is")
+        move = verbs.add_parser("move", help="move messages to another session of the same twin")
+        move.add_argument("key", help="key of the session they wait for")
         move.add_argument("to", help="key of the other session")
         move.add_argument("--json", action="store_true", help="one JSON object")
-        purge = verbs.add_parser("purge", help="delete mail")
+        purge = verbs.add_parser("purge", help="delete messages")
         purge.add_argument("key", help="twin, or key of one session")
         purge.add_argument("--yes", action="store_true", help="do not ask")
         purge.add_argument("--json", action="store_true", help="one JSON object; needs --yes")
@@ -147,13 +147,13 @@ class Command(RelayCommand):
         elif purged:
             self.stdout.write(f"{purged} messages deleted")
         else:
-            self.stdout.write(f"no mail waits for {whose}")
+            self.stdout.write(f"no messages wait for {whose}")
 
     def _purge_twin(self, twin: int, sure: bool) -> int:
         queues = purging.waiting(client(), twin)
         connected = sum(queue.connected for queue in queues)
         if connected:
-            self.stderr.write(f"{connected} sessions are connected: their mail is kept")
+            self.stderr.write(f"{connected} sessions are connected: their queues are kept")
         count = sum(queue.messages for queue in queues if not queue.connected)
         if not count:
             return 0

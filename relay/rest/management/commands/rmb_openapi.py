@@ -42,6 +42,6 @@ class Command(BaseCommand):
             elif check is None:
                 self.stdout.write(api.document.decode(), ending="")
             elif check.read_bytes() != api.document:
-                raise CommandError(f"{check} is not what the API is: write it anew with --output")
+                raise CommandError(f"{check} does not match the API: regenerate it with --output")
         except OSError as error:
             raise CommandError(str(error)) from None

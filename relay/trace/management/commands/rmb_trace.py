@@ -32,9 +32,9 @@ arrive did not. Headers only: never what a message says.
   show UID              the way of one message, from all processes
   follow TRACE          events as they come, until the trace is over (Ctrl-C ends only the view)
 
-A trace ends by itself, ten minutes after its start unless --for says otherwise, at most an hour. A
-busy twin is followed up to --rate events a second in each process; what is left out is counted, and
---sample chooses a share of the messages instead. What was noted is kept for an hour.
+A trace ends by itself after ten minutes, or after the time that --for gives, at most an hour. Each
+process follows up to --rate events a second of a busy twin and only counts the events beyond that;
+--sample follows a share of the messages instead. Events are kept for an hour.
 
 A message that went to another relay is followed there only if a trace runs there too; export it
 there with `show UID --json`, and `show UID --with FILE` here puts both together.
