@@ -31,11 +31,13 @@ as the twin: it is shown only when it was just generated, and without --out.
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("--new", action="store_true", help="make a new secret")
+    parser.add_argument("--new", action="store_true", help="generate a new secret")
     parser.add_argument(
-        "--words", type=int, choices=WORDS, default=WORDS[0], help="of a new secret"
+        "--words", type=int, choices=WORDS, default=WORDS[0], help="number of words of a new secret"
     )
-    parser.add_argument("--out", metavar="FILE", help="write the new secret there; must not exist")
+    parser.add_argument(
+        "--out", metavar="FILE", help="write the new secret to this file, which must not exist"
+    )
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:

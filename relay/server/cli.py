@@ -37,9 +37,9 @@ examples:
   {program} --domain relay.example.com --redis redis://localhost:6379
   {program} --domain a.example b.example --twins registry --processes 4 --limit 600 10000000
 
-Every other setting: rmb.toml and RMB_SECTION__KEY, see manage.py rmb_configdoc. SIGTERM stops
-gracefully, SIGHUP replaces the workers one after another. Exit codes: 0 stopped as asked, 1 a
-process could not be started, 2 a bad option or setting, or something it names cannot be used.
+All other settings are in rmb.toml or variables RMB_SECTION__KEY; rmb-manage rmb_configdoc lists
+them. SIGTERM stops the relay gracefully, SIGHUP replaces its workers one after another. Exit codes:
+0 stopped as asked, 1 a process could not be started, 2 an option or setting is invalid or unusable.
 """
 
 EMBEDDED_LISTEN: Final = "127.0.0.1:8080"
@@ -108,19 +108,19 @@ def build_parser(entry: str) -> _Parser:
         "--domain",
         **many,
         metavar="NAME",
-        help="names of this relay, one or several: required (with --embedded localhost)",
+        help="names of this relay; required (with --embedded: default localhost)",
     )
     add(
         "-l",
         "--listen",
         metavar="ADDRESS",
-        help="[::]:8080 (default; with --embedded 127.0.0.1:8080) or unix:/path",
+        help="host:port (default [::]:8080; with --embedded 127.0.0.1:8080) or unix:/path",
     )
     add(
         "-r",
         "--redis",
         metavar="URL",
-        help="redis://localhost:6379 (default), rediss:// or unix://; 6.2 or newer",
+        help="Redis 6.2 or newer: redis://localhost:6379 (default), rediss:// or unix://",
     )
     add(
         "-s",

@@ -26,7 +26,7 @@ set-up, when segments of a relay came in late, after an upgrade that changed a j
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("job", nargs="*", metavar="JOB", help=f"of {', '.join(JOBS)}; default: all")
+    parser.add_argument("job", nargs="*", metavar="JOB", help=f"{', '.join(JOBS)}; default: all")
     days.add_arguments(parser)
     run.add_engine_arguments(parser)
     run.add_wait_argument(parser)

@@ -31,8 +31,8 @@ PROGRESS_S: Final = 1.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--rows", action="store_true", help="read the rows, not only what is told")
-    parser.add_argument("--repair", action="store_true", help="move what cannot be read aside")
+    parser.add_argument("--rows", action="store_true", help="read all rows, not only the metadata")
+    parser.add_argument("--repair", action="store_true", help="move unreadable files aside")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 

@@ -31,9 +31,9 @@ List, move and delete messages that wait for sessions. Payloads are neither show
   purge KEY       delete all messages for one session of any twin
   export KEY      all headers of a queue, as JSON lines or CSV
 
-KEY is <twin>, or <twin>:<session id>. The queue of a session that is connected is neither moved nor
-deleted. Deleting asks first, unless `--yes` is given (`--json` needs it), and takes no more than
-was there when it asked: messages that arrive meanwhile stay.
+KEY is <twin>, or <twin>:<session id>. The queue of a connected session can be neither moved nor
+purged. purge asks first, unless `--yes` is given (`--json` needs it). It deletes only messages that
+were there when it asked; those that arrive meanwhile stay.
 
   rmb_queue list                       rmb_queue list 7 --json
   rmb_queue show 7:phone --limit 20    rmb_queue move 7:phone 7:laptop
@@ -55,17 +55,17 @@ class Command(RelayCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        lister = verbs.add_parser("list", help="queues that hold messages")
-        lister.add_argument("twin", nargs="?", help="of this twin only")
+        lister = verbs.add_parser("list", help="list queues that hold messages")
+        lister.add_argument("twin", nargs="?", help="only queues of this twin")
         lister.add_argument(
             "--order",
             default="-messages",
             help=f"{_ORDERS}; with a minus the largest first: --order=-size",
         )
         _add_limit(lister)
-        show = verbs.add_parser("show", help="the messages of one queue, by their headers")
-        show.add_argument("key", help="of the session")
-        show.add_argument("--after", default="", metavar="ENTRY", help="go on behind this entry")
+        show = verbs.add_parser("show", help="list the messages of one queue")
+        show.add_argument("key", help="key of the session")
+        show.add_argument("--after", default="", metavar="ENTRY", help="continue after this entry")
         _add_limit(show)
         move = verbs.add_parser("move", help="move messages to another session of the same twin")
         move.add_argument("key", help="key of the session they wait for")
@@ -75,8 +75,8 @@ class Command(RelayCommand):
         purge.add_argument("key", help="twin, or key of one session")
         purge.add_argument("--yes", action="store_true", help="do not ask")
         purge.add_argument("--json", action="store_true", help="one JSON object; needs --yes")
-        export = verbs.add_parser("export", help="all headers of one queue")
-        export.add_argument("key", help="of the session")
+        export = verbs.add_parser("export", help="print all headers of one queue")
+        export.add_argument("key", help="key of the session")
         export.add_argument("--form", choices=services.FORMS, default=services.FORMS[0])
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
@@ -179,9 +179,7 @@ class Command(RelayCommand):
 
 
 def _add_limit(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--limit", type=int, default=LISTED, help=f"at most so many (default {LISTED})"
-    )
+    parser.add_argument("--limit", type=int, default=LISTED, help=f"most rows (default {LISTED})")
     parser.add_argument("--json", action="store_true", help="one JSON array")
 
 

@@ -15,7 +15,7 @@ Print the OpenAPI 3.1 document of the REST API, as /api/v1/openapi.json serves i
 
   rmb_openapi                               print it
   rmb_openapi --output openapi.json         write it to a file
-  rmb_openapi --check openapi.json          exit code 1 if the file says something else
+  rmb_openapi --check openapi.json          exit code 1 if the file differs
 """
 
 

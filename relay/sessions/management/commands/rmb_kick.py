@@ -36,7 +36,7 @@ class Command(RelayCommand):
         parser.description = DESCRIPTION
         parser.add_argument("session", help="<twin> or <twin>:<session id>; with --all a twin id")
         parser.add_argument("--all", action="store_true", help="every session of the twin")
-        parser.add_argument("--reason", default="", help="for the logs")
+        parser.add_argument("--reason", default="", help="reason for the logs")
         parser.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, session: str, reason: str, **options: Any) -> None:
