@@ -45,6 +45,7 @@ class Connection(WSListener):
         full: whether too much is unsent.
         reason: why it ended, if that is known.
         close_code: with which the relay has closed it; 0: with none.
+        date: header of the relay's answer to the handshake.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Connection(WSListener):
         self._full_since_s = 0.0
         self.reason = ""
         self.close_code = 0
+        self.date: str | None = None
         self._on_message = on_message
         self._on_text = on_text
         self._on_writable = on_writable
@@ -89,6 +91,8 @@ class Connection(WSListener):
             transport.underlying_transport.abort()
             return
         self._websocket = transport
+        if transport.response is not None:
+            self.date = transport.response.headers.get("Date")
         self._transport = transport.underlying_transport
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         self._heard_s = self._loop.time()

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 from collections.abc import Callable
 from http.client import responses
 from typing import Final
@@ -24,6 +25,7 @@ from picows import WSError, ws_connect
 
 from chain.errors import shortened
 from chain.urls import at_behind_slash, host_and_port, shown
+from peer.clock import complaint
 from peer.connection import Connection
 from proto.limits.backoff import Backoff
 from proto.rmb.bounds import MAX_MESSAGE_BYTES
@@ -89,6 +91,7 @@ class Link:
         sessions: how many connections there were, the present one included.
         close_code: with which the relay has closed the last session that ended; 0: with none.
         last_error: why it is not connected, or was not before; empty for never.
+        clock: how far this machine's is from the relay's; empty where they agree.
         on_text: called for each text message, which no relay should send; set by the owner.
     """
 
@@ -107,6 +110,7 @@ class Link:
         self.sessions = 0
         self.close_code = 0
         self.last_error = ""
+        self.clock = ""
         self.on_text: Callable[[], None] = _nothing
         self._token = token
         self._on_message = on_message
@@ -244,6 +248,9 @@ class Link:
             connection.pause_reading()
         self._connection = connection
         self.sessions += 1
+        former, self.clock = self.clock, complaint(connection.date, time.time())
+        if self.clock and self.clock != former:
+            logger.warning("%s: %s", self.url, self.clock)
         self._changed()
         return connection
 
@@ -282,5 +289,7 @@ def _reason(error: Exception) -> str:
     if response is not None:
         status = int(response.status)
         text = (body or b"").decode("utf-8", "replace").strip() or responses.get(status, "")
-        return shortened(f"refused with status {status}: {text or 'no text'}")
+        clock = complaint(response.headers.get("Date"), time.time())
+        reason = f"refused with status {status}: {text or 'no text'}"
+        return f"{shortened(reason)}; {clock}" if clock else shortened(reason)
     return shortened(str(error) or type(error).__name__)

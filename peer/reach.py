@@ -32,6 +32,8 @@ class Reached(NamedTuple):
     """Until the session was there."""
     pong_ms: float
     """From the ping to its pong."""
+    clock: str
+    """What is wrong with this machine's clock; empty: nothing."""
 
 
 async def reach(url: str, identity: Identity, twin: int, timeout_s: float = TIMEOUT_S) -> Reached:
@@ -73,4 +75,4 @@ async def reach(url: str, identity: Identity, twin: int, timeout_s: float = TIME
         raise RelayError(f"{url}: {what} within {timeout_s:g} s") from None
     finally:
         await link.aclose()
-    return Reached((signed_in - began) * 1e3, (ended - signed_in) * 1e3)
+    return Reached((signed_in - began) * 1e3, (ended - signed_in) * 1e3, link.clock)

@@ -87,6 +87,7 @@ async def _relay(url: str, session: Session, twin: int) -> dict[str, Any]:
         "relay": url,
         "sign_in_ms": round(reached.sign_in_ms, 3),
         "pong_ms": round(reached.pong_ms, 3),
+        **({"clock": reached.clock} if reached.clock else {}),
     }
 
 
@@ -94,7 +95,8 @@ def _relay_line(answer: dict[str, Any]) -> str:
     if "error" in answer:
         return f"{answer['relay']}  FAIL  {output.printable(answer['error'])}"
     times = f"signed in after {answer['sign_in_ms']:.0f} ms, pong after {answer['pong_ms']:.1f} ms"
-    return f"{answer['relay']}  ok  {times}"
+    clock = f"; {answer['clock']}" if "clock" in answer else ""
+    return f"{answer['relay']}  ok  {times}{clock}"
 
 
 async def _ping_twin(options: argparse.Namespace, session: Session) -> int:

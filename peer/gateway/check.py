@@ -102,6 +102,8 @@ async def _relay(url: str, identity: Identity, twin: Twin) -> Finding:
     except RelayError as error:
         return Finding("relay", "FAIL", str(error))
     times = f"signed in after {reached.sign_in_ms:.0f} ms, pong after {reached.pong_ms:.1f} ms"
+    if reached.clock:
+        return Finding("relay", "note", f"{url}: {times}; {reached.clock}")
     return Finding("relay", "ok", f"{url}: {times}")
 
 

@@ -19,6 +19,7 @@ class InboundReason(StrEnum):
 
     UNKNOWN_SOURCE = "unknown_source"
     BLOCKED = "blocked"
+    TOO_OLD = "too_old"
     BAD_BATCH = "bad_batch"
     SLOW_BODY = "slow_body"
     BODY_ENDED = "body_ended"
@@ -30,6 +31,7 @@ class InboundReason(StrEnum):
     BEFORE_REFUSED = "before_refused"
     REDIS_AWAY = "redis_away"
     OVERFULL = "overfull"
+    CLIENT_GONE = "client_gone"
     STARTING = "starting"
     DRAINING = "draining"
 
@@ -83,6 +85,7 @@ MEANINGS: Final[dict[Reason, tuple[int, str]]] = {
     MessageReason.NOT_HERE: (403, "destination twin does not use this relay"),
     MessageReason.BANNED: (403, "twin is banned"),
     InboundReason.BLOCKED: (403, "relay is blocked"),
+    InboundReason.TOO_OLD: (403, "message ended its life more than a day ago"),
     MessageReason.OFFLINE_FAILFAST: (404, "destination offline"),
     MessageReason.TOO_LARGE: (413, "too large"),
     MessageReason.LIMIT_COUNT: (503, "source twin exceeded its rate limit"),
@@ -98,10 +101,11 @@ MEANINGS: Final[dict[Reason, tuple[int, str]]] = {
     InboundReason.ADDRESS_LIMIT: (503, "too many deliveries from this address"),
     InboundReason.LOOK_UP_FAILED: (503, "twin look-up failed"),
     InboundReason.CHECKS_FULL: (503, "too many signatures to check"),
-    InboundReason.UNDER_WAY: (503, "the same delivery is under way"),
+    InboundReason.UNDER_WAY: (503, "the same message is under way"),
     InboundReason.BEFORE_REFUSED: (503, "an earlier message to this twin was not taken"),
     InboundReason.REDIS_AWAY: (503, "relay storage is away"),
     InboundReason.OVERFULL: (503, "relay is overloaded"),
+    InboundReason.CLIENT_GONE: (503, "the client has gone"),
     InboundReason.STARTING: (503, "relay is not ready for this yet"),
     InboundReason.DRAINING: (503, "relay is about to restart"),
 }

@@ -4,7 +4,7 @@ Body of the request: the sending relay's id, then one record per message,
 
     uvarint n, n bytes           id of the relay, once
     uvarint n, n bytes           id of the delivery, `<shard>-<entry id>`
-    1 byte                       flags; bit 0: it may have been accepted before
+    1 byte                       flags; bit 0: it may have been accepted before (for older relays)
     uvarint n, n bytes           the envelope, untouched
 
 Body of the answer: one status per message, in order, as 16 bits with the high byte first. They are
@@ -29,7 +29,7 @@ RELAY_HEADER: Final = "RMB-Relay"
 """In every request: the first domain of the relay that sends it."""
 DELIVERY_HEADER: Final = "RMB-Delivery"
 """In requests of the single form: `<relay id>/<delivery id>`, then `;retry` for what may have been
-accepted before."""
+accepted before. Only relays of older releases read it."""
 RETRY_SUFFIX: Final = ";retry"
 
 MAX_MESSAGES: Final = 512
@@ -54,7 +54,7 @@ class Record(NamedTuple):
 
     Attributes:
         id: of the delivery, unique for the sending relay.
-        retry: it may have been accepted before: the receiver looks before it takes it.
+        retry: it may have been accepted before; only relays of older releases read it.
         envelope: its bytes.
     """
 

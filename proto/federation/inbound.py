@@ -15,7 +15,15 @@ from google.protobuf.message import DecodeError
 
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import SessionKey, from_message
-from proto.rmb.bounds import DEFAULT_BOUNDS, MAX_CHARACTER_BYTES, MAX_RELAYS, Bounds
+from proto.rmb.bounds import (
+    DEFAULT_BOUNDS,
+    MAX_CHARACTER_BYTES,
+    MAX_CLOCK_OFF_S,
+    MAX_LIFE_S,
+    MAX_RELAYS,
+    UNCOUNTED_RELAYS_BYTES,
+    Bounds,
+)
 from proto.rmb.fields import COUNTED_BYTES, has_many_fields
 from proto.rmb.reasons import MessageReason
 
@@ -63,6 +71,20 @@ def examine(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Examined:
     return envelope, (twin, key[1]), source, None
 
 
+def is_too_old(envelope: pb.Envelope, now_s: float, retention_s: int) -> bool:
+    """Return whether a message is older than its life and what clocks may differ by.
+
+    Without a bound, whoever has read a message could bring it again for ever.
+
+    Args:
+        envelope: with a source.
+        now_s: unix time.
+        retention_s: the life of one that names none.
+    """
+    life_s = min(envelope.expiration or retention_s, MAX_LIFE_S)
+    return envelope.timestamp + life_s + MAX_CLOCK_OFF_S < now_s
+
+
 def _has_large_field(
     envelope: pb.Envelope, size_bytes: int, connection: str | None, bounds: Bounds
 ) -> bool:
@@ -72,6 +94,8 @@ def _has_large_field(
         return True
     if (own := envelope.source.connection) and _above(own, connection_bytes):
         return True
+    if size_bytes > UNCOUNTED_RELAYS_BYTES and len(envelope.relays) > MAX_RELAYS:
+        return True
     if size_bytes <= bounds.unchecked_bytes:
         return False
     return (
@@ -79,10 +103,7 @@ def _has_large_field(
         or _above(envelope.tags, bounds.tags_bytes)
         or (
             size_bytes > bounds.relays_bytes
-            and (
-                len(envelope.relays) > MAX_RELAYS
-                or _above("".join(envelope.relays), bounds.relays_bytes)
-            )
+            and _above("".join(envelope.relays), bounds.relays_bytes)
         )
     )
 

@@ -35,3 +35,17 @@ class SignatureError(IdentityError):
 
 class TokenError(IdentityError):
     """A session token that is malformed, expired, too long-lived or wrongly signed."""
+
+
+class ExpiredTokenError(TokenError):
+    """A session token that has expired.
+
+    Attributes:
+        twin: whose it would be; its signature was not checked.
+        late_s: for how long.
+    """
+
+    def __init__(self, twin: int, late_s: int) -> None:
+        super().__init__(f"token expired {late_s} s ago by this relay's clock")
+        self.twin = twin
+        self.late_s = late_s

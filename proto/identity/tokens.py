@@ -33,7 +33,7 @@ from proto.identity.bounds import (
     SIGNATURE_BYTES,
     TOKEN_TTL_S,
 )
-from proto.identity.errors import SignatureError, TokenError
+from proto.identity.errors import ExpiredTokenError, SignatureError, TokenError
 from proto.identity.signing import SigningKey, verify
 
 ALGORITHM: Final = "RS512"
@@ -140,9 +140,12 @@ def parse(token: bytes, now: int, max_lifetime_s: int = 0) -> Token:
         raise TokenError(f"signature has {len(signature)} bytes instead of {SIGNATURE_BYTES}")
     expires_at = claims["exp"]
     if now > expires_at:
-        raise TokenError("jwt has expired")  # the reference relay's text
+        raise ExpiredTokenError(claims["sub"], now - expires_at)
     if max_lifetime_s and expires_at - now > max_lifetime_s:
-        raise TokenError(f"token is good for more than {max_lifetime_s} s")
+        raise TokenError(
+            f"token is good for {expires_at - now} s by this relay's clock,"
+            f" at most {max_lifetime_s} s are allowed"
+        )
     return Token(
         twin=claims["sub"],
         sid=claims.get("sid"),

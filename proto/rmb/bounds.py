@@ -21,6 +21,9 @@ LONGEST_CONNECTION_BYTES: Final = 1024
 MAX_UID_BYTES: Final = 256
 """Clients use 36 (UUID text); it is echoed in every answer and kept in backlogs."""
 
+MAX_REPEATED_UID_BYTES: Final = 4096
+"""The error about a request repeats its uid up to this, also where it is above its bound."""
+
 MAX_TAGS_BYTES: Final = 1024
 """Tags are split on the hot path when the destination is away."""
 
@@ -30,6 +33,9 @@ are, where clients send at most their own handful."""
 
 MAX_RELAYS: Final = 64
 """Entries of that list: sixteen host names fit into it, and empty ones are of no use."""
+
+UNCOUNTED_RELAYS_BYTES: Final = 3 * MAX_RELAYS + 2
+"""An entry takes three bytes at least: what is not larger has no more of them than that."""
 
 MAX_FIELDS: Final = 128
 """Of one envelope: there are fifteen, of which only relays is a list."""
@@ -105,7 +111,7 @@ class Bounds:
     relays_bytes: int = MAX_RELAYS_BYTES
     connection_bytes: int = MAX_CONNECTION_BYTES
     unchecked_bytes: int = field(init=False)
-    """Up to this size a message needs no look at uid, tags and relays."""
+    """Up to this size a message needs no look at the sizes of uid, tags and relays."""
     notice_bytes: int = field(init=False)
     """An error that a relay made, as a whole."""
 

@@ -8,9 +8,10 @@ first, up to a bound: some microseconds, whatever it holds.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from proto.rmb.bounds import MAX_FIELDS
+from proto.rmb.bounds import MAX_FIELDS, MAX_REPEATED_UID_BYTES
 
 COUNTED_BYTES: Final = 64 * 1024
 """Parsing fewer takes a millisecond at most, whatever they are. Several small messages take as long
@@ -18,6 +19,8 @@ as a large one of their bytes, so a lower bound would protect nothing, and count
 
 _VARINT, _EIGHT_BYTES, _TEXT, _FOUR_BYTES = 0, 1, 2, 5
 _GROUPS: Final = (3, 4)
+_HEAD_BYTES: Final = 4
+"""Number and size of a field with a uid."""
 
 
 def has_many_fields(raw: bytes, most: int = MAX_FIELDS) -> bool:
@@ -30,22 +33,41 @@ def has_many_fields(raw: bytes, most: int = MAX_FIELDS) -> bool:
         for _ in range(most):
             if at >= end:
                 return False
-            tag, at = _varint(raw, at)
-            kind = tag & 7
-            if kind == _TEXT:
-                size, at = _varint(raw, at)
-                at += size
-            elif kind == _VARINT:
-                _, at = _varint(raw, at)
-            elif kind == _FOUR_BYTES:
-                at += 4
-            elif kind == _EIGHT_BYTES:
-                at += 8
-            elif kind not in _GROUPS:  # what is inside of a group counts like what is beside it
-                return False
+            at = _field_end(raw, at)
     except IndexError:
         return False
     return at < end
+
+
+def first_fields(raw: bytes, most: int = MAX_FIELDS) -> bytes:
+    """The small ones of the first fields of a message that has many: what an answer refers to."""
+    return b"".join(_small_fields(raw, most))
+
+
+def _small_fields(raw: bytes, most: int) -> Iterator[bytes]:
+    at = 0
+    for _ in range(most):
+        begin, at = at, _field_end(raw, at)
+        if at - begin <= MAX_REPEATED_UID_BYTES + _HEAD_BYTES:
+            yield raw[begin:at]
+
+
+def _field_end(raw: bytes, at: int) -> int:
+    """Where the field that begins here ends; an IndexError where the parser refuses it anyway."""
+    tag, at = _varint(raw, at)
+    kind = tag & 7
+    if kind == _TEXT:
+        size, at = _varint(raw, at)
+        return at + size
+    if kind == _VARINT:
+        return _varint(raw, at)[1]
+    if kind == _FOUR_BYTES:
+        return at + 4
+    if kind == _EIGHT_BYTES:
+        return at + 8
+    if kind in _GROUPS:  # what is inside of a group counts like what is beside it
+        return at
+    raise IndexError("no kind of field")
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:

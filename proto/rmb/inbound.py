@@ -22,10 +22,12 @@ from proto.rmb.bounds import (
     MAX_CHARACTER_BYTES,
     MAX_FIELDS,
     MAX_RELAYS,
+    MAX_REPEATED_UID_BYTES,
+    UNCOUNTED_RELAYS_BYTES,
     Bounds,
 )
 from proto.rmb.errors import BoundError
-from proto.rmb.fields import COUNTED_BYTES, has_many_fields
+from proto.rmb.fields import COUNTED_BYTES, first_fields, has_many_fields
 from proto.rmb.reasons import MessageReason
 
 Examined: TypeAlias = tuple[pb.Envelope | None, SessionKey | None, MessageReason | None, str | None]
@@ -33,7 +35,8 @@ Examined: TypeAlias = tuple[pb.Envelope | None, SessionKey | None, MessageReason
 
 With a reason, refuse it. Otherwise, with a destination, route it to that session. With neither it
 is a ping, to be answered with `notices.pong`. The envelope is None where an answer could not refer
-to anything: the message is unparsable, empty, or its uid or number of fields is above the bound.
+to anything: the message is unparsable or empty. One with too many fields has its first small ones,
+and a uid that is too long to be repeated is empty.
 The detail is what to tell the sender instead of the reason's own text.
 
 A plain tuple, to be unpacked: a named one costs a tenth more of the whole examination.
@@ -64,27 +67,30 @@ def examiner(
     """
     expected = pb.Address(twin=origin[0], connection=origin[1])
     unchecked_bytes = bounds.unchecked_bytes
+    looked_at_bytes = min(unchecked_bytes, UNCOUNTED_RELAYS_BYTES)
     longest_connection = bounds.connection_bytes // MAX_CHARACTER_BYTES
 
     def examine(raw: bytes) -> Examined:
         size_bytes = len(raw)
         if size_bytes > COUNTED_BYTES and has_many_fields(raw):
-            return None, None, MessageReason.TOO_LARGE, _MANY_FIELDS
+            return _beginning(raw), None, MessageReason.TOO_LARGE, _MANY_FIELDS
         try:
             envelope = parse(raw)
         except DecodeError:
             return None, None, MessageReason.UNPARSABLE, None
         # Most of a large message is its payload: the rest alone is then too small to break a bound.
-        if not size_bytes or (
-            size_bytes > unchecked_bytes
-            and (
-                size_bytes > COPIED_BYTES
-                or size_bytes - len(envelope.plain or envelope.cipher) > unchecked_bytes
-            )
-        ):
-            refusal = _judge_size(envelope, raw, bounds)
-            if refusal is not None:
-                return refusal
+        if not size_bytes or size_bytes > looked_at_bytes:
+            rest_bytes = size_bytes
+            if size_bytes <= COPIED_BYTES:
+                rest_bytes -= len(envelope.plain or envelope.cipher)
+            if (
+                rest_bytes > unchecked_bytes
+                or not size_bytes
+                or (rest_bytes > UNCOUNTED_RELAYS_BYTES and len(envelope.relays) > MAX_RELAYS)
+            ):
+                refusal = _judge_size(envelope, raw, bounds)
+                if refusal is not None:
+                    return refusal
 
         # Equal as a whole, or, where it has fields we do not know, in those that we do.
         if envelope.source != expected and not _is_from(envelope.source, origin):
@@ -130,16 +136,27 @@ def _judge_size(envelope: pb.Envelope, raw: bytes, bounds: Bounds) -> Examined |
     if not raw:
         return None, None, MessageReason.EMPTY, None
     try:
-        # First the uid: an answer to anything else repeats it.
         _check_size("uid", envelope.uid, bounds.uid_bytes)
-    except BoundError as error:
-        return None, None, MessageReason.TOO_LARGE, str(error)
-    try:
         _check_size("tags", envelope.tags, bounds.tags_bytes)
-        if len(raw) > bounds.relays_bytes and (relays := envelope.relays):
+        if relays := envelope.relays:
             if len(relays) > MAX_RELAYS:
                 raise BoundError("relays", len(relays), MAX_RELAYS, "entries")
-            _check_size("relays", "".join(relays), bounds.relays_bytes)
+            if len(raw) > bounds.relays_bytes:
+                _check_size("relays", "".join(relays), bounds.relays_bytes)
     except BoundError as error:
-        return envelope, None, MessageReason.TOO_LARGE, str(error)
+        return _repeatable(envelope), None, MessageReason.TOO_LARGE, str(error)
     return None
+
+
+def _beginning(raw: bytes) -> pb.Envelope | None:
+    """What an answer to an envelope with too many fields can refer to."""
+    try:
+        return _repeatable(pb.Envelope.FromString(first_fields(raw)))
+    except DecodeError:
+        return None
+
+
+def _repeatable(envelope: pb.Envelope) -> pb.Envelope:
+    if len(envelope.uid.encode()) > MAX_REPEATED_UID_BYTES:
+        envelope.uid = ""
+    return envelope

@@ -21,7 +21,9 @@ from proto.limits.bucket import TokenBuckets
 from proto.rmb.reasons import MessageReason
 from proto.websocket.bounds import PartialBudget
 from relay.federation.inbound_body import (
+    AsgiClient,
     BodyError,
+    Client,
     Headers,
     Post,
     Receive,
@@ -31,7 +33,6 @@ from relay.federation.inbound_body import (
     send_early_answer,
 )
 from relay.federation.inbound_intake import Arrival, Intake
-from relay.federation.inbound_memory import mark
 from relay.federation.inbound_partners import InboundPartners, Partner
 from relay.federation.verification import Verification
 from relay.ops.metric_names import series
@@ -57,7 +58,6 @@ _BYTES: Final = (b"content-type", b"application/octet-stream")
 _OFFER: Final = (batch.OFFER_HEADER.lower().encode(), batch.OFFER.encode())
 _BROKEN: Final[HttpAnswer] = (500, (_TEXT,), b"Internal Server Error")
 _RELAY: Final = batch.RELAY_HEADER.lower().encode()
-_DELIVERY: Final = batch.DELIVERY_HEADER.lower().encode()
 
 
 def paths(config: Any) -> tuple[str, ...]:
@@ -134,9 +134,7 @@ class Inbound:
 
     async def serve(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answers one request."""
-        announced, delivery, partner = self._read_head(
-            scope["headers"], (scope.get("client") or ("", 0))[0]
-        )
+        announced, partner = self._read_head(scope["headers"], (scope.get("client") or ("", 0))[0])
         single = scope["path"] == SINGLE_PATH
         refusal = self._refusal(partner)
         if refusal is not None:
@@ -154,15 +152,18 @@ class Inbound:
         if not self._undecided.take(len(body)):
             await send_answer(send, *self._refused(refused(InboundReason.BODIES_FULL)))
             return
+        client = AsgiClient()
+        watch = self._worker.loop.create_task(client.watch(receive))
         try:
             if single:
-                arrival = _arrival(body, delivery, partner)
+                arrival = Arrival(body, partner, client)
                 await self._intake.take([arrival])
                 answer = self._single_answer(arrival)
             else:
-                answer = await self._decide_batch(body, partner)
+                answer = await self._decide_batch(body, partner, client)
             await send_answer(send, *answer)
         finally:
+            watch.cancel()
             self._undecided.give(len(body))
 
     def take_post(self, post: Post) -> bool:
@@ -171,7 +172,7 @@ class Inbound:
         single = post.path == _SINGLE_PATH
         if len(body) > (self._max_message_bytes if single else batch.MAX_BODY_BYTES):
             return False
-        _, delivery, partner = self._read_head(post.headers, post.address)
+        _, partner = self._read_head(post.headers, post.address)
         refusal = self._refusal(partner)
         if refusal is None and not self._undecided.take(len(body)):
             refusal = refused(InboundReason.BODIES_FULL)
@@ -179,7 +180,7 @@ class Inbound:
             post.answer(*self._refused(refusal))
             return True
         if single:
-            arrival = _arrival(body, delivery, partner)
+            arrival = Arrival(body, partner, post)
             if self._intake.at_hand(arrival) and arrival.answer is None:
                 if not self._gathered and self._groups < GROUPS:
                     self._begin_group()
@@ -220,7 +221,7 @@ class Inbound:
     async def _decide_batch_of(self, post: Post, partner: Partner) -> None:
         answer = _BROKEN
         try:
-            answer = await self._decide_batch(post.body, partner)
+            answer = await self._decide_batch(post.body, partner, post)
         finally:
             post.answer(*answer)
             self._undecided.give(len(post.body))
@@ -237,20 +238,18 @@ class Inbound:
 
     def _read_head(
         self, headers: Sequence[tuple[bytes, bytes]], address: str
-    ) -> tuple[bytes, bytes, Partner]:
-        """Announced length, name of the delivery, and who it is."""
-        announced = relay = delivery = b""
+    ) -> tuple[bytes, Partner]:
+        """Announced length, and who it is."""
+        announced = relay = b""
         for name, value in headers:
             if name == b"content-length":
                 announced = value
             elif name == _RELAY:
                 relay = value
-            elif name == _DELIVERY:
-                delivery = value
         # Other scripts take a millisecond to be made ASCII, and no relay sends them.
         named = len(relay) <= MAX_DOMAIN_BYTES and relay.isascii()
         domain = fold(relay.decode("ascii")) if named else ""
-        return announced, delivery, self._partners.identify(address, domain)
+        return announced, self._partners.identify(address, domain)
 
     def _refusal(self, partner: Partner) -> Answer | None:
         """What is found before the body is read."""
@@ -276,11 +275,10 @@ class Inbound:
         tokens = min(messages, self._places.burst)
         return self._places.take(address, self._worker.loop.time(), tokens)
 
-    async def _decide_batch(self, body: bytes, partner: Partner) -> HttpAnswer:
+    async def _decide_batch(self, body: bytes, partner: Partner, client: Client) -> HttpAnswer:
         try:
-            relay_id, records = batch.decode(body)
-            relay_name = relay_id.decode("ascii")
-        except (BatchError, UnicodeDecodeError) as error:
+            _, records = batch.decode(body)
+        except BatchError as error:
             reason: Reason = (
                 MessageReason.TOO_LARGE
                 if isinstance(error, BatchBound)
@@ -289,10 +287,7 @@ class Inbound:
             return self._refused(refused(reason))
         if not self._within_rate(partner.place, len(records) - 1):
             return self._refused(refused(InboundReason.ADDRESS_LIMIT))
-        arrivals = [
-            Arrival(envelope, partner, mark(relay_name, record_id, envelope), retry)
-            for record_id, retry, envelope in records
-        ]
+        arrivals = [Arrival(record.envelope, partner, client) for record in records]
         await self._intake.take(arrivals)
         statuses = []
         for arrival in arrivals:
@@ -347,12 +342,3 @@ class Inbound:
                 self._worker.metrics.drops[answer.reason] += 1
             domain = arrival.partner.domain if arrival else ""
             self._worker.recorder.turned_away(envelope, answer.reason, domain)
-
-
-def _arrival(body: bytes, delivery: bytes, partner: Partner) -> Arrival:
-    """The message of the single form."""
-    named = batch.parse_delivery_header(delivery.decode("latin-1")) if delivery else None
-    if named is None:
-        return Arrival(body, partner)
-    relay_id, delivery_id, retry = named
-    return Arrival(body, partner, mark(relay_id, delivery_id.encode(), body), retry)

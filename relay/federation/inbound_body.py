@@ -28,7 +28,15 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
-class Post(Protocol):
+class Client(Protocol):
+    """Who waits for the answer to a request."""
+
+    @property
+    def disconnected(self) -> bool:
+        """Whether nobody does any more."""
+
+
+class Post(Client, Protocol):
     """A request that is here as a whole (`relay.server.small_post`)."""
 
     @property
@@ -104,6 +112,17 @@ async def read_body(receive: Receive, announced: bytes, limit: int, budget: Part
 
 def _refusal(reason: InboundReason) -> BodyError:
     return BodyError(refused(reason), reason)
+
+
+class AsgiClient:
+    """The client of a request whose body was read."""
+
+    def __init__(self) -> None:
+        self.disconnected = False
+
+    async def watch(self, receive: Receive) -> None:
+        """Find out when it goes."""
+        self.disconnected = (await receive())["type"] == "http.disconnect"
 
 
 async def send_answer(send: Send, status: int, headers: Headers, body: bytes) -> None:

@@ -1,9 +1,9 @@
 """How a worker takes messages of other relays, once their bytes are here.
 
     examine   is it an envelope with a destination?                 `proto.federation.inbound`
-    repeats   was this delivery accepted before?                    `inbound_memory`
     look up   destination and source twin, from the cache mostly
     check     the destination belongs here, the source has signed   `verification`
+    repeats   was this message stored before?                       `inbound_memory`
     admit     limits, and room in the queue                         `inbound_admission`
     store     the group commit, as for a message of a session here
 
@@ -14,7 +14,9 @@ meanwhile would have the message sent, and stored, twice.
 
 A batch of 512 would hold up the loop for some 20 ms: each step goes by slices, between which others
 have their turn. Signatures of one slice are checked while the next one is looked at, and what was
-found right of one is stored and delivered while the next one is checked. Messages
+found right of one is stored and delivered while the next one is checked. Where something can be
+charged to a source, Redis is asked for repeats meanwhile. A message whose client has gone is not
+stored, unless its commit is on its way. Messages
 of the single form that arrive in one turn of the loop, or while others are decided, share all steps
 as one request would, those at least that wait for nothing but their check and the commit.
 """
@@ -29,13 +31,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
-from proto.federation.inbound import examine
+from proto.federation.inbound import examine, is_too_old
 from proto.rmb.challenge import challenge
 from proto.rmb.reasons import MessageReason
 from proto.rmb.routing import Facts, Step, Twin, route
 from proto.rmb.tags import has_fail_fast
 from relay.federation.inbound_admission import InboundAdmission
-from relay.federation.inbound_memory import Mark, Memory
+from relay.federation.inbound_body import Client
+from relay.federation.inbound_memory import Memory, look, signed_mark, trusted_mark
 from relay.federation.inbound_partners import InboundPartners, Partner
 from relay.federation.verification import Check, Verification
 from relay.queues import keys
@@ -65,8 +68,9 @@ class Arrival:
     Attributes:
         payload: its bytes.
         partner: who brought it.
-        mark: names the delivery, where its sender does.
-        retry: it may have been accepted before.
+        client: who waits for its answer.
+        digest: what its source twin signed, unless the partner is trusted.
+        mark: what it is remembered by, once it was examined; empty too where it is stored without.
         begun: its mark is among those under way, as long as it is being decided.
         answer: once it is decided.
         envelope, destination: once it was examined.
@@ -77,23 +81,23 @@ class Arrival:
     __slots__ = (
         "answer",
         "begun",
+        "client",
         "destination",
+        "digest",
         "envelope",
         "key",
         "mark",
         "partner",
         "payload",
         "relays",
-        "retry",
     )
 
-    def __init__(
-        self, payload: bytes, partner: Partner, mark: Mark | None = None, retry: bool = False
-    ) -> None:
+    def __init__(self, payload: bytes, partner: Partner, client: Client) -> None:
         self.payload = payload
         self.partner = partner
-        self.mark = mark
-        self.retry = retry
+        self.client = client
+        self.digest = b""
+        self.mark = b""
         self.begun = False
         self.answer: Answer | None = None
         self.envelope: Envelope | None = None
@@ -104,6 +108,18 @@ class Arrival:
     def refuse(self, reason: Reason, retry_after_s: int = 0) -> None:
         """Ends it without being stored."""
         self.answer = refused(reason, retry_after_s)
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody waits for its answer any more."""
+        return self.client.disconnected
+
+    def not_stored(self) -> None:
+        """Another worker has stored it meanwhile, or its client went."""
+        if self.gone:
+            self.refuse(InboundReason.CLIENT_GONE)
+        else:
+            self.answer = REPEATED
 
     def refuse_stored(self, envelope: Envelope, reason: MessageReason) -> None:
         """The group commit could not store it."""
@@ -156,22 +172,22 @@ class Intake:
         self._look_ups = look_ups
 
     def at_hand(self, arrival: Arrival) -> bool:
-        """Whether nothing has to be asked for before a message's signature is checked.
+        """Whether nothing has to be looked up before a message's signature is checked.
 
         It counts as being decided from now on: a repeat must not overtake it while it waits for
         others to be decided with. `take` has to follow in any case.
         """
         self._examine(arrival)
-        self._begin(arrival)
         envelope = arrival.envelope
         if arrival.answer is not None or envelope is None:
             return True
+        if len(arrival.payload) >= LARGE_BYTES:
+            return False
+        self._begin(arrival, envelope)
         twins = self._worker.twins
         source = arrival.key[0]
         return (
-            not arrival.retry
-            and len(arrival.payload) < LARGE_BYTES
-            and twins.get(arrival.destination[0]) is not MISSING
+            twins.get(arrival.destination[0]) is not MISSING
             and (not source or twins.get(source) is not MISSING)
             and not has_fail_fast(envelope.tags)
         )
@@ -190,16 +206,21 @@ class Intake:
                 for arrival in part:
                     if arrival.envelope is None:
                         self._examine(arrival)
-                    self._begin(arrival)
+                    envelope = arrival.envelope
+                    if envelope is None or arrival.answer is not None or arrival.begun:
+                        continue
+                    if len(arrival.payload) >= LARGE_BYTES and not arrival.partner.trusted:
+                        arrival.digest = await asyncio.to_thread(challenge, envelope)
+                    self._begin(arrival, envelope)
                 if part is not slices[-1]:
                     await asyncio.sleep(0)
-            await self._find_repeats(_open(arrivals))
+            asked = self._ask_for_repeats(_open(arrivals))
             records = await self._records(_open(arrivals))
             checks = await self._check(slices, records)
+            _settle_repeats(arrivals, await asked)
             await self._store(slices, checks, in_order)
         finally:
-            marks = [each.mark for each in arrivals if each.begun and each.mark is not None]
-            self.memory.under_way.difference_update(marks)
+            self.memory.under_way.difference_update(each.mark for each in arrivals if each.begun)
             self.under_way -= 1
 
     def _examine(self, arrival: Arrival) -> None:
@@ -210,37 +231,53 @@ class Intake:
         if reason is not None:
             arrival.refuse(reason)
         elif envelope is not None and destination is not None:
+            worker = self._worker
+            if source and is_too_old(envelope, worker.wall_s(), worker.commit.policy.retention_s):
+                arrival.refuse(InboundReason.TOO_OLD)
+                return
             arrival.destination = destination
             connection = envelope.source.connection
             arrival.key = (source, connection if envelope.source.HasField("connection") else None)
 
     # --- repeats ------------------------------------------------------------------------------
 
-    def _begin(self, arrival: Arrival) -> None:
-        mark = arrival.mark
-        if mark is None or arrival.answer is not None or arrival.begun:
-            return
+    def _begin(self, arrival: Arrival, envelope: Envelope) -> None:
+        if arrival.partner.trusted:
+            mark = trusted_mark(arrival.payload)
+        else:
+            arrival.digest = arrival.digest or challenge(envelope)
+            mark = signed_mark(envelope, arrival.digest)
+        arrival.mark = mark
         if mark in self.memory.under_way:
             arrival.refuse(InboundReason.UNDER_WAY)
         else:
             self.memory.under_way.add(mark)
             arrival.begun = True
 
-    async def _find_repeats(self, arrivals: list[Arrival]) -> None:
-        retried = {arrival.mark: arrival for arrival in arrivals if arrival.mark and arrival.retry}
-        if not retried:
-            return
+    def _ask_for_repeats(self, arrivals: list[Arrival]) -> asyncio.Future[set[bytes] | None]:
+        """The answer has the marks that were stored lately; None: they are not known.
+
+        Asked for are those that could be charged to their source, or refused: the script that
+        stores messages finds the others.
+        """
         worker = self._worker
-        answered: asyncio.Future[set[Mark] | None] = worker.loop.create_future()
-        self.memory.look(
-            list(retried), worker.wall_s(), worker.commit.submit, partial(_settle, answered)
-        )
-        found = await answered
-        for known, arrival in retried.items():
-            if found is None:
-                arrival.refuse(InboundReason.REDIS_AWAY)
-            elif known in found:
-                arrival.answer = REPEATED
+        answered: asyncio.Future[set[bytes] | None] = worker.loop.create_future()
+        marks = [arrival.mark for arrival in arrivals if self._is_judged(arrival)]
+        if marks:
+            look(marks, worker.wall_s(), worker.commit.submit, partial(_settle, answered))
+        else:
+            answered.set_result(set())
+        return answered
+
+    def _is_judged(self, arrival: Arrival) -> bool:
+        """Whether it may be charged to its source: to a limit, or for a queue that waits."""
+        worker = self._worker
+        if worker.meters.limits(arrival.key[0]) or not arrival.key[0]:
+            return True
+        queue = worker.destinations.get(arrival.destination)
+        if queue is None or (queue.session is None and not queue.present):
+            return True
+        return worker.commit.policy.counts_shares(queue.queued, queue.queued_bytes)
 
     # --- twins --------------------------------------------------------------------------------
 
@@ -333,17 +370,13 @@ class Intake:
             for arrival in arrivals:
                 record, envelope = records.get(arrival.key[0]), arrival.envelope
                 # An error made by a relay has no source, and nobody who could have signed it.
-                if not isinstance(record, TwinRecord) or envelope is None:
+                if not isinstance(record, TwinRecord) or envelope is None or arrival.answer:
                     continue
                 if not shares.take(arrival.partner.place):
                     arrival.refuse(InboundReason.CHECKS_FULL)
                     continue
                 checked.append(arrival)
-                if len(arrival.payload) < LARGE_BYTES:
-                    digest = challenge(envelope)
-                else:
-                    digest = await asyncio.to_thread(challenge, envelope)
-                checks.append(Check(record.account, digest, envelope.signature))
+                checks.append(Check(record.account, arrival.digest, envelope.signature))
             verdicts = await self._verification.verify(checks)
         finally:
             for arrival in checked:
@@ -413,11 +446,16 @@ class Intake:
         stored: dict[Batch, list[Arrival]] = {}
         for arrival in arrivals:
             twin = arrival.destination[0]
-            if arrival.answer is None and held_back and twin in held_back:
+            if arrival.answer is None and arrival.gone:
+                arrival.refuse(InboundReason.CLIENT_GONE)
+            elif arrival.answer is None and held_back and twin in held_back:
                 arrival.refuse(InboundReason.BEFORE_REFUSED)
             elif arrival.answer is None and arrival.envelope is not None:
                 self._admission.admit(arrival, now_s)
                 if arrival.answer is None:
+                    if not self.memory.has_room(now_s):
+                        self.memory.under_way.discard(arrival.mark)
+                        arrival.mark, arrival.begun = b"", False
                     destination = worker.destination(arrival.destination)
                     batch = worker.commit.add(destination, arrival.payload, arrival)
                     batch.mixed = True
@@ -432,10 +470,7 @@ class Intake:
                         )
             if held_back is not None and arrival.answer is not None and arrival.answer.temporary:
                 held_back.add(twin)
-        for batch, members in stored.items():
-            # Nothing was written since they were added, so this is in the MULTI with them.
-            for command in self.memory.note([each.mark for each in members if each.mark], now_s):
-                batch.outgoing.append((command, _ignore))
+        for batch in stored:
             commits.watch(batch)
         return [arrival for members in stored.values() for arrival in members]
 
@@ -445,10 +480,14 @@ def _open(arrivals: Iterable[Arrival]) -> list[Arrival]:
     return [arrival for arrival in arrivals if arrival.answer is None]
 
 
+def _settle_repeats(arrivals: Iterable[Arrival], known: set[bytes] | None) -> None:
+    for arrival in _open(arrivals):
+        if known is None:
+            arrival.refuse(InboundReason.REDIS_AWAY)
+        elif arrival.mark in known:
+            arrival.answer = REPEATED
+
+
 def _settle(future: asyncio.Future[Any], value: Any) -> None:
     if not future.done():  # nobody waits any more where the server cut the request
         future.set_result(value)
-
-
-def _ignore(reply: Any) -> None:
-    """The command's effect is all that counts."""

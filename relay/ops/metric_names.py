@@ -117,6 +117,13 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_console_sockets", "gauge", "Open pages of the console that get live numbers."),
     Metric("relay_console_sockets_ended_total", "counter", "Those refused or ended.", ("code",)),
     # The process.
+    Metric(
+        "relay_twin_clocks_off_seconds",
+        "gauge",
+        "Median of what wrong clocks of twins are ahead of the relay's; negative: behind.",
+    ),
+    Metric("relay_twin_clocks_seen", "gauge", "Twins that signed in last, 64 at most."),
+    Metric("relay_twin_clocks_wrong", "gauge", "... whose clock is more than 30 s off."),
     Metric("relay_twins_cached", "gauge", "Twins in the worker's memory."),
     Metric("relay_worker_loop_lag_seconds", "gauge", "Delay of the worker's event loop."),
     Metric("relay_worker_state", "gauge", "1 for the state the worker is in.", ("state",)),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
-from relay.queues import keys
+from relay.queues import keys, scripts
 from relay.queues.charging import QueueCharge, Told, TwinBounds
 from relay.queues.destination import Destination
 from relay.queues.held import MESSAGE_BITS, MESSAGE_MASK
@@ -27,6 +28,17 @@ class Origin(Protocol):
     """What a message came from: a connection here, or a request of another relay."""
 
     key: keys.SessionKey  # of its sender
+
+    @property
+    def mark(self) -> bytes | None:
+        """What a message of another relay is remembered by; empty: it is not (`lua/take.lua`)."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether its sender has gone without an answer: the message is not stored then."""
+
+    def not_stored(self) -> None:
+        """The message was stored before, or its sender was gone."""
 
     def refuse_stored(self, envelope: Envelope, reason: MessageReason) -> None:
         """The message could not be stored."""
@@ -61,6 +73,7 @@ class Batch:
     """
 
     __slots__ = (
+        "_order",
         "absent",
         "charge",
         "commands",
@@ -83,6 +96,7 @@ class Batch:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.mixed = False  # some items are not from sessions here
+        self._order: list[int] = []  # how each item of a mixed batch is stored
         self.encoded: bytes | list[bytes] = b""  # as it went to Redis, until it is applied
         self.outgoing: list[tuple[bytes, Handler]] = []  # commands for the federation outbox
         self.outgoing_messages = 0  # of `outgoing`, whose size is known
@@ -100,6 +114,20 @@ class Batch:
         self.done = False
         self.refused = False  # some items of it were not stored
 
+    def in_order(self, replies: list[Any]) -> list[Any]:
+        """Return the replies of EXEC with one for each item first, in the order of the items."""
+        order = self._order
+        if not order:
+            return replies
+        rest = order.count(PLAIN)
+        by_script: Iterator[Any] = iter(())
+        if BY_SCRIPT in order:
+            reply = replies[rest]
+            by_script = iter(reply) if isinstance(reply, list) else itertools.repeat(reply)
+            rest += 1
+        answers = (iter(replies), by_script, itertools.repeat(None))
+        return [*(next(answers[way]) for way in order), *replies[rest:]]
+
     def let_go(self) -> None:
         """Drops what it held, once all is told: a sender keeps its last batch for its own life."""
         self.encoded = b""
@@ -111,6 +139,10 @@ class Batch:
         """About how much memory it takes until it is decided."""
         return self.size_bytes + ITEM_BYTES * (len(self.items) + self.outgoing_messages)
 
+
+PLAIN, BY_SCRIPT, NOT_AT_ALL = range(3)
+"""How an item of a batch is stored: as it comes from a session here, as it does from another relay
+(`lua/take.lua`), or not, as nobody waits for its answer any more."""
 
 SHARE_FROM: Final = 64
 SHARE_FROM_BYTES: Final = 1 << 20
@@ -151,6 +183,10 @@ DISPLACED_MORE: Final = 64
 workers write into it as well."""
 EXPIRE_S: Final = 60.0
 """How often a stream's EXPIRE is renewed while messages arrive."""
+TAKEN_PERIOD_S: Final = 600
+TAKEN_PERIODS: Final = 2
+"""A message of another relay is remembered in the period that it was stored in and the next one:
+ten minutes at least. The longest back-off of a sender is one."""
 GATHERED_BYTES: Final = 4096
 """Messages of this size on average are not copied into one piece: the kernel gathers them."""
 
@@ -167,21 +203,33 @@ def encode(
 ) -> bytes | list[bytes]:
     """Writes a batch as one MULTI, in one piece or, where its messages are large, in many.
 
-    The replies in its EXEC come in this order: one id per item, then one reply per entry of
-    `batch.handlers`. Which sessions are held here is decided now: a key that is not gets its wake
-    published and its fullness asked in the same MULTI (delivery model, full queues). `dropped`
-    is told how many old messages a queue lost where the operator chose that, `displaced` which, and
-    `told` what waits of the twins that were charged.
+    The replies in its EXEC are, put in order by `Batch.in_order`, one id per item, then one reply
+    per entry of `batch.handlers`. Which sessions are held here is decided now: a key that is not
+    gets its wake published and its fullness asked in the same MULTI (delivery model, full queues).
+    `dropped` is told how many old messages a queue lost where the operator chose that, `displaced`
+    which, and `told` what waits of the twins that were charged.
     """
     parts = [resp.MULTI]
     append = parts.append
     lengths = resp.length
     absent: dict[Destination, dict[int, int]] = {}
+    mixed = batch.mixed
+    order: list[int] = []
+    taken: list[tuple[bytes, bytes, bytes]] = []  # stream, mark and payload
     for destination, payload, origin in batch.items:
-        append(destination.prefix)
-        append(lengths(len(payload)))
-        append(payload)
-        append(resp.CRLF)
+        if mixed:
+            way = _way(origin)
+            order.append(way)
+            if way == NOT_AT_ALL:
+                continue
+        if mixed and way == BY_SCRIPT:
+            assert origin is not None and origin.mark is not None
+            taken.append((destination.stream, origin.mark, payload))
+        else:
+            append(destination.prefix)
+            append(lengths(len(payload)))
+            append(payload)
+            append(resp.CRLF)
         session = destination.session
         if session is None or not session.memory_mode:
             sources = absent.get(destination)
@@ -190,6 +238,9 @@ def encode(
             twin = Envelope.FromString(payload).source.twin if origin is None else origin.key[0]
             sources[twin] = sources.get(twin, 0) + (len(payload) << MESSAGE_BITS) + 1
     batch.absent = absent
+    batch._order = order
+    if taken:
+        _encode_taken(append, taken)
     handlers: list[Handler] = []
     charge = QueueCharge(2 * policy.retention_s)
     for destination, sources in absent.items():
@@ -212,11 +263,33 @@ def encode(
     append(resp.command("SET", keys.commit_number(boot_id), number, "EX", COMMIT_TTL_S))
     append(resp.EXEC)
     batch.handlers = handlers
-    batch.commands = len(batch.items) + len(handlers) + 1
+    plain = order.count(PLAIN) if mixed else len(batch.items)
+    batch.commands = plain + bool(taken) + len(handlers) + 1
     batch.encoded_at = now
     if batch.size_bytes >= GATHERED_BYTES * len(batch.items) > 0:
         return parts
     return b"".join(parts)
+
+
+def _way(origin: Origin | None) -> int:
+    if origin is None or origin.mark is None:
+        return PLAIN
+    return NOT_AT_ALL if origin.gone else BY_SCRIPT
+
+
+def _encode_taken(append: Callable[[bytes], None], taken: list[tuple[bytes, bytes, bytes]]) -> None:
+    """Write the command that stores messages of other relays; payloads are not copied."""
+    source, count = scripts.source("take").encode(), len(taken) + 1
+    arguments = [b"EVAL", source, b"%d" % count, keys.TAKEN.encode()]
+    arguments += [stream for stream, _, _ in taken]
+    arguments += [b"%d" % TAKEN_PERIOD_S, b"%d" % TAKEN_PERIODS]
+    for _, mark, payload in taken:
+        arguments += (mark, payload)
+    append(b"*%d\r\n" % len(arguments))
+    for argument in arguments:
+        append(resp.length(len(argument)))
+        append(argument)
+        append(resp.CRLF)
 
 
 def _encode_fullness(

@@ -317,7 +317,7 @@ class CommitLog:
             return
         self.last_commit_s = self._loop.time() - self.sent_at
         self.writes_work()
-        self._finish(batch, reply)
+        self._finish(batch, batch.in_order(reply))
 
     def _finish(self, batch: Batch, reply: list[Any] | None) -> None:
         """The batch is applied: tells everybody who waits for it. No reply = found in doubt."""

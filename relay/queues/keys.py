@@ -57,6 +57,9 @@ OUTBOX_SHARDS: Final = 8
 
 FEDERATION_ID: Final = "federation:id"
 """Random, set once: under it partners remember which deliveries of this relay they have."""
+TAKEN: Final = "federation:taken:"
+"""How the names of the sets begin that hold the marks of messages other relays brought, one for
+each period of Redis' clock (`lua/take.lua`)."""
 PARTNERS: Final = "federation:relays"
 """Set of the domains of all partners anything is known of."""
 STARTING: Final = "relay:starting"
@@ -180,11 +183,6 @@ def failures(domain: str) -> str:
 def tries(shard: int, entry_id: str) -> str:
     """The list with the failed tries of one message of the outbox."""
     return f"federation:tries:{shard}:{entry_id}"
-
-
-def seen(relay_id: str, minute: int) -> str:
-    """The set of deliveries of another relay that were accepted in one minute of unix time."""
-    return f"federation:seen:{relay_id}:{minute}"
 
 
 def trace(order_id: str) -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import binascii
 import hashlib
+import time
 from collections.abc import Iterable
+from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -102,9 +104,20 @@ def _is_key(key: bytes) -> bool:
 def switching_protocols(key: bytes, headers: Headers | None = None) -> bytes:
     """The answer that accepts a handshake."""
     accept = binascii.b2a_base64(hashlib.sha1(key + ACCEPT_SALT).digest())[:-1]
-    if not headers:
-        return b"%b%b\r\n\r\n" % (_SWITCHING, accept)
-    return b"%b%b\r\n%b\r\n" % (_SWITCHING, accept, _header_lines(headers))
+    lines = _header_lines(headers) if headers else b""
+    return b"%b%b\r\n%b%b\r\n" % (_SWITCHING, accept, lines, _date_line())
+
+
+def _date_line() -> bytes:
+    """The header that tells a client with a wrong clock so."""
+    global _date
+    now_s = int(time.time())
+    if _date[0] != now_s:
+        _date = (now_s, f"Date: {formatdate(now_s, usegmt=True)}\r\n".encode())
+    return _date[1]
+
+
+_date = (0, b"")  # of the last second in which one was written
 
 
 def http_answer(status: int, body: bytes, headers: Headers | None = None) -> bytes:
@@ -116,7 +129,7 @@ def http_answer(status: int, body: bytes, headers: Headers | None = None) -> byt
     lines = [line for line in lines if line[0].lower() not in (b"content-length", b"connection")]
     lines += [(b"content-length", b"%d" % len(body)), (b"connection", b"close")]
     status_line = STATUS_LINES.get(status, b"HTTP/1.1 %d \r\n" % status)
-    return b"%b%b\r\n%b" % (status_line, _header_lines(lines), body)
+    return b"%b%b%b\r\n%b" % (status_line, _header_lines(lines), _date_line(), body)
 
 
 def _header_lines(headers: Headers) -> bytes:

@@ -28,6 +28,7 @@ from relay.demo import profiles
 from relay.server import embedded, open_files, private_file
 from relay.server.child import ChildSpec, child_environment, module_command
 from relay.server.cli import CONFIG_MODULE, USAGE_ERROR, Settled
+from relay.server.doorkeeper import Doorkeeper
 from relay.server.listen import (
     ListenError,
     bound_address,
@@ -103,6 +104,9 @@ class Run:
             open_files_text = open_files.raise_limit()
             cleanup.callback(self._close_listeners)
             self._open_listeners()
+            doorkeeper = Doorkeeper(self._relay_listeners, self._config.relay)
+            cleanup.callback(doorkeeper.leave)
+            self._own_fds.append(doorkeeper.accepting_fd)
             data_dir: Path = self._config.make_data_dir()
             cleanup.callback(self._close_held)
             await cleanup.enter_async_context(self._supervisor.handling_signals())
@@ -123,7 +127,7 @@ class Run:
                 open_files=open_files_text,
             )
             say(summary.text())
-            await self._start_processes()
+            await self._start_processes(doorkeeper.accepting_fd)
             if prepared["redis_away"]:
                 say(f"not ready: Redis does not answer ({prepared['redis_away']}); retrying")
                 await self._unless_stopped(wait_for_redis(self._config.redis.url))
@@ -140,6 +144,7 @@ class Run:
             await self._supervisor.stopped()
             say("stopping")
             # From now on nobody accepts: clients go elsewhere instead of waiting in the backlog.
+            doorkeeper.leave()
             self._close_listeners()
         return 0
 
@@ -229,7 +234,7 @@ class Run:
         prepared: dict[str, Any] = json.loads(outcome.result()[0])
         return prepared
 
-    async def _start_processes(self) -> None:
+    async def _start_processes(self, accepting_fd: int) -> None:
         drain_s = self._config.relay.drain_s
         relay_fds = [listener.fileno() for listener in self._relay_listeners]
         admin_fds = [listener.fileno() for listener in self._admin_listeners]
@@ -238,8 +243,11 @@ class Run:
             return ChildSpec(
                 name=f"worker {slot}",
                 module=WORKER_MODULE,
-                arguments=("--role", "worker", "--slot", str(slot), *_listen_arguments(relay_fds)),
-                inherited_fds=(*relay_fds, *self._held_fds),
+                arguments=(
+                    *("--role", "worker", "--slot", str(slot)),
+                    *("--accepting-fd", str(accepting_fd), *_listen_arguments(relay_fds)),
+                ),
+                inherited_fds=(*relay_fds, accepting_fd, *self._held_fds),
                 stop_grace_s=drain_s + STOP_MARGIN_S,
             )
 

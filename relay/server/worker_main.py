@@ -132,6 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # What was imported stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
+        if options.accepting_fd is not None:
+            tell_ready(options.accepting_fd)
         tell_ready(options.ready_fd)
         return not stop_asked.is_set()
 
@@ -226,6 +228,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--role", choices=("worker", "admin"), required=True)
     parser.add_argument("--slot", type=int, default=0)
     parser.add_argument("--listen-fd", type=int, action="append", required=True)
+    parser.add_argument("--accepting-fd", type=int)
     parser.add_argument("--lifeline-fd", type=int, required=True)
     parser.add_argument("--ready-fd", type=int, required=True)
     return parser.parse_args(arguments)

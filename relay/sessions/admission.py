@@ -19,11 +19,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proto.identity import tokens
-from proto.identity.errors import TokenError
+from proto.identity.errors import ExpiredTokenError, TokenError
 from proto.limits.addresses import place_of
 from proto.limits.bucket import TokenBuckets
 from proto.rmb.reasons import SESSIONS, SessionReason
 from relay.queues.keys import SessionKey
+from relay.sessions.clocks import TwinClocks
 from relay.twins.cache import MISSING, TwinLookupError
 from relay.twins.look_ups import LookUps, PlaceLimitError
 from relay.twins.source import TwinRecord
@@ -80,6 +81,7 @@ class Admission:
             self._handshakes = TokenBuckets(
                 handshakes_per_ip_per_s, handshakes_per_ip_per_s * BURST_S
             )
+        self.clocks = TwinClocks()
 
     async def admit(self, query: bytes | None, address: str) -> Admitted:
         """Judges one handshake.
@@ -115,7 +117,10 @@ class Admission:
             if record is None:
                 raise Refusal(401, f"twin not found {token.twin}", SessionReason.UNAUTHORIZED)
             tokens.check_signature(token, record.account)
+            self.clocks.seen(token.twin, max(0, token.issued_at - worker.now_s()))
         except TokenError as error:
+            if isinstance(error, ExpiredTokenError):
+                self.clocks.seen(error.twin, -error.late_s)
             raise Refusal(401, f"invalid jwt: {error}", SessionReason.UNAUTHORIZED) from None
         if token.twin in worker.router.banned:
             raise _refusal(SessionReason.BANNED)

@@ -143,6 +143,7 @@ class Runtime:
         return {
             "relay_twins_cached": len(self.twins),
             "relay_history_dropped_total": self._history.dropped,
+            **self.admission.clocks.figures(),
             **self.source.figures(),
             "federation_start_failures_total": self._starter.failures,
             **self.inbound.figures(),

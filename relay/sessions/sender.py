@@ -79,6 +79,9 @@ class Parked:
 class Sender:
     """Routes what one connection sends."""
 
+    mark = None  # its messages are new: it has sent them itself
+    gone = False  # what it sent before it went is stored
+
     __slots__ = (
         "_asked",
         "_away_bytes",
@@ -342,6 +345,9 @@ class Sender:
         notice = self._refusal(envelope, reason, detail)
         if notice is not None:
             self.notify(notice)
+
+    def not_stored(self) -> None:
+        """Only a message of another relay can have been stored before."""
 
     def refuse_stored(self, envelope: Envelope, reason: MessageReason) -> None:
         """Ends a message of the batch that is being decided.

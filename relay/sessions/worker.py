@@ -54,12 +54,10 @@ IDLE_LOOK_S: Final = 0.005
 """How often sockets are looked at for acknowledgements when no batch goes out."""
 STALLED_LOOKS: Final = 100
 """Stalled sockets looked at in one tick: thousands of them must not cost the others anything."""
-READ_AGAIN_S: Final = 1.0
-"""Pause before a stream is read again that could not be read."""
+READ_AGAIN_S: Final = 1.0  # pause before a stream is read again that could not be read
 DRAIN_STEP_S: Final = 0.02
 DESTINATIONS: Final = 20_000
-"""Keys remembered, some kilobyte each; above it those in no use are forgotten each minute, at its
-double at once. Whoever names ever new ones has the worker take no more than that."""
+"""Keys remembered, 0.8 KB each. Above it unused ones go each minute, above twice of it at once."""
 
 
 class Worker:
@@ -338,9 +336,12 @@ class Worker:
         absent = batch.absent
         for (destination, payload, sender), entry_id in zip(batch.items, ids, strict=False):
             if type(entry_id) is not bytes:
-                log.error("redis did not store a message: %s", entry_id)
                 batch.refused = True
-                self.refused((destination, payload, sender))
+                if entry_id is None and sender is not None:
+                    sender.not_stored()
+                else:
+                    log.error("redis did not store a message: %s", entry_id)
+                    self.refused((destination, payload, sender))
                 continue
             session = destination.session
             if session is not None and session.memory_mode:

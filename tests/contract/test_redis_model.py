@@ -17,6 +17,7 @@ from tests.contract.redis_pair import Argv, Pair
 from tests.support import redis_servers
 
 LUA = Path(__file__).parents[2] / "relay" / "sessions" / "lua"
+QUEUES = LUA.parents[1] / "queues" / "lua"
 
 
 def test_streams_keep_ids_ranges_and_their_last_id(pair: Pair) -> None:
@@ -293,8 +294,8 @@ def test_full_memory_refuses_what_grows_and_the_whole_transaction(pair: Pair) ->
     pair.ask("XLEN", "s")
 
 
-def _script(name: str) -> bytes:
-    return (LUA / f"{name}.lua").read_bytes()
+def _script(name: str, folder: Path = LUA) -> bytes:
+    return (folder / f"{name}.lua").read_bytes()
 
 
 DIRECTORY = ("relay:sessions", "relay:unused")
@@ -400,6 +401,26 @@ def test_mail_of_a_guest_leaves(pair: Pair, full: bool) -> None:
     args = ("2-1", "7", "7", "16777217")
     pair.ask("EVAL", _script("leave"), 5, *places, "1", "there.example", *args)
     pair.ask("XLEN", "stream:1")
+
+
+def test_messages_of_other_relays_are_stored_once(pair: Pair) -> None:
+    def take(*messages: tuple[str, str, str]) -> None:
+        streams = [stream for stream, _, _ in messages]
+        rest = [part for _, mark, payload in messages for part in (mark, payload)]
+        script, names = _script("take", QUEUES), ("taken:", *streams)
+        pair.ask("EVAL", script, len(names), *names, 300, 3, *rest)
+
+    for stream in ("s", "t"):
+        pair.ask("XADD", stream, "9999999999999-7", "_", "before")  # so that new ids are known
+    pair.ask("SET", "no stream", "x")
+    take(("s", "one", "1"), ("t", "two", "2"), ("no stream", "three", "3"))
+    take(("s", "two", "2"), ("s", "four", "4"), ("t", "three", "3"))
+    take(("s", "", "not remembered"), ("s", "", "so it is stored again"))
+    pair.ask("SMISMEMBER", "none", "one")
+    pair.ask("SADD", "some", "one", "two")
+    pair.ask("SMISMEMBER", "some", "one", "three", "two")
+    for stream in ("s", "t"):
+        pair.ask("XRANGE", stream, "-", "+")
 
 
 KEYS = st.sampled_from(["a", "b", "stream:1"])

@@ -217,13 +217,22 @@ async def test_tags_of_a_megabyte(relay: RelayProcess) -> None:
         await _refused_for_size(bad)
 
 
-async def test_a_uid_of_a_megabyte_cannot_be_answered(relay: RelayProcess) -> None:
-    """An answer would have to repeat it."""
+async def test_a_uid_of_a_megabyte(relay: RelayProcess) -> None:
+    """An answer would be as large if it repeated it."""
     one, two = fresh_twins(2)
     async with counted(relay, MESSAGES, "too_large"), session(relay.url, one) as bad:
         await bad.request((two.id, None), uid="u" * MIB)
-        await bad.barrier()
-        assert bad.inbox.empty()
+        await _refused_for_size(bad)
+
+
+async def test_a_request_with_too_many_fields(relay: RelayProcess) -> None:
+    one, two = fresh_twins(2)
+    async with counted(relay, MESSAGES, "too_large"), session(relay.url, one) as bad:
+        sent = envelopes.request(bad.key, (two.id, None), bytes(70_000))
+        sent.relays.extend([""] * 200)
+        await bad.send(sent)
+        answer = await bad.receive()
+    assert (answer.uid, answer.error.message) == (sent.uid, "envelope has more than 128 fields")
 
 
 async def test_a_destination_sid_of_a_megabyte(relay: RelayProcess) -> None:

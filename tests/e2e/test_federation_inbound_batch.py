@@ -1,4 +1,4 @@
-"""The batch form between relays of one kind, and repeats after a lost answer."""
+"""The batch form between relays of one kind."""
 
 from __future__ import annotations
 
@@ -36,12 +36,11 @@ async def test_a_batch_is_delivered_in_order(any_relay: RelayProcess) -> None:
 async def test_a_batch_has_a_status_for_each(relay: RelayProcess) -> None:
     cases = list(refused_envelopes().values())
     (one,) = fresh_twins(1)
-    good = signed(FAR, (one.id, None))
     records, expected = [], []
     for number, (status, body, _) in enumerate(cases):
         content = body if isinstance(body, bytes) else body.SerializeToString()
         records.append(batch.Record(b"1-%d-0" % number, False, content))
-        records.append(record(100 + number, good))
+        records.append(record(100 + number, signed(FAR, (one.id, None))))
         expected += [status, 202]
     async with federation(relay.port) as other:
         assert list(await other.deliver_batch(records)) == expected
@@ -66,7 +65,6 @@ async def test_what_is_no_batch(relay: RelayProcess) -> None:
     async with federation(relay.port) as other:
         assert (await other.post(b"", batch.PATH)).status == 400
         assert (await other.post(b"\x05abc", batch.PATH)).status == 400
-        assert (await other.post(b"\x03\xff\xff\xff", batch.PATH)).status == 400
         assert await other.deliver_batch([]) == ()
         many = b"\x02aa" + b"\x01i\x00\x00" * 513
         assert (await other.post(many, batch.PATH)).status == 413
@@ -83,88 +81,6 @@ async def test_a_relay_that_does_not_offer_batches_404(start_relay) -> None:
         assert (await other.post(body, batch.PATH)).status == 404
         answer = await other.post(envelope)
         assert answer.status == 202 and "rmb-federation" not in answer.headers
-
-
-async def test_repeats_are_taken_once_over_a_restart_of_the_worker(
-    start_server, start_relay
-) -> None:
-    server = start_server(append_fsync="always")
-    relay = start_relay(server)
-    (one,) = fresh_twins(1)
-    sent = [signed(FAR, (one.id, None), b"%d" % n) for n in range(4)]
-    async with federation(relay.port) as other:
-        assert (await other.deliver(sent[0], "1-0-0")).status == 202
-        assert (await other.deliver(sent[0], "1-0-0", retry=True)).status == 202
-        records = [record(n, each) for n, each in enumerate(sent[1:], 1)]
-        assert await other.deliver_batch(records[:2]) == (202, 202)
-    relay.kill()
-    relay.start()
-    async with federation(relay.port) as other:
-        again = [each._replace(retry=True) for each in records]
-        assert await other.deliver_batch(again) == (208, 208, 202)
-        assert (await other.deliver(sent[0], "1-0-0", retry=True)).status == 202
-        # Another relay's, another name, another envelope: each is another message.
-        assert (await other.deliver(sent[0], "1-0-0", relay_id="bb", retry=True)).status == 202
-        assert (await other.deliver(sent[0], "1-9-0", retry=True)).status == 202
-        assert (await other.deliver(sent[1], "1-0-0", retry=True)).status == 202
-        # Without the flag nothing is looked up: the sender knows it to be new.
-        assert (await other.deliver(sent[1], "1-0-0")).status == 202
-    assert queued(server, one) == [
-        each.SerializeToString() for each in (*sent, sent[0], sent[0], sent[1], sent[1])
-    ]
-    await eventually(lambda: relay.counted("federation_inbound_repeated_total") == 3)
-    for key in server.run("KEYS", "federation:seen:*"):
-        assert 0 < server.run("TTL", key) <= 660
-
-
-async def test_a_repeat_while_the_first_is_under_way_is_not_taken(
-    start_server, start_relay
-) -> None:
-    """The answer was lost because Redis hangs: the repeat must not be stored beside it."""
-    server = start_server()
-    relay = start_relay(server)
-    (one,) = fresh_twins(1)
-    envelope = signed(FAR, (one.id, None))
-    async with federation(relay.port) as first, federation(relay.port) as second:
-        assert (await first.post(signed(FAR, (one.id, None)))).status == 202
-        server.pause()
-        try:
-            waiting = asyncio.create_task(first.deliver(envelope, "1-1-0"))
-            await asyncio.to_thread(relay.get, "/live")
-            answer = await second.deliver(envelope, "1-1-0", retry=True)
-            assert (answer.status, answer.body) == (503, b"the same delivery is under way")
-        finally:
-            server.resume()
-        assert (await waiting).status == 202
-        assert (await second.deliver(envelope, "1-1-0", retry=True)).status == 202
-    assert len(queued(server, one)) == 2
-
-
-async def test_a_repeat_of_what_waits_for_others_to_be_decided_is_not_taken(
-    start_server, start_relay
-) -> None:
-    """Redis hangs with two groups of messages on their way; a third has not begun."""
-    server = start_server()
-    relay = start_relay(server)
-    (one,) = fresh_twins(1)
-    sent = [signed(FAR, (one.id, None), b"%d" % n) for n in range(4)]
-    async with AsyncExitStack() as stack:
-        others = [await stack.enter_async_context(federation(relay.port)) for _ in range(5)]
-        assert (await others[0].post(signed(FAR, (one.id, None)))).status == 202
-        server.pause()
-        try:
-            waiting = []
-            for number, envelope in enumerate(sent):
-                delivery = others[number].deliver(envelope, f"1-{number}-0")
-                waiting.append(asyncio.create_task(delivery))
-                await asyncio.to_thread(relay.get, "/live")
-            for number, envelope in enumerate(sent):
-                answer = await others[4].deliver(envelope, f"1-{number}-0", retry=True)
-                assert (answer.status, answer.body) == (503, b"the same delivery is under way")
-        finally:
-            server.resume()
-        assert [(await each).status for each in waiting] == [202] * 4
-    assert len(queued(server, one)) == 5
 
 
 async def test_the_order_stays_where_storage_was_full_in_the_middle(

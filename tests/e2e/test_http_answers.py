@@ -7,8 +7,10 @@ for every refusal. A refusal must stay cheap and must not name the token.
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 import time
+from email.utils import parsedate_to_datetime
 
 import pytest
 
@@ -57,6 +59,18 @@ async def test_a_bare_question_mark_is_an_empty_token_401(relay: RelayProcess) -
     answer = await upgrade(relay.port, "/?")
     assert answer.status == 401
     assert answer.body.startswith(b"invalid jwt: ")
+
+
+async def test_answers_tell_the_time(relay: RelayProcess) -> None:
+    """So that a client can find out that its clock is wrong."""
+    (twin,) = fresh_twins(1)
+    late = await upgrade(relay.port, f"/?{twin.token('x', now=int(time.time()) - 902)}")
+    found = re.fullmatch(
+        rb"invalid jwt: token expired (\d+) s ago by this relay's clock", late.body
+    )
+    assert found is not None and abs(int(found[1]) - 602) <= 10
+    for answer in (late, await upgrade(relay.port, f"/?{twin.token()}")):
+        assert abs(parsedate_to_datetime(answer.headers["date"]).timestamp() - time.time()) <= 10
 
 
 def _bad_tokens() -> dict[str, str]:

@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import itertools
 import os
+import re
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from email.utils import formatdate
 from http import HTTPStatus
 
 import pytest
@@ -123,6 +126,43 @@ async def test_a_new_token_for_each_attempt_and_the_relays_reason() -> None:
         assert await link.writable(10)
         assert seen == ["/?token1", "/?token2", "/?token3"]
         assert link.sessions == 1
+
+
+@pytest.mark.parametrize(("off_s", "side"), [(-602, "behind"), (602, "ahead of"), (20, "")])
+async def test_a_wrong_clock_is_noticed(off_s: int, side: str) -> None:
+    """By a relay that refuses the token, and by one that takes it."""
+    takes = False
+
+    def answer(connection: ServerConnection, request: Request) -> Response | None:
+        return None if takes else connection.respond(HTTPStatus.UNAUTHORIZED, "expired")
+
+    def tell_time(connection: ServerConnection, request: Request, response: Response) -> None:
+        del response.headers["Date"]
+        response.headers["Date"] = formatdate(time.time() - off_s, usegmt=True)
+
+    async with (
+        fake_relay(send_back, process_request=answer, process_response=tell_time) as relay,
+        linked(relay.url) as (link, _),
+    ):
+        await eventually(lambda: link.last_error)
+        takes = True
+        assert await link.writable(10)
+        for text in (link.last_error.removeprefix("refused with status 401: expired"), link.clock):
+            found = re.fullmatch(r"(?:; )?this machine's clock is (\d+) s (.*) the relay's", text)
+            assert (found[2] if found else "") == side
+            assert not found or abs(int(found[1]) - abs(off_s)) <= 5
+
+
+async def test_a_relay_without_a_date() -> None:
+    def forget(connection: ServerConnection, request: Request, response: Response) -> None:
+        del response.headers["Date"]
+
+    async with (
+        fake_relay(send_back, process_response=forget) as relay,
+        linked(relay.url) as (link, _),
+    ):
+        assert await link.writable(10)
+        assert link.clock == ""
 
 
 async def test_a_relay_that_answers_a_closed_link_has_no_session() -> None:

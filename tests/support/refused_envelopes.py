@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from proto.identity import signing
 from proto.rmb import challenge
 from proto.rmb import types_pb2 as pb
@@ -16,6 +18,8 @@ from tests.support.world import (
     fresh_twins,
 )
 from tests.support.world import ELSEWHERE_TWIN as FAR
+
+DAY_S = 86_400
 
 
 def _ed25519(twin: Twin) -> signing.SigningKey:
@@ -44,6 +48,7 @@ def refused_envelopes() -> dict[str, tuple[int, pb.Envelope | bytes, str]]:
     unsaid = pb.Envelope(uid="u")
     unsaid.destination.twin = one.id
     unsaid.error.message = "e" * 4096
+    now_s = int(time.time())
     loaded = pb.Envelope(uid="u", plain=b"nobody signed this")
     loaded.destination.twin = one.id
     loaded.error.message = "destination offline"
@@ -68,6 +73,12 @@ def refused_envelopes() -> dict[str, tuple[int, pb.Envelope | bytes, str]]:
         "no source": (403, nobody, "bad_signature"),
         "error of a relay with a payload": (403, loaded, "bad_signature"),
         "long error of a relay": (413, unsaid, "too_large"),
+        "of eleven days ago": (403, signed(FAR, here, timestamp=now_s - 11 * DAY_S), "too_old"),
+        "of two days ago": (
+            403,
+            signed(FAR, here, timestamp=now_s - 2 * DAY_S, expiration=DAY_S - 300),
+            "too_old",
+        ),
         "unknown source": (403, signed(UNKNOWN_TWIN, here), "unknown_source"),
         "absent and in a hurry": (404, signed(FAR, here, tags="fail-fast"), "offline_failfast"),
         "long uid": (413, signed(FAR, here, uid="u" * 300), "too_large"),

@@ -114,6 +114,33 @@ def workers() -> Iterator[Finding]:
     sessions = sum(worker.sessions for worker in live)
     yield ok("relay.workers", f"{len(live)} workers hold {sessions:,} sessions")
     yield from _complaints(found)
+    yield from _clock(live)
+
+
+def _clock(live: list[WorkerState]) -> Iterator[Finding]:
+    seen = sum(worker.metrics.get("relay_twin_clocks_seen", 0) for worker in live)
+    wrong = [
+        (worker.metrics["relay_twin_clocks_wrong"], worker.metrics["relay_twin_clocks_off_seconds"])
+        for worker in live
+        if worker.metrics.get("relay_twin_clocks_wrong")
+    ]
+    if not wrong:
+        return
+    _, off_s = max(wrong)
+    side = "ahead of" if off_s > 0 else "behind"
+    count = sum(each for each, _ in wrong)
+    text = (
+        f"the clocks of {count:.0f} of the last {seen:.0f} twins that signed in are wrong, by"
+        f" {abs(off_s):.0f} s {side} this machine's"
+    )
+    if 2 * count > seen:
+        yield warning(
+            "relay.clock",
+            f"{text}: this machine's may be",
+            "compare date -u with another machine, and keep the time of both by NTP",
+        )
+    else:
+        yield ok("relay.clock", f"{text}: theirs are")
 
 
 def _complaints(found: list[WorkerState]) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.federation.inbound import examine
+from proto.federation.inbound import examine, is_too_old
 from proto.rmb import notices
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import from_message
@@ -14,6 +14,10 @@ from proto.rmb.bounds import MAX_RELAYS, Bounds
 from proto.rmb.fields import COUNTED_BYTES
 from proto.rmb.reasons import MessageReason
 from tests.proto.rmb import strategies
+
+NOW_S = 1_800_000_000
+DAY_S = 86_400
+RETENTION_S = 3_600
 
 
 def envelope(**fields: object) -> pb.Envelope:
@@ -31,6 +35,24 @@ def test_any_bytes_have_one_verdict(raw: bytes) -> None:
     assert made is not None or reason in (MessageReason.EMPTY, MessageReason.UNPARSABLE)
     assert destination is None or destination[0] > 0
     assert source or reason is not None or made.HasField("error")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("life_s", "age_s", "too_old"),
+    [
+        (300, DAY_S + 299, False),
+        (300, DAY_S + 301, True),
+        (0, DAY_S + RETENTION_S - 1, False),
+        (0, DAY_S + RETENTION_S + 1, True),
+        (2 * DAY_S, 3 * DAY_S - 1, False),
+        # The times are signed as one row of digits: 1712345678 and 60 can be read as 1 and this.
+        (71_234_567_860, NOW_S - 1, True),
+        (300, -2 * DAY_S, False),
+    ],
+)
+def test_age(life_s: int, age_s: int, too_old: bool) -> None:
+    sent = envelope(timestamp=NOW_S - age_s, expiration=life_s)
+    assert is_too_old(sent, NOW_S, RETENTION_S) is too_old
 
 
 @given(strategies.envelopes())
@@ -107,8 +129,9 @@ def test_fields_are_bounded_in_bytes(field: str, character: str) -> None:
         assert reason is (None if fits else MessageReason.TOO_LARGE)
 
 
-def test_relays_are_bounded_in_number() -> None:
-    sent = envelope(plain=bytes(5000))
+@pytest.mark.parametrize("size_bytes", [0, 100, 1000, 5000])
+def test_relays_are_bounded_in_number(size_bytes: int) -> None:
+    sent = envelope(plain=bytes(size_bytes))
     sent.relays.extend([""] * MAX_RELAYS)
     assert examine(sent.SerializeToString())[3] is None
     sent.relays.append("")

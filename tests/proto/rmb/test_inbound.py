@@ -147,10 +147,11 @@ def test_fields_are_bounded(field: str, at_bound: str, detail: str) -> None:
     assert verdict == (bad, None, MessageReason.TOO_LARGE, detail)
 
 
-def test_relays_are_bounded_in_number() -> None:
+@pytest.mark.parametrize("size_bytes", [0, 100, 1000, 5000])
+def test_relays_are_bounded_in_number(size_bytes: int) -> None:
     envelope = _request()
     envelope.relays.extend([""] * MAX_RELAYS)
-    envelope.plain = bytes(5000)
+    envelope.plain = bytes(size_bytes)
     assert examine(ORIGIN, envelope.SerializeToString())[2] is None
     envelope.relays.append("")
     _, _, reason, detail = examine(ORIGIN, envelope.SerializeToString())
@@ -160,21 +161,34 @@ def test_relays_are_bounded_in_number() -> None:
 
 @pytest.mark.parametrize("field", [b"\x8a\x01\x00", b"\x2a\x00", b"\xa0\x06\x00"])
 def test_millions_of_fields_are_not_looked_at(field: bytes) -> None:
-    raw = _request().SerializeToString() + field * (COUNTED_BYTES // len(field))
-    assert examine(ORIGIN, raw) == (
-        *(None, None, MessageReason.TOO_LARGE),
-        "envelope has more than 128 fields",
-    )
+    request = _request()
+    request.plain = bytes(COUNTED_BYTES)
+    raw = request.SerializeToString() + field * (COUNTED_BYTES // len(field))
+    envelope, destination, reason, detail = examine(ORIGIN, raw)
+    assert (destination, reason) == (None, MessageReason.TOO_LARGE)
+    assert detail == "envelope has more than 128 fields"
+    # What an answer refers to is there, and the payload is not.
+    assert envelope is not None
+    assert (envelope.uid, envelope.HasField("request"), envelope.plain) == ("u", True, b"")
+    assert len(envelope.relays) < 128
 
 
-def test_a_uid_above_its_bound_is_not_repeated_in_an_answer() -> None:
-    envelope = _request()
-    envelope.uid = "u" * 256
-    assert examine(ORIGIN, envelope.SerializeToString())[2] is None
-    envelope.uid = "u" * 257
-    detail = "uid has 257 bytes, at most 256 are allowed"
-    verdict = examine(ORIGIN, envelope.SerializeToString())
-    assert verdict == (None, None, MessageReason.TOO_LARGE, detail)
+def test_too_many_fields_of_an_envelope_that_cannot_be_answered() -> None:
+    raw = b"\x0a\x01\xff" + b"\x2a\x00" * COUNTED_BYTES  # the uid is no UTF-8
+    assert examine(ORIGIN, raw)[:3] == (None, None, MessageReason.TOO_LARGE)
+
+
+@pytest.mark.parametrize(("size_bytes", "repeated"), [(257, True), (4096, True), (4097, False)])
+def test_a_uid_above_its_bound(size_bytes: int, repeated: bool) -> None:
+    sent = _request()
+    sent.uid = "u" * 256
+    assert examine(ORIGIN, sent.SerializeToString())[2] is None
+    sent.uid = "u" * size_bytes
+    envelope, destination, reason, detail = examine(ORIGIN, sent.SerializeToString())
+    assert (destination, reason) == (None, MessageReason.TOO_LARGE)
+    assert detail == f"uid has {size_bytes} bytes, at most 256 are allowed"
+    assert envelope is not None and envelope.HasField("request")
+    assert envelope.uid == (sent.uid if repeated else "")
 
 
 def test_an_operator_may_move_the_bounds() -> None:

@@ -277,6 +277,21 @@ def test_addresses_that_are_refused(settings: Any, sound: RedisServer) -> None:
     assert "substrate.look_ups_per_ip_per_s" in examine()["relay.addresses"].remedy
 
 
+def test_clocks_of_most_twins_that_are_wrong(sound: RedisServer, add_worker: AddWorker) -> None:
+    def add(slot: str, off_s: float, wrong: int, seen: int) -> None:
+        figures = {"off_seconds": off_s, "wrong": wrong, "seen": seen}
+        metrics = {f"relay_twin_clocks_{name}": value for name, value in figures.items()}
+        add_worker(slot, metrics, slot=slot)
+
+    add("1", 500.0, 2, 10)
+    assert "relay.clock" not in examine()
+    add("2", -602.0, 20, 30)
+    found = examine()["relay.clock"]
+    assert found.level is Level.WARNING
+    assert "22 of the last 40 twins" in found.text
+    assert "602 s behind this machine's" in found.text
+
+
 def test_no_celery(sound: RedisServer) -> None:
     sound.run("DEL", background._alive("federation"))
     found = examine()["celery.workers"]

@@ -64,7 +64,10 @@ def test_both_forms_of_an_account() -> None:
         (parse_account, "0x" + "0g" * 32, "account: must be"),
         (parse_account, "0x" + "00 " * 32, "account: must be"),
         (parse_account, ss58.encode(ACCOUNT)[:-1] + "1", "account: "),
-        *((parse_signer, f"0x{each.hex()}", "account: anybody can sign") for each in WEAK_ACCOUNTS),
+        *(
+            (parse_signer, f"0x{each.hex()}", "account: anybody can sign")
+            for each in sorted(WEAK_ACCOUNTS)
+        ),
         (parse_signer, ss58.encode(bytes(32)), "account: anybody can sign"),
         (parse_pk, PK.hex(), "pk: must be 0x and 66 hexadecimal digits"),
         (parse_pk, "0x" + ACCOUNT.hex(), "pk: must be"),

@@ -433,6 +433,12 @@ def sismember(db: Keyspace, args: Args) -> int:
     return int(args[1] in (db.read(args[0], set) or ()))
 
 
+@command("smismember", -3)
+def smismember(db: Keyspace, args: Args) -> list[int]:
+    members = db.read(args[0], set) or ()
+    return [int(each in members) for each in args[1:]]
+
+
 @command("scard", 2)
 def scard(db: Keyspace, args: Args) -> int:
     return len(db.read(args[0], set) or ())

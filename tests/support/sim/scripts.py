@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.sim.values import ReplyError
+
 Call = Callable[..., Any]
 Script = Callable[[Call, list[bytes], list[bytes]], Any]
 
@@ -83,6 +85,36 @@ def leave(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
                 answer = [new, call(b"HINCRBY", account, source, packed)]
         answers.append(answer)
     return [total, call(b"EXISTS", lease), answers]
+
+
+def take(call: Call, keys: list[bytes], argv: list[bytes]) -> list[Any]:
+    """Store each message whose mark is in none of the latest sets, then put its mark there."""
+    prefix, *streams = keys
+    period_s, periods, *rest = argv
+    period = _period(call, period_s)
+    answers: list[Any] = []
+    stored: list[bytes] = []
+    for stream, mark, envelope in zip(streams, rest[::2], rest[1::2], strict=True):
+        sets = [prefix + b"%d" % (period - back) for back in range(int(periods))]
+        if any(call(b"SISMEMBER", name, mark) for name in sets):
+            answers.append(None)
+            continue
+        try:
+            answers.append(call(b"XADD", stream, b"*", b"_", envelope))
+        except ReplyError as error:
+            answers.append(error)
+        else:
+            stored += [mark] if mark else []
+    if stored:
+        name = prefix + b"%d" % period
+        call(b"SADD", name, *stored)
+        call(b"EXPIRE", name, b"%d" % (int(period_s) * int(periods)))
+    return answers
+
+
+def _period(call: Call, period_s: bytes) -> int:
+    seconds, _ = call(b"TIME")
+    return int(seconds) // int(period_s)
 
 
 def fullest(call: Call, keys: list[bytes], argv: list[bytes]) -> list[Any]:
@@ -208,6 +240,7 @@ SCRIPTS: dict[str, Script] = {
     "leave": leave,
     "outlive": outlive,
     "release": release,
+    "take": take,
 }
 
 

@@ -1,0 +1,179 @@
+"""Messages that other relays bring again are stored once, and those nobody waits for are not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+
+import pytest
+
+from proto.rmb import types_pb2 as pb
+from relay.queues.batch import TAKEN_PERIOD_S, TAKEN_PERIODS
+from tests.support.federation_client import FederationClient, federation, queued, record, signed
+from tests.support.raw_http import tcp
+from tests.support.relay_process import RelayProcess, eventually
+from tests.support.waiting import fresh_window
+from tests.support.world import ELSEWHERE_TWIN as FAR
+from tests.support.world import fresh_twins
+
+UNDER_WAY = (503, b"the same message is under way")
+PROXIED = {"X-Forwarded-Proto": "https"}
+"""Such a request takes the way by ASGI."""
+
+
+async def test_repeats_are_taken_once_over_a_restart_of_the_worker(
+    start_server, start_relay
+) -> None:
+    server = start_server(append_fsync="always")
+    relay = start_relay(server)
+    (one,) = fresh_twins(1)
+    sent = [signed(FAR, (one.id, None), b"%d" % n) for n in range(4)]
+    records = [record(n, each) for n, each in enumerate(sent)]
+    async with federation(relay.port) as other:
+        assert [(await other.post(sent[0])).status for _ in range(2)] == [202, 202]
+        assert await other.deliver_batch(records[1:3]) == (202, 202)
+    relay.kill()
+    relay.start()
+    async with federation(relay.port) as other:
+        assert await other.deliver_batch(records) == (208, 208, 208, 202)
+        # Whoever brings it, and whatever the delivery is called.
+        assert (await other.deliver(sent[0], "1-9-0", relay_id="bb")).status == 202
+        assert (await other.post(sent[1], headers=PROXIED)).status == 202
+        # Fields that are not signed make no other message of it.
+        assert (await other.post(sent[2].SerializeToString() + b"\xba\x06\x01x")).status == 202
+    assert queued(server, one) == [each.SerializeToString() for each in sent]
+    await eventually(lambda: relay.counted("federation_inbound_repeated_total") == 6)
+    for key in server.run("KEYS", "federation:taken:*"):
+        assert 0 < server.run("TTL", key) <= TAKEN_PERIOD_S * TAKEN_PERIODS
+
+
+async def test_retries_after_a_time_out_are_taken_once_by_two_workers(
+    start_server, start_relay
+) -> None:
+    """Redis hangs while messages are posted, given up and posted again, as the reference does."""
+    server = start_server()
+    relays = [start_relay(server), start_relay(server)]
+    (one,) = fresh_twins(1)
+    sent = [signed(FAR, (one.id, None), b"%d" % n) for n in range(30)]
+    server.pause()
+    try:
+        for number, envelope in enumerate(sent):
+            for relay in (relays[number % 2], relays[1 - number % 2]):
+                async with tcp(relay.port) as (reader, writer):
+                    other = FederationClient(reader, writer)
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(0.05):
+                            await other.post(envelope)
+        tries = [asyncio.create_task(_until_taken(relays, n, each)) for n, each in enumerate(sent)]
+        for relay in relays:
+            await asyncio.to_thread(relay.get, "/live")
+    finally:
+        server.resume()
+    await asyncio.gather(*tries)
+    assert sorted(queued(server, one)) == sorted(each.SerializeToString() for each in sent)
+
+
+async def _until_taken(relays: list[RelayProcess], number: int, envelope: pb.Envelope) -> None:
+    for place in range(number, number + 100):
+        async with federation(relays[place % 2].port) as other:
+            if (await other.post(envelope)).status == 202:
+                return
+        await asyncio.sleep(0.1)
+    pytest.fail("never taken")
+
+
+@pytest.mark.parametrize("headers", [{}, PROXIED], ids=["small", "asgi"])
+async def test_a_repeat_while_the_first_is_under_way_is_not_taken(
+    start_server, start_relay, headers: dict[str, str]
+) -> None:
+    """The answers are late because Redis hangs: no repeat may be stored beside the first."""
+    server = start_server()
+    relay = start_relay(server)
+    (one,) = fresh_twins(1)
+    sent = [signed(FAR, (one.id, None), b"%d" % n) for n in range(4)]
+    async with AsyncExitStack() as stack:
+        others = [await stack.enter_async_context(federation(relay.port)) for _ in range(5)]
+        server.pause()
+        try:
+            waiting = []
+            for number, envelope in enumerate(sent):
+                post = others[number].post(envelope, headers=headers)
+                waiting.append(asyncio.create_task(post))
+                await asyncio.to_thread(relay.get, "/live")
+            for envelope in sent:
+                answer = await others[4].post(envelope, headers=headers)
+                assert (answer.status, answer.body) == UNDER_WAY
+        finally:
+            server.resume()
+        assert [(await each).status for each in waiting] == [202] * 4
+        assert {(await others[4].post(each)).status for each in sent} == {202}
+    assert len(queued(server, one)) == 4
+
+
+@pytest.mark.parametrize("headers", [{}, PROXIED], ids=["small", "asgi"])
+async def test_a_message_whose_client_has_gone_is_not_stored(
+    start_server, start_relay, headers: dict[str, str]
+) -> None:
+    server = start_server()
+    relay = start_relay(server)
+    (one,) = fresh_twins(1)
+    server.pause()
+    try:
+        async with AsyncExitStack() as stack:
+            for number in range(10):
+                other = await stack.enter_async_context(federation(relay.port))
+                post = other.post(signed(FAR, (one.id, None), b"%d" % number), headers=headers)
+                task = asyncio.create_task(post)
+                await asyncio.to_thread(relay.get, "/live")
+                task.cancel()
+        await asyncio.to_thread(relay.get, "/live")  # the ends of the connections have been read
+    finally:
+        server.resume()
+    await eventually(
+        lambda: (
+            relay.counted("federation_inbound_refused_total", status="503", reason="client_gone")
+            == 10
+        )
+    )
+    async with federation(relay.port) as other:
+        last = signed(FAR, (one.id, None), b"last")
+        assert (await other.post(last)).status == 202
+    assert queued(server, one) == [last.SerializeToString()]
+
+
+async def test_a_relay_that_starts_answers_503_at_once(start_relay) -> None:
+    relay = start_relay()
+    (one,) = fresh_twins(1)
+    relay.stop()
+    relay.start(wait=False)
+    started = asyncio.create_task(asyncio.to_thread(relay.wait_ready))
+    waits = []
+    while not started.done():
+        try:
+            async with federation(relay.port) as other:
+                asked = time.monotonic()
+                answer = await other.post(signed(FAR, (one.id, None)))
+                waits.append((answer.status, time.monotonic() - asked))
+        except OSError:
+            assert not waits, "it does not listen yet"
+        await asyncio.sleep(0.05)
+    await started
+    refused = [wait_s for status, wait_s in waits if status == 503]
+    assert len(refused) > 3
+    assert max(refused) < 1.5, "on a busy machine"
+
+
+async def test_repeats_are_charged_to_nobody(start_relay) -> None:
+    relay = start_relay(settings={"limits.count": "5", "limits.size": "100000"})
+    one, author = fresh_twins(2)
+    sent = [signed(author, (one.id, None), b"%d" % n) for n in range(5)]
+    old = signed(author, (one.id, None), timestamp=int(time.time()) - 11 * 86_400)
+    await fresh_window(10)
+    async with federation(relay.port) as other:
+        assert {(await other.post(old)).status for _ in range(10)} == {403}
+        assert {(await other.post(sent[0])).status for _ in range(40)} == {202}
+        for number in range(10):
+            assert await other.deliver_batch([record(number, sent[0])]) == (208,)
+        assert [(await other.post(each)).status for each in sent[1:]] == [202] * 4
+        assert (await other.post(signed(author, (one.id, None)))).status == 503
