@@ -52,9 +52,10 @@ test: $(DEV) browser proxies java spark-classes ## Run all tests; ARGS="-k name"
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile \
 	    --no-loadscope-reorder $(ARGS)
 
-lint: $(DEV) ## Check style, requirement files and migrations
+lint: $(DEV) ## Check style, words, requirement files and migrations
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.language
 	@if grep -n '://' requirements*.txt; then \
 	    echo 'requirement files must not name any address' >&2; exit 1; fi
 	@if grep -in '^proto-plus' requirements*.txt; then \
@@ -75,14 +76,14 @@ bench: $(DEV) ## Measure speed against the yardstick; takes a while
 fuzz: $(DEV) ## Fuzz all targets with 1,000,000 inputs
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-docs: $(RELAY) ## Write the references of settings, REST and analytics anew
+docs: $(RELAY) ## Regenerate the references of settings, REST, alarms and analytics
 	@folder=$$(mktemp -d) && RMB_DATA__DIR=$$folder $(BIN)/python manage.py rmb_configdoc \
 	    > docs/operate/settings.md && RMB_DATA__DIR=$$folder $(BIN)/python manage.py rmb_openapi \
 	    --output docs/reference/openapi.json && RMB_DATA__DIR=$$folder $(BIN)/python manage.py \
 	    rmb_alarms runbook > docs/operate/runbook.md && $(BIN)/python -m \
 	    relay.analytics.reference > docs/reference/analytics.md; status=$$?; rm -rf "$$folder"; exit $$status
 
-screenshots: $(DEV) browser ## Take the pictures of the documents anew
+screenshots: $(DEV) browser ## Take the pictures of the documents again
 	$(BIN)/python -m tests.screenshots
 
 fmt: $(DEV) ## Format the code
@@ -93,14 +94,14 @@ proto: $(DEV) ## Generate the message classes from the .proto files
 	$(BIN)/python -m grpc_tools.protoc -I proto/rmb --python_out=proto/rmb --pyi_out=proto/rmb \
 	    types.proto peer.proto
 
-requirements: ## Resolve the requirement files anew (needs uv)
+requirements: ## Resolve the requirement files again (needs uv)
 	@command -v uv >/dev/null || { echo 'make requirements needs uv' >&2; exit 1; }
 	$(COMPILE) pyproject.toml -o requirements.txt
 	$(COMPILE) pyproject.toml --extra analytics -o requirements-analytics.txt
 	$(COMPILE) --group java -o requirements-java.txt
 	$(COMPILE) pyproject.toml --extra analytics --group dev -o requirements-dev.txt
 
-# Without a browser its tests fail: nothing is left out.
+# Without a browser its tests fail: none is skipped.
 browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	    $(MAKE) --no-print-directory system-deps || \

@@ -315,7 +315,7 @@ class Node:
                 values[key] = self._bytes(hex_value, bounds.MAX_VALUE_BYTES)
         if left:
             # What is not there has to be said: null, not silence.
-            raise NodeError(f"{self.url}: {len(left)} storage values were left out")
+            raise NodeError(f"{self.url}: {len(left)} storage values are missing in the answer")
         return self._hash(block_hash), values
 
     def _head_of(self, block_hash: bytes | None) -> Head:

@@ -267,7 +267,7 @@ class Follower:
             self._behind = since, turn
             raise NodeError(f"the node is behind, at block {head.number} of {tip_height}")
         self._behind = None
-        self._jump(head, f"all nodes are far behind block {tip_height}: the chain began anew")
+        self._jump(head, f"all nodes are far behind block {tip_height}: the chain started again")
 
     def _branch(
         self, node: Port, head: Header, known: set[bytes], stop: threading.Event

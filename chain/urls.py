@@ -51,7 +51,7 @@ def host_and_port(url: str) -> tuple[str, int | None]:
         host, port = parts.hostname or "", parts.port
         check_host(host)
     except ValueError:
-        raise ValueError("the host or the port is none") from None
+        raise ValueError("the host or the port is invalid") from None
     if not parts.path.isascii():
         raise ValueError("the path must be ASCII: others are written as % and two digits")
     return host, port

@@ -98,7 +98,7 @@ class _Link(asyncio.Protocol):
             try:
                 reply = gets()
             except hiredis.ProtocolError as error:
-                self._why = f"redis sent what is not RESP: {error}"
+                self._why = f"redis sent an answer that is not RESP: {error}"
                 if self.pipe.usable:  # else whoever opens the connection tells it
                     log.error("%s", self._why)
                 self.drop()

@@ -83,7 +83,7 @@ def decode(data: bytes) -> Call:
     index = reader.fixed("call", 2)
     known = _CALLS.get(index)
     if known is None:
-        raise ScaleError("call", f"pallet {index[0]} has no call {index[1]}, or is none")
+        raise ScaleError("call", f"unknown pallet {index[0]} or call {index[1]}")
     read, weight = known
     run = read(reader)
     reader.finish("call")

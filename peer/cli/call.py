@@ -22,9 +22,9 @@ examples:
   rmb call 102 log.line 'any text' --raw --no-answer
   rmb call 102 status --json | jq .answer.json
 
-The request is encrypted for that twin and signed; the answer is checked. Where the output is no
-terminal, an answer is written unchanged. --json gives an object: `answer` has `json`, `text` or
-`base64`, `source` who answered, `ms` how long it took.
+The command encrypts the request for that twin and signs it, and verifies the answer. When the
+output is not a terminal, the answer is written unchanged. --json prints an object: `answer`
+contains `json`, `text` or `base64`, `source` is the twin that answered, `ms` the time it took.
 """
 
 
@@ -40,13 +40,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=TIMEOUT_S,
         metavar="SECONDS",
-        help=f"how long to wait (default {TIMEOUT_S:g})",
+        help=f"seconds to wait for the answer (default {TIMEOUT_S:g})",
     )
+    parser.add_argument("--tags", type=utf8, help="fail-fast: fail at once when the twin is away")
     parser.add_argument(
-        "--tags", type=utf8, help="fail-fast: an error at once when the twin is away"
-    )
-    parser.add_argument(
-        "--no-answer", action="store_true", help="end when the relay has the request"
+        "--no-answer",
+        action="store_true",
+        help="do not wait for an answer: end when the relay has the request",
     )
 
 

@@ -30,10 +30,13 @@ class Body(NamedTuple):
 def add_body(parser: argparse.ArgumentParser) -> None:
     """Add the argument and its option."""
     parser.add_argument(
-        "body", nargs="?", metavar="JSON", help="what is sent; @FILE or - for standard input"
+        "body",
+        nargs="?",
+        metavar="JSON",
+        help="body of the request; @FILE, or - for standard input",
     )
     parser.add_argument(
-        "--raw", action="store_true", help="send the body as it is, whether it is JSON or not"
+        "--raw", action="store_true", help="send the body unchanged, even if it is not JSON"
     )
 
 

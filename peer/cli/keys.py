@@ -24,18 +24,20 @@ examples:
   rmb keys --new                     # 12 words, shown once
   rmb keys --new --out secret        # into a file that only you can read
 
-The account is what a twin is found by on the chain, the pk what others encrypt with. Whoever has
-the secret is the twin: it is shown only when it has just been made, and without --out.
+The chain finds a twin by its account; others encrypt with its pk. Anyone who has the secret can act
+as the twin: it is shown only when it was just generated, and without --out.
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("--new", action="store_true", help="make a new secret")
+    parser.add_argument("--new", action="store_true", help="generate a new secret")
     parser.add_argument(
-        "--words", type=int, choices=WORDS, default=WORDS[0], help="of a new secret"
+        "--words", type=int, choices=WORDS, default=WORDS[0], help="number of words of a new secret"
     )
-    parser.add_argument("--out", metavar="FILE", help="write the new secret there; must not exist")
+    parser.add_argument(
+        "--out", metavar="FILE", help="write the new secret to this file, which must not exist"
+    )
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:

@@ -28,15 +28,19 @@ examples:
   rmb ping 102                       # ask twin 102 for its version
   rmb ping 102 -c 5 --json
 
-It works beside a gateway or client of the same twin: the session it opens is another one. A twin
-that answers with an error is alive too.
+You can run it beside a gateway or client of the same twin: it opens a session of its own. An error
+from a twin counts as an answer too.
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument(
-        "twin", nargs="?", type=destination, metavar="TWIN", help="id, or id:session; else relays"
+        "twin",
+        nargs="?",
+        type=destination,
+        metavar="TWIN",
+        help="id, or id:session; without it: the relays",
     )
     parser.add_argument(
         "-c",
@@ -44,14 +48,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=whole_number(1, MAX_COUNT),
         default=1,
         metavar="N",
-        help="how often to ask the twin",
+        help="number of requests to the twin",
     )
     parser.add_argument(
         "--timeout",
         type=seconds,
         default=DEFAULT_TIMEOUT_S,
         metavar="SECONDS",
-        help=f"how long to wait for each answer of a twin (default {DEFAULT_TIMEOUT_S:g})",
+        help=f"seconds to wait for each answer of a twin (default {DEFAULT_TIMEOUT_S:g})",
     )
 
 

@@ -51,35 +51,41 @@ examples:
   rmb serve --module my_package.calc:module
   rmb serve --uploads files 'reports.new=./on-report'
 
-A program gets the request on its standard input and answers with its standard output; RMB_SOURCE
-and RMB_COMMAND tell it who asks for what. An exit code other than 0 is an error for who asked. It
-has until the request expires. `rmb.version` is answered as well. What is uploaded comes into a
-folder of its sender; the uploader may name a command that is called on arrival.
+A program reads the request from standard input and writes the answer to standard output. The
+variables RMB_SOURCE and RMB_COMMAND name the caller and the command. If the exit code is not 0, or
+the request expires first, the caller gets an error. `rmb.version` is always answered. Each sender
+has a folder for its uploads and may name a command that is called when a file has arrived.
 
-A twin is reached by its id in one place at a time: without --sid this takes the place of a gateway
-(rmb-peer) of the same twin. With --sid NAME it is asked as TWIN:NAME. It goes on until it is
-stopped (Ctrl-C), and shows a line for each request.
+Only one process at a time can serve a twin's id: without --sid this command replaces a gateway
+(rmb-peer) of the same twin. With --sid NAME, callers reach it as TWIN:NAME. It runs until Ctrl-C
+and prints a line for each request.
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument(
-        "programs", nargs="*", metavar="CMD=PROGRAM", help="a command, and what answers it"
+        "programs",
+        nargs="*",
+        metavar="CMD=PROGRAM",
+        help="a command, and the program that answers it",
     )
     parser.add_argument(
-        "--module", action="append", metavar="PACKAGE:NAME", help="a module in Python; repeatable"
+        "--module",
+        action="append",
+        metavar="PACKAGE:NAME",
+        help="Python module that answers commands; repeatable",
     )
-    parser.add_argument("--uploads", metavar="DIR", help="take files into this folder")
+    parser.add_argument("--uploads", metavar="DIR", help="accept files into this folder")
     parser.add_argument(
-        "--sid", type=_sid, metavar="NAME", help="session; default: the one without a name"
+        "--sid", type=_sid, metavar="NAME", help="session id; default: the session without one"
     )
     parser.add_argument(
         "--jobs",
         type=whole_number(1, MAX_JOBS),
         default=DEFAULT_JOBS,
         metavar="N",
-        help=f"programs at work at a time (default {DEFAULT_JOBS})",
+        help=f"most programs running at once (default {DEFAULT_JOBS})",
     )
     add_upload_options(parser)
 

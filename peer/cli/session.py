@@ -49,30 +49,30 @@ class NoTwinError(PeerError):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what all verbs take. They stand before the verb or behind it."""
-    group = parser.add_argument_group("who and where (also from the environment, or a profile)")
+    group = parser.add_argument_group("identity and connections (or from variables or a profile)")
 
     def add(*names: str, **details: Any) -> None:
         # Without a default of its own: the verb's parser would overwrite what stood before it.
         group.add_argument(*names, default=argparse.SUPPRESS, **details)
 
     add("-p", "--profile", metavar="FILE", help="TOML file with the values below (RMB_PROFILE)")
-    add("-m", "--mnemonic", metavar="SECRET", help="secret; other users may see it (RMB_SECRET)")
+    add("-m", "--mnemonic", metavar="SECRET", help="secret; other users can see it (RMB_SECRET)")
     add(
         "--secret-file",
         metavar="FILE",
-        help="file that holds it and nothing else (RMB_SECRET_FILE)",
+        help="file that contains only the secret (RMB_SECRET_FILE)",
     )
     add("-k", "--key-type", metavar="TYPE", help="sr25519 (default) or ed25519 (RMB_KEY_TYPE)")
     add(
         "--relay",
         action="append",
         metavar="URL",
-        help=f"may be repeated; default {' '.join(arguments.DEFAULT_RELAYS)} (RMB_RELAY)",
+        help=f"relay; repeatable; default {' '.join(arguments.DEFAULT_RELAYS)} (RMB_RELAY)",
     )
     add(
         "--twins",
         metavar="FILE|URL",
-        help="twins without a chain: CSV file, or a relay's operator's listener (RMB_TWINS)",
+        help="CSV file or relay's operator site to look twins up, not the chain (RMB_TWINS)",
     )
     add(
         "-s",
@@ -81,7 +81,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help=f"node of the chain; default {' '.join(arguments.DEFAULT_SUBSTRATE)} (RMB_SUBSTRATE)",
     )
-    add("--json", action="store_true", help="write JSON, for programs")
+    add("--json", action="store_true", help="print JSON")
     add("-d", "--debug", action="count", help="log to standard error")
 
 

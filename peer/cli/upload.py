@@ -28,10 +28,10 @@ examples:
   rmb upload 102 build.tar --name release-1.4.tar --cmd releases.new
   rmb upload 102 notes.txt --replace --json
 
-The other twin's gateway must run with --uploads. It puts the file into a folder of your twin once
-all of it has arrived and its checksum is right, and then calls the command of --cmd. Interrupted?
-The same command goes on where it was, for a day. At most --window times {CHUNK_BYTES // 1024} KiB
-are under way.
+The other twin's gateway must run with --uploads. When the whole file has arrived and its checksum
+is right, the gateway moves it into a folder for your twin and then calls the command of --cmd. To
+continue an interrupted upload, run the same command again within a day. At most --window times
+{CHUNK_BYTES // 1024} KiB are under way.
 
 Exit codes: 0 the file is there; 1 it is not; 2 a bad option.
 """
@@ -42,24 +42,22 @@ def add(parser: argparse.ArgumentParser) -> None:
     twin = whole_number(1, MAX_TWIN, "the id of a twin, ")
     parser.add_argument("twin", type=twin, metavar="TWIN", help="id of the receiver")
     parser.add_argument("file", type=Path, metavar="FILE", help="a regular file")
-    parser.add_argument("--name", help="what it is called there (default: as it is here)")
-    parser.add_argument("--cmd", metavar="COMMAND", help="called there when it has arrived")
-    parser.add_argument(
-        "--replace", action="store_true", help="take the place of a file with this name"
-    )
+    parser.add_argument("--name", help="name at the receiver (default: the same name)")
+    parser.add_argument("--cmd", metavar="COMMAND", help="command to call there after the arrival")
+    parser.add_argument("--replace", action="store_true", help="replace a file with this name")
     parser.add_argument(
         "--window",
         type=whole_number(1, WINDOW_CHUNKS),
         default=SENDER_WINDOW_CHUNKS,
         metavar="CHUNKS",
-        help=f"under way at most (1 to {WINDOW_CHUNKS}, default {SENDER_WINDOW_CHUNKS})",
+        help=f"most chunks under way (1 to {WINDOW_CHUNKS}, default {SENDER_WINDOW_CHUNKS})",
     )
     parser.add_argument(
         "--give-up",
         type=_seconds,
         default=STALL_S,
         metavar="SECONDS",
-        help=f"end after so long without progress (default {STALL_S:.0f})",
+        help=f"seconds without progress after which it ends (default {STALL_S:.0f})",
     )
 
 

@@ -294,7 +294,7 @@ class Commits:
             self._give_up()
 
     def _give_up(self) -> None:
-        log.error("redis has not answered for %.0f s, it is connected to anew", ANSWER_S)
+        log.error("redis has not answered for %.0f s; connecting again", ANSWER_S)
         self.pipe.drop()
 
     def _watched(self, reply: Any) -> None:

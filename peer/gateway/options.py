@@ -37,12 +37,13 @@ examples:
   rmb-peer --secret-file secret --check
   rmb-peer --dead-letters --json
 
-Programs of this host then push requests to msgbus.system.local and serve msgbus.<command>, lists of
-the Redis. The secret may also come from the variable RMB_SECRET, or from the file that
-RMB_SECRET_FILE names. SIGTERM stops it: what was taken from a queue is taken up at the next start.
+Programs of this host send requests by pushing to the Redis list msgbus.system.local and serve
+commands by popping from msgbus.<command>. The secret may also come from the variable RMB_SECRET, or
+from the file that RMB_SECRET_FILE names. SIGTERM stops the gateway; its next start continues with
+the messages under way.
 
-Exit codes: 0 stopped as asked, or --check found nothing wrong; 1 the start failed, or --check found
-something; 2 a bad option.
+Exit codes: 0 stopped as asked, or --check found no problem; 1 the start failed, or --check found a
+problem; 2 a bad option.
 """
 
 
@@ -94,9 +95,9 @@ def build_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=EPILOG,
     )
-    _add_identity(parser.add_argument_group("who it is"))
-    _add_places(parser.add_argument_group("whom it talks to"))
-    _add_work(parser.add_argument_group("what it does"))
+    _add_identity(parser.add_argument_group("identity"))
+    _add_places(parser.add_argument_group("connections"))
+    _add_work(parser.add_argument_group("behaviour"))
     add_upload_options(parser)
     return parser
 
@@ -141,11 +142,11 @@ def _add_identity(group: argparse._ArgumentGroup) -> None:
         "-m",
         "--mnemonic",
         metavar="SECRET",
-        help="12 or 24 words, or 0x and 64 digits; other users may see it: better --secret-file",
+        help="12 or 24 words, or 0x and 64 digits. Other users can see it; prefer --secret-file",
     )
-    add("--secret-file", metavar="FILE", help="a file that holds the secret and nothing else")
-    add("--mnemonics", metavar="SECRET", help="deprecated: --mnemonic")
-    add("--seed", metavar="SECRET", help="deprecated: --mnemonic")
+    add("--secret-file", metavar="FILE", help="file that contains only the secret")
+    add("--mnemonics", metavar="SECRET", help="deprecated: use --mnemonic")
+    add("--seed", metavar="SECRET", help="deprecated: use --mnemonic")
     add("-k", "--key-type", default="sr25519", metavar="TYPE", help="sr25519 (default) or ed25519")
 
 
@@ -156,14 +157,14 @@ def _add_places(group: argparse._ArgumentGroup) -> None:
         "--redis",
         default=DEFAULT_REDIS,
         metavar="URL",
-        help=f"where the queues are: {DEFAULT_REDIS} (default), rediss:// or unix://; from 6.2 on",
+        help=f"Redis 6.2 or newer for the queues: {DEFAULT_REDIS} (default), rediss:// or unix://",
     )
     add(
         "--relay",
         action="extend",
         nargs="+",
         metavar="URL",
-        help="relays, one to four, by their domain names (default "
+        help="URLs of one to four relays, by domain name (default "
         f"{' '.join(arguments.DEFAULT_RELAYS)})",
     )
     add(
@@ -177,33 +178,31 @@ def _add_places(group: argparse._ArgumentGroup) -> None:
     add(
         "--twins",
         metavar="FILE|URL",
-        help="twins without a chain: a file as `rmb_twin export` writes it, or the operator's "
-        "listener of a relay, such as http://127.0.0.1:8081",
+        help="look twins up here, not on the chain: a file of `rmb_twin export`, or the operator "
+        "site of a relay, such as http://127.0.0.1:8081",
     )
     add(
         "--no-update",
         action="store_true",
-        help="leave the own twin on the chain as it is, also when its relays or key differ",
+        help="do not update this twin on the chain when its relays or key differ",
     )
 
 
 def _add_work(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("-u", "--uploads", metavar="DIR", help="take files from other twins into this folder")
+    add("-u", "--uploads", metavar="DIR", help="accept files from other twins into this folder")
     add(
         "--module",
         action="append",
         metavar="PACKAGE:NAME",
-        help="answer commands in this process by a module of your own; may be repeated",
+        help="Python module that answers commands in this process; repeatable",
     )
     add("--metrics-listen", metavar="HOST:PORT", help="serve Prometheus metrics at /metrics")
     add("--log-format", default="text", choices=("text", "json"), help="text (default) or json")
-    add("-d", "--debug", action="count", default=0, help="more log lines; -dd yet more")
-    add("--check", action="store_true", help="try keys, twin, chain, relays and Redis, and end")
-    add(
-        "--dead-letters", action="store_true", help="show requests nobody could understand, and end"
-    )
-    add("--json", action="store_true", help="with --check or --dead-letters: for machines")
+    add("-d", "--debug", action="count", default=0, help="more log lines; -dd: even more")
+    add("--check", action="store_true", help="check keys, twin, chain, relays and Redis, then end")
+    add("--dead-letters", action="store_true", help="print malformed requests, then end")
+    add("--json", action="store_true", help="print JSON (with --check or --dead-letters)")
 
 
 def _action(found: argparse.Namespace) -> Action:
@@ -272,5 +271,5 @@ def _listen(text: str | None) -> tuple[str, int] | None:
     try:
         urls.check_host(host)
     except ValueError:
-        raise UsageError(f"--metrics-listen {text}: the host is none") from None
+        raise UsageError(f"--metrics-listen {text}: the host is invalid; use host:port") from None
     return host, int(port)

@@ -313,9 +313,7 @@ class Outgoing:
             sealed = self._seals.response(response, twin, deadline - int(time.time()))
         except AgreementError:
             self._counters["refused:unsendable"] += 1
-            log.warning(
-                "answer %.60s: twin %d has a public key that is none", response.uid, twin.id
-            )
+            log.warning("answer %.60s: twin %d has an invalid public key", response.uid, twin.id)
             self._settle(field)
             return
         self._counters["responses_sent" if response.failure is None else "errors_sent"] += 1

@@ -85,7 +85,7 @@ class Seals:
                 schema=request.schema,
             )
         except AgreementError:
-            return Failure(CODE_OTHER, f"twin {twin_id} has a public key that is none")
+            return Failure(CODE_OTHER, f"twin {twin_id} has an invalid public key")
         return _checked(data)
 
     def response(self, response: OutgoingResponse, twin: Twin, expiration_s: int) -> bytes:

@@ -18,7 +18,7 @@ _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 def add_upload_options(parser: argparse.ArgumentParser) -> None:
     """Adds the limits of uploads; the folder itself is `--uploads`."""
     usual = UploadLimits()
-    group = parser.add_argument_group("uploads", "what is taken where --uploads names a folder")
+    group = parser.add_argument_group("uploads", "limits of the folder that --uploads names")
     group.add_argument(
         "--upload-max",
         metavar="SIZE",
@@ -31,21 +31,21 @@ def add_upload_options(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         type=size,
         default=usual.quota_bytes,
-        help="all files of one twin together (default 16G)",
+        help="space for all files of one twin (default 16G)",
     )
     group.add_argument(
         "--upload-reserve",
         metavar="SIZE",
         type=size,
         default=usual.min_free_bytes,
-        help="space of the disk that is left free (default 1G)",
+        help="disk space to keep free (default 1G)",
     )
     group.add_argument(
         "--upload-from",
         metavar="TWIN",
         type=_twin,
         action="append",
-        help="a twin that may upload, repeatable (default: every twin)",
+        help="twin that may upload; repeatable (default: every twin)",
     )
 
 

@@ -100,7 +100,7 @@ def issue(
     claims: dict[str, Any] = {"sub": twin, "sid": sid, "iat": now, "exp": now + ttl_s}
     if omit_sid:
         if sid is not None:
-            raise TokenError("a session id can't be given and left out")
+            raise TokenError("omit_sid needs sid None")
         del claims["sid"]
     _check_claims(claims)
     try:

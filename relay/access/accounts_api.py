@@ -190,7 +190,7 @@ def change_account(request: Request, account: RowId, body: AccountChange) -> Any
 def set_account_password(request: Request, account: RowId, body: PasswordIn) -> Any:
     """Give an account another password.
 
-    Whoever is signed in to it has to sign in again; its tokens go on.
+    Its browser sessions end and have to sign in again; its tokens stay valid.
     """
     return _account(accounts.set_password(account, body.password, actor=request.actor))
 

@@ -49,7 +49,9 @@ class TokenOut(Schema):
     label: str
     account: str
     role: str | None
-    permissions: list[str] = Field(description="What it may at most.")
+    permissions: list[str] = Field(
+        description="Permissions of the token; the account's own permissions limit them."
+    )
     created: datetime
     expires: datetime
     last_used: datetime | None

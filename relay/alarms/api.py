@@ -154,7 +154,7 @@ def list_notices(request: Request, query: Query[NoticeQuery]) -> Any:
 
 @get(router, path="/alarms/receivers", action="receiver.view", answer=Page[ReceiverOut])
 def list_receivers(request: Request, query: Query[ReceiverQuery]) -> Any:
-    """Who is told of alarms."""
+    """List the receivers of alarms."""
     orders = {"id": "pk", "name": "name"}
     return page(query, Receiver.objects.all(), orders, show=_receivers)
 
@@ -168,7 +168,7 @@ def list_receivers(request: Request, query: Query[ReceiverQuery]) -> Any:
     secret=True,
 )
 def add_receiver(request: Request, body: ReceiverBody) -> Any:
-    """Have somebody told of alarms.
+    """Add a receiver of alarms.
 
     The secret that signs its webhooks is in this answer and in no other.
     """

@@ -101,7 +101,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "redis_away", "Redis does not answer", CRITICAL, "", 1, 0, 10, 10,
         "Queues, the session directory and background work live in Redis. Sessions stay connected "
-        "and wait; nothing is delivered and nobody can sign in anew until it answers.",
+        "and wait; nothing is delivered and nobody can sign in until it answers.",
         (
             "See who says what: `curl -s localhost:8081/ready`.",
             "Ask the server itself: `redis-cli -u $RMB_REDIS__URL ping` (a relay started with "
@@ -129,8 +129,8 @@ RULES: Final[tuple[Rule, ...]] = (
         "a `maxmemory` the reading is the part of the machine's memory.",
         (
             "What it is spent on: `redis-cli -u $RMB_REDIS__URL --bigkeys` and `info memory`.",
-            "Whose mail waits: `manage.py rmb_queue list --help`; "
-            "mail of banned or removed twins can be purged.",
+            "Whose messages wait: `manage.py rmb_queue list --help`; "
+            "queues of banned or removed twins can be purged.",
             "Federation's outbox grows while a partner is down: see `partner_down`.",
             "Give it more: `redis-cli -u $RMB_REDIS__URL config set maxmemory 4gb`, and the same "
             "in its configuration file. Keep a third free for the rewrite of its file.",
@@ -217,14 +217,14 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "queue_near_full", "A queue is almost full", WARNING, "%", 80, 60, 30, 60,
-        "Mail for one session piles up: its twin is away, or takes less than it gets. At 100 % of "
+        "Messages for one session pile up: its twin is away, or reads too slowly. At 100 % of "
         "`queue.max_messages` or `queue.max_bytes` senders are refused (`queue_full`).",
         (
             "Whose it is: the subject is `twin` or `twin:session`. Is it connected? See the page "
             "Sessions of the operator site.",
             "How much waits: `manage.py rmb_queue list TWIN`.",
             "Away for good: ban the twin, then `manage.py rmb_queue purge TWIN`. Otherwise the "
-            "mail leaves by itself after `queue.retention_s`.",
+            "messages expire after `queue.retention_s`.",
         ),
         subject="queue",
     ),
@@ -245,7 +245,7 @@ RULES: Final[tuple[Rule, ...]] = (
         subject="twin",
     ),
     Rule(
-        "outbox_age", "Mail for other relays waits", WARNING, "s", 300, 60, 60, 60,
+        "outbox_age", "Messages for partner relays wait", WARNING, "s", 300, 60, 60, 60,
         "The oldest message in federation's outbox is this old. Messages expire after an hour.",
         (
             "For whom: the page Outbox of the operator site, and `partner_down`.",
@@ -256,9 +256,9 @@ RULES: Final[tuple[Rule, ...]] = (
         starts=True,
     ),
     Rule(
-        "partner_down", "Another relay does not answer", WARNING, "failures", 5, 0, 30, 60,
-        "So many tries in a row failed. Its mail waits here, is tried at least once a minute, and "
-        "expires after an hour.",
+        "partner_down", "A partner relay does not answer", WARNING, "failures", 5, 0, 30, 60,
+        "This many tries in a row failed. Messages for it wait here, are tried at least once a "
+        "minute, and expire after an hour.",
         (
             "What it answers: its own page, below Relays of the operator site, has its last tries "
             "and the next one.",
@@ -271,8 +271,9 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "chain_lag", "Twins are behind the chain", CRITICAL, "s", 120, 60, 60, 60,
-        "The follower of the chain is this far behind its newest block, or has seen none for so "
-        "long. Known twins go on working; new twins and changes of keys or relays are not seen.",
+        "The follower of the chain is this far behind its newest block, or has seen no block for "
+        "this time. Known twins go on working; new twins and changes of keys or relays are not "
+        "seen.",
         (
             "`manage.py rmb_chain status`: node, height, and what is wrong.",
             "No node can be followed: try them, `curl -s -o /dev/null -w '%{http_code}' "
@@ -284,8 +285,8 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "limit_storm", "Many messages are refused over limits", WARNING, "messages", 1000, 500, 30,
         120,
-        "So many messages of clients were refused within a minute because their twins exceed their "
-        "limit. One program in a loop does that, or limits that are too tight.",
+        "This many messages of clients were refused within a minute because their twins exceed "
+        "their limit. The cause is a program in a loop, or limits that are too low.",
         (
             "Who: the relay's log has one line for each twin and window (`is over its limit`).",
             "One twin: tell its owner, or ban it with an end on the page Limits and bans.",
@@ -319,9 +320,9 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "check_found", "The sweep found messages that were missed", WARNING, "messages", 1, 0, 0,
         300,
-        "The periodic check found mail in a queue whose session did not know of it, within the "
-        "last 10 minutes. It is delivered now, but late. After a worker that died or a Redis that "
-        "was away this may happen; else it never does.",
+        "Within the last 10 minutes the periodic check found messages in a queue whose session did "
+        "not know of them. They are delivered now, but late. This may happen after a worker died "
+        "or Redis was away; otherwise it never does.",
         (
             "Did one of the two happen? `worker_restarts`, `redis_away`, `redis_went_back`.",
             "If not: the relay's log has `the check found`; report it with the lines before.",
@@ -330,7 +331,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "events_lost", "Recorded events are lost", WARNING, "events", 1, 0, 0, 300,
-        "So many events for analytics were lost within the last 10 minutes. `pressure`: more "
+        "This many events for analytics were lost within the last 10 minutes. `pressure`: more "
         "happened than the disk of `analytics.dir` takes, and eight buffers were full. `disk`: it "
         "refused until a process ended, files that waited went beyond "
         "`analytics.segments_max_bytes`, or `rmb_analytics check --repair` put one aside. No "
@@ -348,9 +349,9 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "events_waiting", "Recorded events do not come into the lake", WARNING, "s", 300, 60, 30,
         60,
-        "The oldest closed file of events on this machine waits for so long; a compactor that "
-        "works takes one within a second. Or no compactor was seen there for so long. Jobs do not "
-        "see these events yet. Nothing is lost before `analytics.segments_max_bytes` wait.",
+        "The oldest closed file of events on this machine has waited for this time; a compactor "
+        "that works takes one within a second. Or no compactor was seen there for this time. Jobs "
+        "do not see these events yet. Nothing is lost before `analytics.segments_max_bytes` wait.",
         (
             "`manage.py rmb_doctor` on that machine says what is missing; without Arrow files only "
             "wait: `make setup-analytics`, and restart.",
@@ -365,11 +366,11 @@ RULES: Final[tuple[Rule, ...]] = (
         subject="machine", starts=True,
     ),
     Rule(
-        "certificate_expiry", "The TLS certificate runs out", WARNING, "days", 21, 22, 0, 0,
-        "The certificate in `relay.tls_cert` has so many days left.",
+        "certificate_expiry", "The TLS certificate expires soon", WARNING, "days", 21, 22, 0, 0,
+        "The certificate in `relay.tls_cert` expires in this many days.",
         (
             "`openssl x509 -noout -enddate -in CERT`.",
-            "Was it to be renewed by itself? `systemctl list-timers`, `certbot renew --dry-run`.",
+            "Should it renew itself? `systemctl list-timers`, `certbot renew --dry-run`.",
             "After the file is new: `kill -HUP` of the relay (a rolling restart loads it).",
         ),
         subject="file", rising=False,
@@ -410,8 +411,9 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "receiver_failing", "Alarms do not arrive", WARNING, "s", 600, 0, 0, 60,
-        "The oldest alarm for this receiver has waited so long: it does not answer, or refuses. "
-        "Others are told; what waits is sent in order when it is back, and given up after a day.",
+        "The oldest notice for this receiver has waited for this time: the receiver does not "
+        "answer, or refuses. Other receivers get theirs. Waiting notices are sent in order when it "
+        "is back, and given up after a day.",
         (
             "`manage.py rmb_alarms receivers`: the last error.",
             "`manage.py rmb_alarms test RECEIVER`: what it answers now.",
@@ -420,8 +422,8 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "reading_unknown", "Something cannot be measured", WARNING, "s", 60, 0, 0, 30,
-        "Readings of this kind could not be taken for so long. Alarms that need them neither begin "
-        "nor end.",
+        "Readings of this kind could not be taken for this time. Alarms that need them neither "
+        "begin nor end.",
         (
             "`manage.py rmb_alarms rules` says what is unknown, and why.",
             "Where Redis or the database is away, that is the reason, and has an alarm of its own.",

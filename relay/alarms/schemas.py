@@ -93,7 +93,7 @@ class SilenceOut(Schema):
 
 
 class ReceiverOut(Schema):
-    """Who is told of alarms."""
+    """A receiver of alarms."""
 
     id: int
     name: str
@@ -101,7 +101,9 @@ class ReceiverOut(Schema):
     target: str = Field(description="An address, or the beginning of a URL.")
     min_severity: str
     enabled: bool
-    revision: str = Field(description="Another one after each change, also of what is not shown.")
+    revision: str = Field(
+        description="Changes with every change, also of fields that are not shown."
+    )
     waiting: Live[int] = Field(description="Notices it has not taken yet.")
     last_success: Live[datetime | None]
     last_error: Live[str]
@@ -152,7 +154,7 @@ class SilenceBody(Body):
 
 
 class RuleBody(Body):
-    """A rule as a whole; what is left out or null is as delivered."""
+    """A whole rule; missing or null fields are reset to their defaults."""
 
     threshold: Number | None = None
     clear: Number | None = None
@@ -174,7 +176,7 @@ class ReceiverBody(Body):
 
 
 class ReceiverPatch(Body):
-    """Fields to be changed; those left out stay."""
+    """Fields to change; missing fields keep their values."""
 
     name: str | None = Field(None, max_length=MAX_NAME_CHARS)
     target: str | None = Field(None, max_length=MAX_URL_CHARS)

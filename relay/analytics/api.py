@@ -34,7 +34,7 @@ class TableOut(Schema):
     """One table of results, and what of it is computed."""
 
     table: str
-    job: str = Field(description="That computes it.")
+    job: str = Field(description="Job that computes the table.")
     in_database: bool = Field(description="Whether `/analytics/results` has it; files have all.")
     periods: int = Field(description="Days, or months, that are computed.")
     first: str | None = Field(description="The first of them.")

@@ -78,7 +78,7 @@ def stream(
     *,
     every_s: float | None,
     since: datetime | None = None,
-    anew: bool = False,
+    restart: bool = False,
     stopping: Callable[[], bool] = lambda: False,
     began: Callable[[StreamState], None] = lambda state: None,
     told: Callable[[Batch], None] = lambda batch: None,
@@ -90,7 +90,7 @@ def stream(
         engine: Spark.
         every_s: how often to look for files; None: once.
         since: count all from this hour on, from the beginning; None: go on.
-        anew: forget what was counted.
+        restart: forget what was counted.
         stopping: whether to end; asked often.
         began: is told where it begins.
         told: is told of each batch, in a thread of its own.
@@ -102,19 +102,19 @@ def stream(
     origin.claim(lake)
     with alone(lake):
         while True:
-            state = checkpoint(lake, since, anew)
-            since, anew = None, False
+            state = checkpoint(lake, since, restart)
+            since, restart = None, False
             began(state)
             if _run(lake, engine, state, every_s, stopping, told):
                 return
 
 
-def checkpoint(lake: Lake, since: datetime | None, anew: bool) -> StreamState:
+def checkpoint(lake: Lake, since: datetime | None, restart: bool) -> StreamState:
     """The one to go on with, or a new one."""
     now = datetime.now(UTC)
     state = sink.state()
     keep = False
-    if state is not None and since is None and not anew:
+    if state is not None and since is None and not restart:
         whole = state.batch < 0 or (lake.checkpoints / state.checkpoint).is_dir()
         keep = whole and now - state.updated_at < LONGEST_PAUSE
         if keep and now - state.began_at < LONGEST_CHECKPOINT:
@@ -211,7 +211,7 @@ def assert_readable(files: Iterable[Path]) -> None:
         try:
             footers.assert_readable(path)
         except AnalyticsError as error:
-            raise AnalyticsError(f"{error}. Then: rmb_analytics stream --anew") from None
+            raise AnalyticsError(f"{error}. Then: rmb_analytics stream --restart") from None
 
 
 def _watch(query: StreamingQuery, state: StreamState, stopping: Callable[[], bool]) -> bool:

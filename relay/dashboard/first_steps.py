@@ -175,9 +175,9 @@ def _session(request: HttpRequest) -> Step:
 
 def _receiver(request: HttpRequest) -> Step:
     return Step(
-        "Be told of alarms",
+        "Get notified of alarms",
         Receiver.objects.filter(enabled=True).exists(),
-        "Nobody looks at this page at three in the morning.",
+        "Alarms reach you even when nobody looks at this page.",
         "Add a webhook or an e-mail address, and send it a test.",
         url=reverse("console:alarms_receivers"),
         link="Receivers",
@@ -188,8 +188,8 @@ def _backup(request: HttpRequest) -> Step:
     return Step(
         "Make a backup",
         AuditEntry.objects.filter(action="backup.make").exists(),
-        "Twins, limits, accounts and decisions are in it; mail that waits is not.",
-        "Have it made each night, and kept on another machine.",
+        "It contains twins, limits, accounts and decisions, but not the messages that wait.",
+        "Run it each night, and keep the file on another machine.",
         ("manage.py rmb_backup /var/backups/rmb.zip",),
     )
 

@@ -132,9 +132,9 @@ def _trusting(relay: Relay) -> Question:
     return Question(
         f"Trust relay {relay.domain}",
         "Trust",
-        "What it sends from an address its domain resolves to is taken without the signature of "
-        "its source twin: whoever runs it can speak for any twin that lists it. Only for relays "
-        "you run yourself.",
+        "This relay takes its messages without the signature of the source twin when they come "
+        "from an address that its domain resolves to: its operator can speak for any twin that "
+        "lists it. Trust only relays you run yourself.",
         danger=True,
     )
 

@@ -99,17 +99,17 @@ async def tell(data_dir: Path, url: str) -> None:
         uid = (await bob.do("send", to="alice", text="and you?"))["uid"]
         await bob.do("await answer", uid=uid)
 
-        print("2. A third one goes away, gets mail, comes back and reads it.")
+        print("2. A third one goes away, is sent messages, comes back and reads them.")
         await carol.do("sign in")
         await carol.do("sign out")
-        mail = [
+        letters = [
             (await alice.do("send", to="carol", text=text))["uid"]
             for text in ("first letter", "second letter", "third letter")
         ]
         await carol.do("sign in")
-        for uid in mail:
+        for uid in letters:
             await alice.do("await answer", uid=uid)
-    print("Done: nothing was lost, everything came in order, and the relay could read none of it.")
+    print("Done: all messages arrived, in order, and the relay could read none of them.")
 
 
 def find_relay(data_dir: Path) -> str:

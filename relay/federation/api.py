@@ -97,7 +97,7 @@ class RelayRow(RelayOut):
 
 
 class RelayIn(Body):
-    """All that can be decided about a relay; what is left out is off."""
+    """All decisions about a relay; missing fields are off."""
 
     trusted: Flag = False
     paused: Flag = False

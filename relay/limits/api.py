@@ -56,7 +56,7 @@ class LimitOut(Schema):
 
 
 class LimitIn(Body):
-    """Limits in place of the relay's: 0 and 0 is none at all, null and null is the relay's."""
+    """Limits of one twin: both 0 for no limit, both null for the limit of all twins."""
 
     count: Count | None = None
     size: Count | None = None
@@ -92,7 +92,7 @@ class WaitingOut(Schema):
 
 
 class DefaultOut(Schema):
-    """The limit of every twin that has none of its own; 0 and 0 is none."""
+    """The limit of every twin without one of its own; both 0 for no limit."""
 
     count: int = Field(description="Messages a minute.")
     size: int = Field(description="Bytes a minute, and of one message.")
@@ -191,7 +191,7 @@ def clear_default_limit(request: Request) -> Any:
 def list_limit_hits(request: Request, query: Query[HitsQuery]) -> Any:
     """Twins that were refused messages, over the last hour; the worst first.
 
-    Counts grow while one reads: who comes to be worse meanwhile is on none of the later pages.
+    Counts grow while you read: a twin that moves up meanwhile is missing on later pages.
     """
     orders = {"messages": itemgetter(1), "twin": itemgetter(0)}
     refused = hits.twins(query.minutes).items()
@@ -264,7 +264,7 @@ def delete_limit(request: Request, twin: TwinId) -> Any:
 def ban_twin(request: Request, twin: TwinId, body: BanIn) -> Any:
     """Ban a twin.
 
-    Its sessions are closed within a second; new ones and its mail are refused.
+    Within a second the relay closes its sessions, and refuses new ones and its messages.
     """
     services.ban(twin, body.reason, body.until, actor=request.actor)
     return _out(_row(twin))

@@ -61,7 +61,8 @@ class TwinLimit(models.Model):
         help_text="Of its sessions, and as many with messages of it. Empty: the relay's bound.",
     )
     banned = models.BooleanField(
-        default=False, help_text="Sessions of the twin are closed, new ones and its mail refused."
+        default=False,
+        help_text="The relay closes the twin's sessions and refuses new ones and its messages.",
     )
     ban_reason = models.CharField(max_length=MAX_REASON_CHARS, blank=True, default="")
     banned_until = models.DateTimeField(

@@ -89,7 +89,12 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("federation_delivery_seconds", "histogram", "Time from the outbox to the other relay."),
     Metric("federation_outbox_messages", "gauge", "Messages for other relays.", ("shard",)),
     Metric("federation_outbox_oldest_seconds", "gauge", "Age of the oldest of them.", ("shard",)),
-    Metric("federation_backoff_seconds", "gauge", "Time a relay is left alone.", ("relay",)),
+    Metric(
+        "federation_backoff_seconds",
+        "gauge",
+        "Seconds until the next request to the relay.",
+        ("relay",),
+    ),
     Metric("federation_dead_letters", "gauge", "Messages for other relays that failed for good."),
     # The chain, from Redis: what its followers did one after another.
     Metric("events_listener_reconnecting", "gauge", "1 while no node of the chain is followed."),

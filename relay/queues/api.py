@@ -44,7 +44,9 @@ class QueueOut(Schema):
 
     key: str
     twin: int
-    sid: str | None = Field(description="Session id; null is none, which is not an empty one.")
+    sid: str | None = Field(
+        description="Session id; null: the session without one, which is not an empty id."
+    )
     connected: bool
     messages: int
     size_bytes: int = Field(description="Of Redis' memory, estimated.")
@@ -54,7 +56,7 @@ class QueueOut(Schema):
 
 
 class HeaderOut(Schema):
-    """What is told of one message."""
+    """Headers of one message."""
 
     entry: str
     at: datetime | None = Field(description="When it was stored.")

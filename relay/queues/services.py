@@ -152,7 +152,9 @@ def purge(key: str, *, actor: Actor, up_to: str = "") -> int:
         try:
             purged = purging.purge(client(), key, up_to)
         except purging.Connected:
-            raise Conflict(f"{key} is connected: its mail is its own business") from None
+            raise Conflict(
+                f"session {key} is connected: kick it before you purge its queue"
+            ) from None
         change.after = {"purged": purged, "up_to": up_to}
         change.happened = bool(purged)
     return purged
@@ -177,8 +179,8 @@ def purge_twin(twin: int, *, actor: Actor, seen: Sequence[Waiting] | None = None
     with audit.change(actor, "queue.purge", target=twin) as change:
         if in_good_standing(twin):
             raise Conflict(
-                f"twin {twin} is neither banned nor removed: its mail is kept; purge its queues "
-                "one by one"
+                f"twin {twin} is neither banned nor removed: its queues are kept; purge them one "
+                "by one"
             )
         queues = purging.waiting(client(), twin) if seen is None else seen
         purged = purging.purge_queues(client(), queues)
@@ -232,7 +234,7 @@ def move(source: str, target: str, *, actor: Actor) -> Moved:
 
 _WHY: Final = {
     "connected": "the session is connected",
-    "guest": "the mail is on its way to another relay",
+    "guest": "the messages are on their way to another relay",
     "full": "the other queue is full",
     "time": "it takes too long",
 }

@@ -86,7 +86,7 @@ async def stream(
     """
     last = request.headers.get("Last-Event-ID", "")
     if last and not ids.fullmatch(last):
-        raise refuse_field("header.Last-Event-ID", "is none of ours")
+        raise refuse_field("header.Last-Event-ID", "is not the id of an event of this relay")
     key = request.caller.key
     if _open.total() >= MAX_STREAMS or _open[key] >= MAX_STREAMS_OF_ONE:
         raise Refusal(429, "too many streams are open", headers={"Retry-After": "5"})

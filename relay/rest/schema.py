@@ -96,9 +96,7 @@ class Page(Schema, Generic[Item]):
     """One page of a list."""
 
     items: list[Item]
-    next: str | None = Field(
-        None, description="Cursor of the page after this one; null where there is none."
-    )
+    next: str | None = Field(None, description="Cursor of the next page; null on the last page.")
 
 
 class FieldError(Schema):

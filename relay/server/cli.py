@@ -37,9 +37,9 @@ examples:
   {program} --domain relay.example.com --redis redis://localhost:6379
   {program} --domain a.example b.example --twins registry --processes 4 --limit 600 10000000
 
-Every other setting: rmb.toml and RMB_SECTION__KEY, see manage.py rmb_configdoc. SIGTERM stops
-gracefully, SIGHUP replaces the workers one after another. Exit codes: 0 stopped as asked, 1 a
-process could not be started, 2 a bad option or setting, or something it names cannot be used.
+All other settings are in rmb.toml or variables RMB_SECTION__KEY; rmb-manage rmb_configdoc lists
+them. SIGTERM stops the relay gracefully, SIGHUP replaces its workers one after another. Exit codes:
+0 stopped as asked, 1 a process could not be started, 2 an option or setting is invalid or unusable.
 """
 
 EMBEDDED_LISTEN: Final = "127.0.0.1:8080"
@@ -108,19 +108,19 @@ def build_parser(entry: str) -> _Parser:
         "--domain",
         **many,
         metavar="NAME",
-        help="names of this relay, one or several: required (with --embedded localhost)",
+        help="names of this relay; required (with --embedded: default localhost)",
     )
     add(
         "-l",
         "--listen",
         metavar="ADDRESS",
-        help="[::]:8080 (default; with --embedded 127.0.0.1:8080) or unix:/path",
+        help="host:port (default [::]:8080; with --embedded 127.0.0.1:8080) or unix:/path",
     )
     add(
         "-r",
         "--redis",
         metavar="URL",
-        help="redis://localhost:6379 (default), rediss:// or unix://; 6.2 or newer",
+        help="Redis 6.2 or newer: redis://localhost:6379 (default), rediss:// or unix://",
     )
     add(
         "-s",
@@ -154,7 +154,7 @@ def build_parser(entry: str) -> _Parser:
         "--trusted-proxy",
         **many,
         metavar="NETWORK",
-        help="whose X-Forwarded-For is believed, such as 10.0.0.0/8",
+        help="proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8",
     )
     add(
         "--limit",
@@ -162,24 +162,29 @@ def build_parser(entry: str) -> _Parser:
         metavar=("COUNT", "SIZE"),
         help="messages and bytes of a twin per minute; also COUNT,SIZE (default none)",
     )
-    add("-w", "--workers", metavar="N", help="sessions at most = this (default 500) x -u")
-    add("-u", "--user-per-worker", metavar="N", help="see --workers (default 1000)")
+    add(
+        "-w",
+        "--workers",
+        metavar="N",
+        help="with -u: the relay takes N x -u sessions (default 500)",
+    )
+    add("-u", "--user-per-worker", metavar="N", help="second factor, see -w (default 1000)")
     add(
         "-p",
         "--ranker-period",
         "--ranker_period",
         metavar="SECONDS",
-        help="failures of another relay count so long (default 3600)",
+        help="seconds a relay's failures count in its rank (default 3600)",
     )
     add(
         "--catchup-threshold",
         metavar="BLOCKS",
-        help="blocks of the chain replayed at most (default 600)",
+        help="most blocks of the chain to replay after an outage (default 600)",
     )
     add(
         "--record",
         action="store_true",
-        help="record what happens to each message, for the analytics",
+        help="record what happens to each message for analytics",
     )
     add("-d", "--debug", action="count", default=0, help="more log lines")
     return parser
@@ -322,7 +327,7 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
 
 def _no_passphrase() -> str:
     """Asked for one, OpenSSL would ask the terminal, in each worker."""
-    raise UsageError("--tls-key: has a passphrase, which nobody is there to type; take it off")
+    raise UsageError("--tls-key: the key is encrypted; use an unencrypted key file")
 
 
 def _name_option(text: str, options: Options) -> str:

@@ -84,7 +84,10 @@ def parse_listen(text: str) -> ListenAddress:
     try:
         host.encode("idna")  # as the look-up of it does
     except ValueError:
-        raise ListenError(f"listening address {text!r}: the host is none") from None
+        raise ListenError(
+            f"listening address {text!r}: the host is invalid; use host:port, [IPv6]:port or "
+            "unix:/path"
+        ) from None
     if not (port_text.isascii() and port_text.isdigit()) or int(port_text) > MAX_PORT:
         raise ListenError(
             f"listening address {text!r}: the port must be a number from 0 to {MAX_PORT}"

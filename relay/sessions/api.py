@@ -43,8 +43,10 @@ class LiveSessionOut(Schema):
 
     key: str = Field(description="`<twin>` or `<twin>:<session id>`.")
     twin: int
-    sid: str | None = Field(description="Session id; null is none, which is not an empty one.")
-    epoch: int = Field(description="Of the connection.")
+    sid: str | None = Field(
+        description="Session id; null: the session without one, which is not an empty id."
+    )
+    epoch: int = Field(description="Number of the connection.")
     worker: str = Field(description="Boot id of the worker that holds it.")
     slot: str
     address: str
@@ -67,7 +69,9 @@ class SessionOut(Schema):
     id: int
     key: str = Field(alias="key_text", description="`<twin>` or `<twin>:<session id>`.")
     twin: int
-    sid: str | None = Field(description="Session id; null is none, which is not an empty one.")
+    sid: str | None = Field(
+        description="Session id; null: the session without one, which is not an empty id."
+    )
     epoch: int = Field(description="Order of the connections of one session.")
     worker: str = Field(description="Boot id of the worker.")
     slot: str

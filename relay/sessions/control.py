@@ -105,7 +105,7 @@ class Control:
                 elif kind == "drain" and subject == worker.boot_id:
                     worker.leave()
             except ValueError:
-                log.error("control state: %s = %.80r makes no sense", name, value)
+                log.error("control state: %s = %.80r is malformed", name, value)
         self.relays = relays
         worker.on_traces(traces)
         worker.router.banned = banned

@@ -157,7 +157,7 @@ class Guests:
             except LinkLost:
                 continue
             except hiredis.ReplyError as error:
-                log.warning("mail of the guest %s waits: %s", destination.text, error)
+                log.warning("messages of the guest %s wait: %s", destination.text, error)
                 await asyncio.sleep(AGAIN_S)
 
     async def _is_back(self, destination: Destination) -> bool:

@@ -143,7 +143,7 @@ class Hub:
                 try:
                     listener(reply[2])
                 except ValueError as error:  # somebody else's: the subscriptions go on
-                    log.warning("news on %r make no sense: %.200s", channel, error)
+                    log.warning("malformed message on channel %r: %.200s", channel, error)
         elif kind == b"subscribe":
             if channel in self._listeners:
                 self._confirmed.add(channel)

@@ -54,7 +54,7 @@ def kick(key: str, *, actor: Actor, epoch: int | None = None, reason: str = "") 
             raise NotFound(f"session {key} is not connected")
         present = entry_epoch(entry)
         if not present:
-            raise Away(f"the entry of session {key} in Redis is none; its worker mends it")
+            raise Away(f"the entry of session {key} in Redis is malformed; its worker repairs it")
         if epoch is not None and epoch != present:
             raise Conflict(f"another connection has taken session {key} over")
         _, worker, _, address = [*text(entry).split(" ", 3), "", "", ""][:4]

@@ -143,7 +143,7 @@ async def _released(session: Session, former: int) -> None:
         async with asyncio.timeout(RELEASE_WAIT_S):
             await event.wait()
     except TimeoutError:
-        log.info("the former holder of %s did not let go in time", session.destination.text)
+        log.info("the former holder of %s did not release it in time", session.destination.text)
     finally:
         session.on_released = None
 

@@ -64,7 +64,7 @@ class TraceIn(Body):
 
 
 class TraceEventOut(Schema):
-    """What happened to a message at one moment; what is not known of it is empty or 0."""
+    """What happened to a message at one moment; unknown fields are empty or 0."""
 
     at: float = Field(description="Unix time by the clock of the process.")
     by: str = Field(description="The process.")

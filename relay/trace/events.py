@@ -46,7 +46,7 @@ MEANINGS: Final[dict[Stage, str]] = {
     Stage.ACKNOWLEDGED: "the peer's TCP has its bytes",
     Stage.REMOVED: "no longer in the queue",
     Stage.EXPIRED: "its deadline passed while it waited",
-    Stage.TRIMMED: "left the queue: nobody fetched it for as long as mail is kept",
+    Stage.TRIMMED: "left the queue: nobody fetched it within the retention",
     Stage.PURGED: "left the queue: an operator deleted it",
     Stage.GIVEN_UP: "is a dead letter now",
     Stage.NOTIFIED: "its sender is told that it ended undelivered",

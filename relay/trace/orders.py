@@ -84,7 +84,7 @@ def decode(order_id: str, text: str) -> Order:
         if order.kind is not Kind.UID:
             order.key  # noqa: B018
     except (ValueError, RmbError) as error:
-        raise OrderError(f"trace order {order_id} makes no sense: {error}") from error
+        raise OrderError(f"trace order {order_id} is malformed: {error}") from error
     if not subject or not 1 <= order.events_per_s <= MAX_EVENTS_PER_S:
         raise OrderError(f"trace order {order_id} is out of bounds")
     if not MIN_SAMPLE <= order.sample <= 1:

@@ -44,7 +44,7 @@ class TwinForm(forms.ModelForm):  # type: ignore[type-arg]
         max_length=70,
         required=False,
         widget=UnfoldAdminTextInputWidget,
-        help_text="0x and 66 hexadecimal digits; empty: the twin cannot be sent encrypted mail.",
+        help_text="0x and 66 hexadecimal digits; empty: messages to the twin cannot be encrypted.",
     )
 
     class Meta:

@@ -218,7 +218,7 @@ def import_twin_file(request: Request, query: Query[ImportQuery]) -> Any:
 def get_twin(request: Request, twin: str) -> Any:
     """One twin.
 
-    Everybody may look one up. Whoever may see the registry gets more, with an ETag.
+    Anyone may look a twin up. Callers who may see the registry get more fields, and an ETag.
     """
     return _out(_row(_number(twin)))
 
@@ -267,8 +267,8 @@ def patch_twin(request: Request, twin: TwinId, body: TwinChange) -> Any:
 def delete_twin(request: Request, twin: TwinId) -> Any:
     """Remove a twin from the registry.
 
-    Its sessions are closed; its mail waits until it is too old. A twin of the chain, where twins
-    come from there, is not removed: 409.
+    The relay closes its sessions; messages for it wait until they expire. Where twins come from the
+    chain, a twin of the chain cannot be removed: 409.
     """
     with audit.exclusive():
         etag.check_match(request, _out(_row(twin)))

@@ -113,7 +113,7 @@ class MirrorSink:
     def _announce(self, ids: list[int] | None) -> None:
         # A worker that was not told would believe what it holds: the block is told again.
         if not services.announce(ids):
-            raise RedisError("the workers could not be told of a change")
+            raise RedisError("the workers could not be informed of a change")
 
 
 def follow(life_s: float = LIFE_S) -> bool:

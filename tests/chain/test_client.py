@@ -116,7 +116,7 @@ def _changes(*changes: list[Any], block: Any = HASH) -> Any:
         (
             {"state_queryStorageAt": _changes()},
             lambda n: n.twins([1]),
-            "1 storage values were left",
+            "1 storage values are missing",
         ),
         (
             {"state_queryStorageAt": _changes(NONE, block="0x")},

@@ -71,7 +71,7 @@ class VerifyingAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         try:
             algorithm = jwt.get_unverified_header(id_token).get("alg")
         except jwt.PyJWTError as error:
-            raise OAuth2Error("the identity token is none") from error
+            raise OAuth2Error("the identity token is malformed") from error
         if algorithm not in ALGORITHMS:
             raise OAuth2Error("the identity token is signed in a way that is not accepted")
         found: dict[str, Any] = jwtkit.verify_and_decode(

@@ -16,9 +16,9 @@ from relay.analytics.spark.catalogue import JOBS
 SUMMARY: Final = "compute all that is missing or outdated, however old"
 
 DESCRIPTION: Final = """\
-Look at every day there are events of, and compute what has no result yet, or one of other events:
-after a first set-up, when segments of a relay came in late, after an upgrade that changed a job.
-`rmb_analytics status` tells before what that is.
+Compute all days with events that have no result yet, or whose events changed since: after a first
+set-up, when segments of a relay came in late, after an upgrade that changed a job.
+`rmb_analytics status` lists them.
 
   rmb_analytics backfill
   rmb_analytics backfill rollup audit --from 2026-01
@@ -26,7 +26,7 @@ after a first set-up, when segments of a relay came in late, after an upgrade th
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("job", nargs="*", metavar="JOB", help=f"of {', '.join(JOBS)}; default: all")
+    parser.add_argument("job", nargs="*", metavar="JOB", help=f"{', '.join(JOBS)}; default: all")
     days.add_arguments(parser)
     run.add_engine_arguments(parser)
     run.add_wait_argument(parser)

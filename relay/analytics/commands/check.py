@@ -15,15 +15,15 @@ from relay.analytics import backlog, gaps
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 
-SUMMARY: Final = "look whether all events can be read, and put broken files aside"
+SUMMARY: Final = "check that all events can be read, and move broken files aside"
 DESCRIPTION: Final = """\
-Looks at every file of events and names those that cannot be read. A job that meets one ends with
-its name; put aside, it is in nobody's way, and a gap tells the audit what may be missing. A file
-that the system refuses to read just now is named and stays.
+Read every file of events and print those that cannot be read. A job that meets such a file fails
+with its name. Moved aside, it stops no job, and a gap tells the audit what may be missing. A file
+that the system cannot read at the moment is printed and stays.
 
-  rmb_analytics check                 reads what each file says of itself; 3,000 files a second
+  rmb_analytics check                 reads the metadata of each file; 3,000 files a second
   rmb_analytics check --rows          reads all rows and compares their checksums as well
-  rmb_analytics check --repair        moves what cannot be read to events/_bad
+  rmb_analytics check --repair        moves unreadable files to events/_bad
 
 exit code: 0 all can be read, 1 some cannot, 2 usage
 """
@@ -31,8 +31,8 @@ PROGRESS_S: Final = 1.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--rows", action="store_true", help="read the rows, not only what is told")
-    parser.add_argument("--repair", action="store_true", help="move what cannot be read aside")
+    parser.add_argument("--rows", action="store_true", help="read all rows, not only the metadata")
+    parser.add_argument("--repair", action="store_true", help="move unreadable files aside")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 

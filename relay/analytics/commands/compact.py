@@ -20,20 +20,20 @@ from relay.ops.redis_client import client
 
 SUMMARY: Final = "bring recorded segments into the lake, merge its files, remove old days"
 DESCRIPTION: Final = """\
-Makes Parquet of the segments recorders closed, merges the files of hours that are quiet, and
-removes the days beyond analytics.keep_days. A relay that records (analytics.record) does it by
-itself; this is for workers that are started without `runrelay`, as a job of every minute.
+Convert closed segments of recorders to Parquet, merge the files of past hours, and remove days
+older than analytics.keep_days. A relay that records (analytics.record) does this itself. Where
+workers run without `runrelay`, run this command each minute.
 
-Old days stay while fewer than seven days with events lead up to today, for the clock may be wrong.
-If it is right, `--expire` removes them: only that is done then, also beside the compactor of a
-relay.
+The command keeps old days while fewer than seven days with events precede today, because the clock
+may be wrong. If the clock is right, `--expire` removes them; it does nothing else and may run
+beside the compactor of a relay.
 
-exit code: 0 done, 1 not all could be done, 2 usage
+exit code: 0 done, 1 partly failed, 2 usage
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--expire", action="store_true", help="remove old days: the clock is right")
+    parser.add_argument("--expire", action="store_true", help="only remove old days")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 

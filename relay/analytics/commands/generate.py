@@ -16,12 +16,13 @@ from django.core.management.base import OutputWrapper
 
 from relay.analytics import days, places
 
-SUMMARY: Final = "make up a history, to try everything with"
+SUMMARY: Final = "generate a history of events to try the analytics with"
 DESCRIPTION: Final = """\
-Writes events of imagined twins and relays as if they had been recorded: more by day than by night,
-few twins that say most, messages that wait, are dropped, lost or doubled, bursts of single twins,
-storms of reconnects, and one relay that is hard to reach. generated.json beside the events tells
-what is hidden, to compare with what the jobs find. The same options make the same history.
+Write events of invented twins and relays as if they had been recorded: more by day than by night,
+a few twins that send most messages, messages that wait, are dropped, lost or doubled, bursts of
+single twins, storms of reconnects, and one relay that is hard to reach. generated.json beside the
+events lists these, to compare with the results of the jobs. The same options generate the same
+history.
 
   export RMB_DATA__DIR=$HOME/try     a folder and a database of its own; then `migrate`
   rmb_analytics generate --days 3 --rows 100k
@@ -35,20 +36,26 @@ _UNITS: Final = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--rows", type=_count, default=1_000_000, help="about so many (1M)")
-    parser.add_argument("--days", type=int, default=30, help="of history (30)")
     parser.add_argument(
-        "--from", dest="first", type=_day, metavar="DAY", help="first day (ends yesterday)"
+        "--rows", type=_count, default=1_000_000, help="approximate number of rows (1M)"
     )
-    parser.add_argument("--twins", type=_count, default=20_000, help="that talk (20k)")
-    parser.add_argument("--relays", type=int, default=6, help="they use (6)")
-    parser.add_argument("--seed", type=int, default=1, help="another makes another history (1)")
-    parser.add_argument("--lost", type=float, default=2, help="of a million messages (2)")
-    parser.add_argument("--doubled", type=float, default=460, help="of a million messages (460)")
-    parser.add_argument("--bursts", type=int, default=5, help="after the first week (5)")
-    parser.add_argument("--storms", type=int, default=50, help="of reconnects (50)")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="instead of analytics.dir")
-    parser.add_argument("--json", action="store_true", help="tell what is hidden as JSON")
+    parser.add_argument("--days", type=int, default=30, help="days of history (30)")
+    parser.add_argument(
+        "--from",
+        dest="first",
+        type=_day,
+        metavar="DAY",
+        help="first day (default: --days before today)",
+    )
+    parser.add_argument("--twins", type=_count, default=20_000, help="number of twins (20k)")
+    parser.add_argument("--relays", type=int, default=6, help="number of relays (6)")
+    parser.add_argument("--seed", type=int, default=1, help="number that varies the history (1)")
+    parser.add_argument("--lost", type=float, default=2, help="lost of a million messages (2)")
+    parser.add_argument("--doubled", type=float, default=460, help="doubled of a million (460)")
+    parser.add_argument("--bursts", type=int, default=5, help="bursts after the first week (5)")
+    parser.add_argument("--storms", type=int, default=50, help="storms of reconnects (50)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder (analytics.dir)")
+    parser.add_argument("--json", action="store_true", help="print generated.json")
 
 
 def handle(out: OutputWrapper, options: dict[str, Any]) -> None:

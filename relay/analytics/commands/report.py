@@ -17,9 +17,9 @@ from relay.ops import whole_file
 SUMMARY: Final = "write the report of a month as HTML and PDF"
 
 DESCRIPTION: Final = """\
-Write what the jobs found in a month for people who open no console: traffic between relays, error
-budgets, sessions, delivery, anomalies, usage. Each file is whole by itself: nothing is loaded from
-elsewhere. Days that are not computed are named in it.
+Write the results of a month for people who do not use the console: traffic between relays, error
+budgets, sessions, delivery, anomalies, usage. Each file is self-contained. It names the days that
+are not computed.
 
   rmb_analytics report --month 2026-11                  report-2026-11.html and .pdf here
   rmb_analytics report --month 2026-11 --form html --output /var/www/reports
@@ -27,10 +27,14 @@ elsewhere. Days that are not computed are named in it.
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--month", required=True, metavar="YYYY-MM", help="of UTC")
-    parser.add_argument("--form", choices=FORMS, help="only this one")
+    parser.add_argument("--month", required=True, metavar="YYYY-MM", help="month (UTC)")
+    parser.add_argument("--form", choices=FORMS, help="only this format (default: both)")
     parser.add_argument(
-        "--output", type=Path, default=Path(), metavar="FOLDER", help="where to (here)"
+        "--output",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="folder for the files (default: here)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document")
 

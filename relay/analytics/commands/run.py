@@ -24,16 +24,16 @@ SUMMARY: Final = "compute the results of a job, or of all, for some days"
 
 DESCRIPTION: Final = (
     """\
-Compute results and have pages, REST and queries show them.
+Compute results for the console, REST and SQL queries.
 
-Each day is computed once: run it again, and only days whose events changed (late ones came, a
-file was repaired) are. A job that is interrupted leaves what it had published; run it again for the
-rest. A job that another process is computing, such as the relay's daily schedule, is waited for;
-then what is still due is computed.
+Each day is computed once. Another run computes only days whose events changed since, because late
+events came or a file was repaired. An interrupted job keeps what it has published; run it again for
+the rest. If another process is computing a job, such as the relay's daily schedule, the command
+waits for it and then computes what is still due.
 
   rmb_analytics run all                                 every job, yesterday
   rmb_analytics run rollup --from 2026-11 --to 2026-11  a month
-  rmb_analytics run audit --from 7d --again             though nothing changed
+  rmb_analytics run audit --from 7d --again             even if nothing changed
   rmb_analytics run all --master spark://host:7077      on a cluster; see analytics.master
 
 """
@@ -53,7 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     days.add_arguments(parser)
     add_engine_arguments(parser)
     add_wait_argument(parser)
-    parser.add_argument("--again", action="store_true", help="also what is up to date")
+    parser.add_argument("--again", action="store_true", help="also days that are up to date")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -70,7 +70,7 @@ def add_wait_argument(parser: ArgumentParser) -> None:
         type=arguments.whole_number(0, MOST_WAIT_MINUTES),
         default=WAIT_MINUTES,
         metavar="MINUTES",
-        help=f"for each job that another process is computing; 0: do not ({WAIT_MINUTES})",
+        help=f"longest wait for another process that computes a job; 0: none ({WAIT_MINUTES})",
     )
 
 

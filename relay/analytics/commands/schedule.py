@@ -29,7 +29,7 @@ NICENESS: Final = 10
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--now", action="store_true", help="do now what is done every day")
+    parser.add_argument("--now", action="store_true", help="run the jobs of the day now")
     run.add_engine_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document")
 

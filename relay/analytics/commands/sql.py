@@ -29,7 +29,7 @@ columns.
   rmb_analytics sql --csv "FROM traffic_matrix" > matrix.csv
   rmb_analytics sql - < question.sql
 
-Say which days are wanted by `date`, as above: only their files are read then.
+Restrict `date`, as above, to read only the files of these days.
 """
 
 SHOWN_ROWS: Final = 100
@@ -46,19 +46,21 @@ _COLUMNS: Final = """
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "question", nargs="?", default="", metavar="SELECT", help="in SQL; - reads it from stdin"
+        "question", nargs="?", default="", metavar="SELECT", help="SQL; -: read it from stdin"
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON document")
-    form.add_argument("--csv", action="store_true", help="CSV with a line of names")
+    form.add_argument("--csv", action="store_true", help="CSV with a header line")
     parser.add_argument(
         "--limit",
         type=arguments.whole_number(1, MOST_SHOWN),
         default=SHOWN_ROWS,
         metavar="N",
-        help="rows that are shown (100)",
+        help="most rows (100)",
     )
-    parser.add_argument("--memory", default="", metavar="SIZE", help="such as 8GB (2GB)")
+    parser.add_argument(
+        "--memory", default="", metavar="SIZE", help="memory of DuckDB, such as 8GB (2GB)"
+    )
 
 
 def handle(out: OutputWrapper, options: dict[str, Any]) -> None:

@@ -19,16 +19,16 @@ from relay.ops import arguments
 SUMMARY: Final = "what is computed, what is missing or outdated, the latest runs"
 
 DESCRIPTION: Final = """\
-For each job, how the days (months) up to yesterday stand:
+Show the state of all days (months) up to yesterday for each job:
 
-  current    the result is of just the events there are
-  missing    never computed
-  outdated   computed of other events, since late ones came; or by an earlier version of the job
-  kept       events it was computed of are deleted since, so the result stays; a month whose own
-             first days are deleted stays as it is even if more events come
-  empty      there are no events
+  current    the result matches the events
+  missing    not computed yet
+  outdated   late events came after it was computed, or an earlier version of the job computed it
+  kept       some of its events were deleted since, so the result stays; a month whose first days
+             are deleted is not computed again even if more events come
+  empty      no events
 
-`rmb_analytics backfill` computes what is missing or outdated.
+`rmb_analytics backfill` computes missing and outdated days.
 """
 
 RUNS: Final = 10
@@ -41,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--runs",
         type=arguments.whole_number(0, MOST_RUNS),
         default=RUNS,
-        help=f"so many (default {RUNS})",
+        help=f"number of runs to show (default {RUNS})",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document")
 

@@ -24,31 +24,38 @@ if TYPE_CHECKING:
 SUMMARY: Final = "count events by the minute as they come, into the database"
 
 DESCRIPTION: Final = """\
-Watches for new files of events and adds them to the minutes in the database: how many, how large,
-how late, by relay, kind, reason and remote. Every event counts once, also when it is killed: start
-it again, and it goes on. It runs until it is stopped; keep it running as a service.
+Count new events by the minute in the database: their number, size and delay by relay, kind, reason
+and remote. Every event counts once: a stream that was killed continues where it was. The command
+runs until it is stopped; run it as a service.
 
-  rmb_analytics stream                          from 12 hours ago, or where it was
-  rmb_analytics stream --once                   count what is there and end
-  rmb_analytics stream --from 2026-11-21T14     from that hour on, from the beginning; UTC unless it
-                                                says otherwise, as 2026-11-21T14:00+02:00 does
+  rmb_analytics stream                          continue, or start 12 hours ago
+  rmb_analytics stream --once                   count the events that are there, then end
+  rmb_analytics stream --from 2026-11-21T14     start again from this hour (UTC, or with an offset:
+                                                2026-11-21T14:00+02:00)
 
-Minutes are kept for three days, and from when the stream began. For longer, and for answers that
-need more than sums, there are the jobs.
+Minutes are kept for three days. For longer periods, and for more than sums, use the jobs.
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--master", default="", help="where Spark runs (default: analytics.master)")
     parser.add_argument(
-        "--every", type=_seconds, default=0.5, metavar="S", help="look for files (0.5 seconds)"
+        "--every",
+        type=_seconds,
+        default=0.5,
+        metavar="S",
+        help="seconds between two looks for files (0.5)",
     )
-    parser.add_argument("--once", action="store_true", help="count what is there and end")
     parser.add_argument(
-        "--from", dest="since", type=_hour, metavar="HOUR", help="count from that hour on (UTC)"
+        "--once", action="store_true", help="count the events that are there, then end"
     )
-    parser.add_argument("--anew", action="store_true", help="forget what was counted")
-    parser.add_argument("--json", action="store_true", help="a JSON object for each batch")
+    parser.add_argument(
+        "--from", dest="since", type=_hour, metavar="HOUR", help="start again from this hour (UTC)"
+    )
+    parser.add_argument(
+        "--restart", action="store_true", help="forget all counts and start again 12 hours ago"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object per batch")
 
 
 def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
@@ -79,7 +86,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
                 engine,
                 every_s=None if options["once"] else options["every"],
                 since=options["since"],
-                anew=options["anew"],
+                restart=options["restart"],
                 stopping=ended.is_set,
                 began=began,
                 told=told,

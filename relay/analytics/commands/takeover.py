@@ -14,13 +14,15 @@ from relay.analytics.lake import Lake
 SUMMARY: Final = "compute into this database from this lake, though it was another one before"
 
 DESCRIPTION: Final = """\
-The database has the results of one lake (analytics.dir): the first that something was computed of.
-Others are refused, as two would replace each other's results. When a lake is lost and another one
-takes its place, say so by this; the other one, if it is still there, is refused from then on. What
-was computed before stays where this lake has no events of the day, and is replaced elsewhere.
+Let the present lake (analytics.dir) replace the one whose results are in the database.
 
-A lake that was moved, or copied with its file lake.id, is the same lake and needs none of this.
-Hosts of one relay share analytics.dir: taking turns is no way to compute of two halves.
+A database holds the results of one lake, the first that results were computed from. Jobs on other
+lakes are refused, because two lakes would replace each other's results. When a lake is lost and
+another one takes its place, run this command; from then on the former lake is refused. Former
+results stay for days without events in this lake and are replaced for all others.
+
+A lake that was moved, or copied with its file lake.id, is still the same lake and does not need
+this. All hosts of a relay must share analytics.dir: two lakes cannot take turns.
 """
 
 

@@ -171,7 +171,7 @@ JOBS: Final = {
         ),
         Job(
             "graph",
-            "who talks to whom: relays and twins, and the groups they form",
+            "connections between twins and relays, and the groups they form",
             (
                 Table("graph_edges", ("period", "link", "src", "dst"), in_database=False),
                 Table("graph_nodes", ("period", "kind", "node"), in_database=False),

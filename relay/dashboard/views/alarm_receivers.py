@@ -74,7 +74,7 @@ def receivers_page(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "receivers", RECEIVER_COLUMNS, fetch, order="name", live=True,
-        empty="Nobody is told of alarms: they show here alone.",
+        empty="No receivers: alarms show only in the console.",
     )  # fmt: skip
     add = Action("Add a receiver", reverse("admin:relay_alarms_receiver_add"), asks=False)
     context = {

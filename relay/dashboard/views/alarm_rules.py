@@ -113,7 +113,9 @@ class RuleForm(forms.Form):
             self.fields[name].widget.attrs |= {"placeholder": f"{value:g}", "step": "any"}
             said = "seconds" if name == "hold_s" else unit
             self.fields[name].help_text = f"In {said}; empty: {value:g}, as delivered."
-        self.fields["hold_s"].help_text += " It fires when it lasted so long."
+        self.fields[
+            "hold_s"
+        ].help_text += " The alarm fires when the reading is beyond the threshold for this time."
         self.fields["hold_s"].widget.attrs["max"] = f"{checks.MAX_HOLD_S:g}"
         if not unit:
             del self.fields["threshold"], self.fields["clear"]

@@ -18,7 +18,7 @@ from relay.dashboard.pages import page
 from relay.dashboard.tables import Ask, Column, Filter, Row, Table, respond
 from relay.ops.paging import Page, one_of, page_of
 
-TITLE: Final = "Who talks to whom"
+TITLE: Final = "Connections"
 
 COLUMNS: Final = (
     Column("node", "Twin or relay"),

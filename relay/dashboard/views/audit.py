@@ -77,7 +77,7 @@ class HeadForm(forms.Form):
         try:
             return [chain.Head.parse(text)] if text else []
         except ValueError as error:
-            raise forms.ValidationError(f"It is none: {error}.") from error
+            raise forms.ValidationError(f"Not a head of the log: {error}.") from error
 
 
 @page("audit.view")

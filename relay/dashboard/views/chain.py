@@ -65,7 +65,7 @@ def chain(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "events", COLUMNS, fetch, title="Events", live=True,
-        empty="The chain told of no change of a twin yet.",
+        empty="The chain has reported no change of a twin yet.",
     )  # fmt: skip
     return respond(request, table, "relay_dashboard/chain.html", "Chain", context)
 

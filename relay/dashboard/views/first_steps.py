@@ -29,8 +29,8 @@ def dismiss(request: HttpRequest) -> HttpResponseBase:
         return "The overview reminds you no more; the page stays in the menu"
 
     question = Question(
-        "Leave the first steps out of the overview",
-        "Leave out",
-        "For your account only. What is missing stays on its page in the menu.",
+        "Hide the first steps on the overview",
+        "Hide",
+        "For your account only. The page First steps stays in the menu.",
     )
     return act(request, question, perform, reverse("console:overview"))

@@ -87,8 +87,8 @@ def ban(request: HttpRequest) -> HttpResponseBase:
         f"Ban twin {twin}" if twin else "Ban a twin",
         "Ban",
         f"Its sessions{f', {held:,} now,' if held else ''} end within a second (code 4004). It "
-        "cannot sign in, and mail from it and to it is refused. What waits for it stays until it "
-        "is too old, or purged.",
+        "cannot sign in, and messages from it and to it are refused. Messages that wait for it "
+        "stay until they expire or are purged.",
         danger=True,
     )
     return act(request, question, perform, reverse("console:limits"), form)

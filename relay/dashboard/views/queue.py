@@ -74,7 +74,7 @@ def queue(request: HttpRequest, key: str) -> HttpResponseBase:
         "policy": settings.RMB.queue,
         "actions": _actions(request, key, found, twin),
     }
-    return respond(request, table, "relay_dashboard/queue.html", f"Mail for {key}", context)
+    return respond(request, table, "relay_dashboard/queue.html", f"Queue of {key}", context)
 
 
 @page("queue.export")
@@ -115,8 +115,7 @@ def purge_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
     check_twin(twin)
     if services.in_good_standing(twin):
         raise Conflict(
-            f"twin {twin} is neither banned nor removed: its mail is kept; purge its queues one by "
-            "one"
+            f"twin {twin} is neither banned nor removed: its queues are kept; purge them one by one"
         )
     waiting, more = services.list_queues(twin=twin, connected=False, limit=MAX_PAGE)
 
@@ -128,9 +127,9 @@ def purge_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
     if more:
         meanwhile = f"those in further queues, {meanwhile}"
     question = Question(
-        f"Purge all mail of twin {twin}",
+        f"Purge all queues of twin {twin}",
         "Purge",
-        "It is banned or removed and cannot come for it. Senders are not told.",
+        "The twin is banned or removed and cannot fetch its messages. Senders are not told.",
         loses=(f"{messages:,} messages in {len(waiting):,} queues, {meanwhile}",),
         danger=True,
     )
@@ -178,10 +177,10 @@ def move(request: HttpRequest, key: str) -> HttpResponseBase:
         return _told(services.move(key, form.key, actor=actor), form.key)
 
     question = Question(
-        f"Move the mail of {key}",
+        f"Move the queue of {key}",
         "Move",
         f"{found.messages:,} messages go behind what the other session has; if it is connected it "
-        "gets them at once. What is too old already stays.",
+        "gets them at once. Messages past their deadline stay.",
     )
     return act(request, question, perform, reverse("console:queue", args=[key]), form)
 

@@ -38,7 +38,7 @@ FILTERS = (
     Filter("connected", "Session", (("yes", "connected"), ("no", "away"))),
 )
 CONNECTED: Final = State("connected", Tone.GOOD)
-GONE: Final = State("away", Tone.IDLE, "its mail waits until it comes back")
+GONE: Final = State("away", Tone.IDLE, "its messages wait until it comes back")
 
 
 @page("queue.view")
@@ -62,7 +62,7 @@ def queues(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "queues", COLUMNS, fetch, order="-messages", filters=FILTERS,
-        empty="No mail waits: every message found its session.", live=True,
+        empty="No messages wait: every message reached its session.", live=True,
     )  # fmt: skip
     return respond(request, table, "relay_dashboard/queues.html", "Queues", _ages())
 

@@ -42,7 +42,7 @@ from relay.sessions.rates import LOOKS, Rates
 _OLD: Final = "up to 15 s old"
 _ADDRESS: Final = (
     Column("twin", "Twin", Cell.CODE, order="twin"),
-    Column("sid", "Session id", Cell.CODE, hint="which the client chose; - is none"),
+    Column("sid", "Session id", Cell.CODE, hint="chosen by the client; -: none given"),
     Column("key", "Key", Cell.CODE, optional=True, hint="twin:session id"),
     Column("address", "Address", Cell.CODE),
     Column("worker", "Worker", hint="host/number"),
@@ -183,7 +183,7 @@ def kick(request: HttpRequest, key: str) -> HttpResponseBase:
         f"Kick session {key}",
         "Kick",
         "Its connection ends within a second (code 4003). The client may connect again at once; "
-        "only a ban keeps it out. No mail is lost: what it did not get waits in its queue.",
+        "only a ban keeps it out. No message is lost: those it did not get wait in its queue.",
     )
     return act(request, question, perform, reverse("console:sessions"), form)
 
@@ -203,7 +203,8 @@ def kick_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
         f"Kick all sessions of twin {twin}",
         "Kick all",
         f"All its connections, {count:,} now, end within a second (code 4003). Clients may connect "
-        "again at once; only a ban keeps them out. No mail is lost: what they did not get waits.",
+        "again at once; only a ban keeps them out. No message is lost: those they did not get "
+        "wait.",
     )
     back = f"{reverse('console:sessions')}?{urlencode({'twin': twin})}"
     return act(request, question, perform, back, form)

@@ -92,8 +92,8 @@ def _waiting(request: HttpRequest, twin: int) -> Table:
         return Page(queues.rows(found.items, purgeable), found.next)
 
     return Table(
-        request, "twin-queues", queues.COLUMNS, fetch, title="Mail that waits", live=True,
-        prefix="q-", all_url=_list("queues", twin), empty="No mail waits for it.",
+        request, "twin-queues", queues.COLUMNS, fetch, title="Messages that wait", live=True,
+        prefix="q-", all_url=_list("queues", twin), empty="No messages wait for it.",
     )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def _actions(
         (
             "queue.purge",
             banned or row is None,
-            Action("Purge its mail", reverse("console:twin_purge", args=[twin]), danger=True),
+            Action("Purge its queues", reverse("console:twin_purge", args=[twin]), danger=True),
         ),
         ("ban.lift" if banned else "ban.set", True, ban),
     )

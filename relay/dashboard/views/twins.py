@@ -33,7 +33,7 @@ COLUMNS: Final = (
     Column("relays", "Relays", hint="through which it is reached"),
     Column("limit", "Limit", hint="messages and bytes a minute, where it has one of its own"),
     Column("account", "Account", Cell.CODE),
-    Column("pk", "Key (pk)", Cell.CODE, optional=True, hint="that mail to it is encrypted with"),
+    Column("pk", "Key (pk)", Cell.CODE, optional=True, hint="for encrypting messages to it"),
     Column("source", "Source", hint="the registry of this relay, or the chain"),
     Column("updated", "Changed", Cell.MOMENT, order="updated"),
     Column("height", "Block", Kind.NUMBER, optional=True, hint="it was read at, if of the chain"),

@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
                 ('twin', models.PositiveBigIntegerField(primary_key=True, serialize=False, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(4294967295)], verbose_name='twin id')),
                 ('count', models.PositiveBigIntegerField(blank=True, help_text="In place of the relay's limit. 0 with 0 bytes: no limit. Empty: the relay's.", null=True, verbose_name='messages a minute')),
                 ('size', models.PositiveBigIntegerField(blank=True, help_text='Also the largest single message. Set both or neither.', null=True, verbose_name='bytes a minute')),
-                ('banned', models.BooleanField(default=False, help_text='Sessions of the twin are closed, new ones and its mail refused.')),
+                ('banned', models.BooleanField(default=False, help_text="The relay closes the twin's sessions and refuses new ones and its messages.")),
                 ('ban_reason', models.CharField(blank=True, default='', max_length=120)),
                 ('banned_until', models.DateTimeField(blank=True, help_text='The ban is lifted then, within a minute. Empty: never.', null=True)),
                 ('note', models.TextField(blank=True, default='', help_text='For operators.', max_length=2000)),

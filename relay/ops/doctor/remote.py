@@ -91,6 +91,7 @@ def chain() -> Iterator[Finding]:
     if plain:
         yield warning(
             "chain.scheme",
-            f"{', '.join(plain)} is asked without TLS: whoever sits between can forge twins",
+            f"{', '.join(plain)} is asked without TLS: anyone on the network between can forge "
+            "twins",
             "use wss:// beyond this machine",
         )

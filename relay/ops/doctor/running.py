@@ -69,8 +69,8 @@ def tokens() -> Iterator[Finding]:
         return
     yield warning(
         "relay.tokens",
-        "session tokens may live as long as their client likes: whoever sees one can sign in with "
-        "it until it ends",
+        "session tokens may live as long as their client likes: anyone who sees one can sign in "
+        "with it until it expires",
         "set relay.max_token_lifetime_s, such as 3600: known clients' tokens live 60 to 1,000 s",
     )
 
@@ -81,7 +81,7 @@ def listener() -> Iterator[Finding]:
     try:
         address = parse_listen(text)
     except ListenError as error:
-        yield fault("relay.listener", str(error), "mend relay.listen")
+        yield fault("relay.listener", str(error), "correct relay.listen")
         return
     if _runs():
         return  # a heartbeat says more, and the workers may be on other machines
@@ -280,5 +280,5 @@ def _help(problem: str) -> str:
             "ports below 1024 need a privilege (systemd: AmbientCapabilities=CAP_NET_BIND_SERVICE)"
         )
     if problem.startswith("EADDRNOTAVAIL"):
-        return "this machine has no such address: mend relay.listen"
+        return "this machine has no such address: correct relay.listen"
     return "stop what uses it (ss -ltnp), or choose another address with relay.listen"

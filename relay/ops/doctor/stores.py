@@ -100,7 +100,7 @@ def _room(facts: dict[str, Any]) -> Iterator[Finding]:
         yield warning(
             "redis.memory",
             f"{shown} of {most / 2**20:,.0f} MiB it may: beyond that every message is refused",
-            "raise maxmemory, or look for twins whose mail piles up (manage.py rmb_queue list)",
+            "raise maxmemory, or look for twins whose messages pile up (manage.py rmb_queue list)",
         )
     else:
         yield ok("redis.memory", f"{shown} of {most / 2**20:,.0f} MiB")
@@ -147,7 +147,7 @@ def database() -> Iterator[Finding]:
         yield fault(
             "database.server",
             f"the database does not answer: {text}",
-            "start it, or mend database.url",
+            "start it, or correct database.url",
         )
         return
     yield ok("database.server", _version())

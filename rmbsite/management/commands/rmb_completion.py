@@ -19,7 +19,7 @@ Print a script that lets a shell complete commands, their verbs and options:
   fish   rmb-manage rmb_completion fish > ~/.config/fish/completions/rmb-manage.fish
   tcsh   rmb-manage rmb_completion tcsh > ~/.rmb-manage.tcsh      (and source it)
 
-It is written from the commands of this release: write it anew after an upgrade.
+The script lists the commands of this release: run it again after an upgrade.
 """
 
 PROGRAM = "rmb-manage"

@@ -145,5 +145,7 @@ def test_two_at_once_are_one_too_many(lake: Lake, other_stream: None) -> None:
 def test_a_file_that_cannot_be_counted_is_named_with_what_to_do(tmp_path: Path) -> None:
     broken = tmp_path / "broken-1.parquet"
     broken.write_bytes(b"PAR1 and nothing more")
-    with pytest.raises(AnalyticsError, match=r"broken-1\.parquet cannot be read .* stream --anew"):
+    with pytest.raises(
+        AnalyticsError, match=r"broken-1\.parquet cannot be read .* stream --restart"
+    ):
         streaming.assert_readable([broken])

@@ -124,7 +124,7 @@ def test_the_check(sign_in: SignIn, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = check("")
     assert "The log is whole" in whole and str(head) in whole
     assert "The log is whole" in check(str(head))
-    assert "It is none" in check("no")
+    assert "Not a head of the log" in check("no")
     assert "The log was changed" in check(str(chain.Head(head.number + 5, chain.NO_HASH)))
     triggers.remove(None, connection.schema_editor())
     AuditEntry.objects.filter(number=2).update(target="8")

@@ -63,7 +63,7 @@ def test_beside_a_registry_the_page_says_so(sign_in: SignIn, site_redis: RedisSe
 @pytest.mark.usefixtures("on_chain")
 def test_nobody_follows(sign_in: SignIn) -> None:
     text = page(sign_in(Role.VIEWER))
-    for expected in ("not followed", "nobody follows the chain", "told of no change", "b.node"):
+    for expected in ("not followed", "nobody follows the chain", "reported no change", "b.node"):
         assert expected in text, expected
     assert "Import all twins" not in text, "a viewer may not"
 

@@ -58,7 +58,7 @@ def test_nonsense(client: Client) -> None:
         assert named(client, text) == []
     assert hits(client, "\x00\n") == hits(client, "")
     page = client.get("/console/search/", {"q": "<script>alert(1)</script>"}).content.decode()
-    assert "<script>alert" not in page and "Nothing is called that" in page
+    assert "<script>alert" not in page and "Nothing found" in page
 
 
 @pytest.mark.usefixtures("no_redis")

@@ -87,7 +87,7 @@ def test_one_queue_of_a_twin_that_may_come_back(
     assert server.run("XLEN", "stream:7") == 1 and server.run("XLEN", "stream:7:") == 4
     with pytest.raises(CommandError, match="connected"):
         run("purge", "7:x", "--yes")
-    assert run("purge", "7:none", "--yes") == "no mail waits for 7:none\n"
+    assert run("purge", "7:none", "--yes") == "no messages wait for 7:none\n"
 
 
 @pytest.mark.parametrize("fate", ["banned", "removed"])
@@ -99,7 +99,7 @@ def test_purge(server: RedisServer, client: Client, fate: str) -> None:
     assert run("purge", "7", "--yes") == "7 messages deleted\n"
     assert server.run("KEYS", "stream:*") and server.run("EXISTS", keys.share("7")) == 0
     assert [server.run("XLEN", f"stream:{key}") for key in ("7", "7:", "7:x", "70")] == [0, 0, 2, 1]
-    assert run("purge", "7", "--yes") == "no mail waits for twin 7\n"
+    assert run("purge", "7", "--yes") == "no messages wait for twin 7\n"
     assert 'relay_messages_total{reason="purged"} 7\n' in client.get("/metrics").content.decode()
 
 

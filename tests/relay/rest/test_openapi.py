@@ -36,7 +36,7 @@ def test_the_command_finds_a_file_that_is_behind(tmp_path: Path) -> None:
     call_command("rmb_openapi", output=file)
     call_command("rmb_openapi", check=file)
     file.write_text("{}")
-    with pytest.raises(CommandError, match="write it anew"):
+    with pytest.raises(CommandError, match="regenerate it"):
         call_command("rmb_openapi", check=file)
 
 

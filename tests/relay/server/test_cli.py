@@ -202,7 +202,7 @@ def test_a_key_with_a_passphrase_is_refused_and_asked_nobody(tmp_path: Path) -> 
         )
     )
     arguments = [*PLAIN, "--tls-cert", str(certificate), "--tls-key", str(path)]
-    assert "--tls-key: has a passphrase" in refusal(arguments)
+    assert "--tls-key: the key is encrypted" in refusal(arguments)
 
 
 def test_a_bad_environment_is_refused_by_name() -> None:

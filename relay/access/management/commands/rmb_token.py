@@ -16,8 +16,8 @@ from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 
 DESCRIPTION = """\
-Tokens for programs that use the REST API. A token acts for an account, may never more than it, and
-is shown once.
+Tokens for programs that use the REST API. A token acts for an account, never has more permissions
+than it, and is shown once.
 
   rmb_token create --account olga --label grafana --role viewer --days 365
   rmb_token create --account olga --label kicker --permission relay_sessions.kick_session
@@ -40,23 +40,26 @@ class Command(RelayCommand):
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
         create = verbs.add_parser("create", help="make a token and show it once")
-        create.add_argument("--account", required=True, help="account it acts for")
-        create.add_argument("--label", required=True, help="what it is for")
+        create.add_argument("--account", required=True, help="account the token acts for")
+        create.add_argument("--label", required=True, help="purpose of the token")
         create.add_argument(
-            "--role", default="", choices=[*map(str, matrix.Role)], help="what it may"
+            "--role", default="", choices=[*map(str, matrix.Role)], help="role of the token"
         )
         create.add_argument(
             "--permission", action="append", default=[], metavar="NAME",
-            help="or this, such as relay_sessions.kick_session; may be given more than once",
+            help="single permission, such as relay_sessions.kick_session; repeatable",
         )  # fmt: skip
         create.add_argument(
-            "--days", type=int, default=services.DEFAULT_DAYS, help="it expires (default 90)"
+            "--days",
+            type=int,
+            default=services.DEFAULT_DAYS,
+            help="days until it expires (default 90)",
         )
         create.add_argument("--json", action="store_true", help="one JSON object with the token")
-        lister = verbs.add_parser("list", help="tokens, their use and their end")
+        lister = verbs.add_parser("list", help="list tokens with their last use and expiry")
         lister.add_argument("--all", action="store_true", help="revoked and expired ones as well")
         lister.add_argument("--json", action="store_true", help="one JSON array")
-        revoke = verbs.add_parser("revoke", help="let a token be one no more")
+        revoke = verbs.add_parser("revoke", help="revoke a token")
         revoke.add_argument("id", help="such as rmb_0123456789abcdef")
         revoke.add_argument("--json", action="store_true", help="one JSON object")
 

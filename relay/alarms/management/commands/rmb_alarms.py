@@ -21,25 +21,27 @@ from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 
 DESCRIPTION = """\
-What is wrong with the relay, and who is told of it.
+Show and handle alarms, and manage their rules and receivers.
 
-  list                          what fires, is acknowledged or silenced (--all: what is over too)
+  list                          firing, acknowledged and silenced alarms (--all: ended ones too)
   show ALARM                    one alarm, with what to do about it
-  ack ALARM [--note TEXT]       say that you look after it;  unack ALARM  take it back
-  silence RULE [SUBJECT] --for 2h   tell receivers nothing of it; * and ? stand for any
-  unsilence SILENCE             end that;  silences  lists them
-  rules [RULE]                  thresholds and hold times, and what cannot be measured now
-  set RULE --threshold N ...    change a rule; the rest of it stays.  --off, --on  watch it or not
-  set RULE --default            back to its defaults
-  receivers                     who is told, and whether it arrives
-  receiver-add NAME TARGET      a webhook (https://...) or an e-mail address
-  receiver-remove RECEIVER      tell it nothing any more
-  test RECEIVER                 send it a test and print what it answers
-  history                       what happened, the newest first
-  notices                       what receivers were told, the newest first
-  runbook                       all rules and what to do about each, as a page
+  ack ALARM [--note TEXT]       acknowledge an alarm
+  unack ALARM                   withdraw the acknowledgement
+  silence RULE [SUBJECT] --for 2h   send no notices of these alarms; * and ? match any text
+  silences                      list silences
+  unsilence SILENCE             end a silence
+  rules [RULE]                  thresholds and hold times, and readings that are missing now
+  set RULE --threshold N ...    change a rule; --off and --on stop and start watching it
+  set RULE --default            reset a rule to its defaults
+  receivers                     receivers of notices, and their last error
+  receiver-add NAME TARGET      add a webhook (https://...) or an e-mail address
+  receiver-remove RECEIVER      remove a receiver
+  test RECEIVER                 send it a test and print the answer
+  history                       changes of alarms, the newest first
+  notices                       notices to receivers, the newest first
+  runbook                       all rules and what to do about each, as Markdown
 
-Exit code 0: done, or nothing fires (list); 1: refused, failed, or something fires (list --check).
+Exit code 0: done, or no alarm fires (list); 1: refused, failed, or an alarm fires (list --check).
 """
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -60,38 +62,42 @@ class Command(RelayCommand):
             added = verbs.add_parser(name, help=text)
             for argument in arguments:
                 added.add_argument(argument)
-            added.add_argument("--json", action="store_true", help="for programs")
+            added.add_argument("--json", action="store_true", help="print JSON")
             return added
 
-        lister = verb("list", "what is wrong now")
+        lister = verb("list", "list alarms")
         lister.add_argument("--all", action="store_true", help="pending and resolved ones too")
-        lister.add_argument("--check", action="store_true", help="exit code 1 if anything fires")
-        verb("show", "one alarm and its runbook", "alarm")
-        verb("ack", "say that you look after an alarm", "alarm").add_argument("--note", default="")
-        verb("unack", "take that back", "alarm")
-        silence = verb("silence", "tell receivers nothing of alarms", "rule")
+        lister.add_argument("--check", action="store_true", help="exit code 1 if an alarm fires")
+        verb("show", "show an alarm and its runbook", "alarm")
+        verb("ack", "acknowledge an alarm", "alarm").add_argument("--note", default="")
+        verb("unack", "withdraw an acknowledgement", "alarm")
+        silence = verb("silence", "send no notices of some alarms for a time", "rule")
         silence.add_argument("subject", nargs="?", default="*")
         silence.add_argument("--for", dest="span", required=True, help="such as 30m, 2h, 7d")
         silence.add_argument("--note", default="")
         verb("unsilence", "end a silence", "silence")
-        verb("silences", "what is silenced")
-        verb("rules", "thresholds and hold times").add_argument("rule", nargs="?")
+        verb("silences", "list silences")
+        verb("rules", "list rules with thresholds and hold times").add_argument("rule", nargs="?")
         setter = verb("set", "change a rule", "rule")
         setter.add_argument("--threshold", type=float)
-        setter.add_argument("--clear", type=float, help="it ends beyond this")
-        setter.add_argument("--hold", type=float, dest="hold_s", help="seconds before it fires")
+        setter.add_argument("--clear", type=float, help="value at which the alarm ends")
+        setter.add_argument(
+            "--hold", type=float, dest="hold_s", help="seconds the reading must last"
+        )
         switch = setter.add_mutually_exclusive_group()
-        switch.add_argument("--off", action="store_true", help="do not watch it")
-        switch.add_argument("--on", action="store_true", help="watch it again")
-        switch.add_argument("--default", action="store_true", help="as it was delivered")
-        verb("receivers", "who is told")
-        add = verb("receiver-add", "have somebody told", "name", "target")
+        switch.add_argument("--off", action="store_true", help="stop watching the rule")
+        switch.add_argument("--on", action="store_true", help="watch the rule again")
+        switch.add_argument("--default", action="store_true", help="reset the rule")
+        verb("receivers", "list receivers")
+        add = verb("receiver-add", "add a receiver", "name", "target")
         add.add_argument("--min-severity", choices=[*map(str, Severity)], default=Severity.WARNING)
-        add.add_argument("--secret-file", help="with the secret of a webhook; else one is made")
-        verb("receiver-remove", "tell a receiver nothing any more", "receiver")
-        verb("test", "send a receiver a test", "receiver")
-        verb("runbook", "all rules as a page")
-        for name, text in (("history", "what happened"), ("notices", "what receivers were told")):
+        add.add_argument(
+            "--secret-file", help="file with the secret of a webhook (default: generate one)"
+        )
+        verb("receiver-remove", "remove a receiver", "receiver")
+        verb("test", "send a test to a receiver", "receiver")
+        verb("runbook", "print all rules as Markdown")
+        for name, text in (("history", "list changes of alarms"), ("notices", "list notices")):
             verb(name, text).add_argument("--limit", type=int, default=50)
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:

@@ -18,20 +18,20 @@ from relay.ops.command import RelayCommand
 DESCRIPTION = """\
 Questions over months of traffic, answered by Spark on this machine or on a cluster.
 
-The recorder (analytics.record) writes an event for each thing that happens to a message or a
-session; they are kept as Parquet by day and hour (UTC). Jobs make tables of results out of them,
-day by day. A ledger knows what each result was made of: run a job as often as you like, only days
-whose events changed are computed again.
+The recorder (analytics.record) writes an event for everything that happens to a message or a
+session. Events are kept as Parquet files by day and hour (UTC). Jobs compute tables of results from
+them, day by day. A ledger records the events of each result, so you can run a job as often as you
+like: it computes only days whose events changed.
 
-  rmb_analytics generate --days 3 --out ...      synthetic history, to try all of it
-  rmb_analytics run all --from 2026-11-01        every job, from that day to yesterday
+  rmb_analytics generate --days 3 --out ...      generate a history to try the jobs with
+  rmb_analytics run all --from 2026-11-01        run all jobs, from that day to yesterday
   rmb_analytics run rollup --from 7d --master spark://host:7077
-  rmb_analytics status                           what is computed, what is missing or outdated
-  rmb_analytics backfill                         computes everything that is
+  rmb_analytics status                           list computed, missing and outdated days
+  rmb_analytics backfill                         compute all missing and outdated days
 
-`analytics.daily_at` says when it happens by itself.
+The relay's schedule runs all jobs each day at `analytics.daily_at`.
 
-exit code: 0 done, 1 failed or interrupted, 2 usage, 75 another process is doing it: later it works
+exit code: 0 done, 1 failed or interrupted, 2 usage, 75 another process is doing it, try again later
 """
 
 LIBRARIES: Final = ("duckdb", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "pytz", "reportlab")

@@ -14,9 +14,8 @@ receives is that of its edges `talks`, what a relay does that of its edges `hand
     sources         nodes from which an edge leads here (in-degree)
     attached        of a twin, relays it sent by or was reached by; of a relay, such twins (edges
                     `sends` and `delivers`)
-    component       of a twin, the smallest number of all twins that are connected to it by edges
-                    `talks`, whichever way and through however many others: who has the same one
-                    is in one group; null for relays
+    component       group of a twin: the smallest number of all twins that edges `talks` connect to
+                    it, in either direction and through any number of others; null for relays
 """
 
 from __future__ import annotations

@@ -13,14 +13,14 @@ row in the month of its own time.
     session_seconds  how long its sessions were open within the month: microseconds of all its
                      sessions together div 1000000
 
-A session is what has one `uid`. It begins with its `session_open`, or if there is none from the 31
-days before the month on, as long before its `session_close` as that says. It ends with its
-`session_close`; one that is open counts up to the newest event of the month, of any kind. Of rows
-told twice the earliest counts; a `session_close` with the reason `worker_lost` only if there is no
-other. Sessions count which
+A session is all rows with one `uid`. It begins with its `session_open`. If that is missing in the
+month and the 31 days before, it begins the duration in its `session_close` before that row. It
+ends with its `session_close`; one that is open counts up to the newest event of the month, of any
+kind. Where a row is recorded twice, the earlier one counts; a `session_close` with the reason
+`worker_lost` counts only if there is no other. A session counts when it
 
-- were closed in the month, or
-- were opened in it or in the 31 days before, and were not closed before the month's end.
+- was closed in the month, or
+- was opened in it or in the 31 days before, and was not closed before the month's end.
 
 So a session that neither began nor ended in two months is missing in the second, and one whose
 close was never recorded counts for two months at most. A session that ends before it begins (clocks

@@ -23,20 +23,22 @@ from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 
 DESCRIPTION = """\
-The audit log: every change and every sign-in; who, when, from where, and what there was before.
+The audit log has an entry for every change and every sign-in: when, by whom, from where, and the
+values before and after.
 
   rmb_audit list --actor olga --action ban --since 24h
   rmb_audit export --since 2026-01-01 > audit.jsonl
-  rmb_audit verify                        walks the chain of hashes; names the first broken entry
-  rmb_audit verify --head 4711:9f86d0…    and that the log had this head, so that no tail is missing
+  rmb_audit verify                        check the chain of hashes; print the first broken entry
+  rmb_audit verify --head 4711:9f86d0…    also check that no entries are missing at the end
 
-`verify` prints the head. Keep it where the database's owner cannot write (a ticket, another host, a
-print-out), and give it to the next `verify`. Exit code 1: the log was changed.
+`verify` prints the head of the log. Keep it where the database's owner cannot write (a ticket,
+another host, a print-out), and pass it to the next `verify`. Exit code 1: the log was changed.
 
-  rmb_audit prune --before 365d --copy old.jsonl    deletes the oldest entries; the log says so
+  rmb_audit prune --before 365d --copy old.jsonl    delete the oldest entries
 
-`prune` verifies the log first and asks for nothing. --copy gets what goes, as `export` has it;
---no-copy keeps none.
+`prune` verifies the log first, adds an entry about itself, and asks no question. --copy writes the
+deleted entries to a file, in the format of `export`; --no-copy keeps no copy.
+
 Times: 2026-11-21, 2026-11-21T10:00 (UTC), or an age such as 90m, 24h, 7d.
 """
 
@@ -53,8 +55,8 @@ class Command(RelayCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        lister = verbs.add_parser("list", help="the newest entries")
-        lister.add_argument("--limit", type=_limit, default=50, help="at most so many (default 50)")
+        lister = verbs.add_parser("list", help="list the newest entries")
+        lister.add_argument("--limit", type=_limit, default=50, help="most entries (default 50)")
         lister.add_argument("--json", action="store_true", help="one JSON array")
         _add_filters(lister)
         verifier = verbs.add_parser("verify", help="check the chain of hashes")
@@ -64,16 +66,16 @@ class Command(RelayCommand):
             action="append",
             default=[],
             metavar="NUMBER:HASH",
-            help="a head the log had; may be given more than once",
+            help="head of an earlier check; repeatable",
         )
         verifier.add_argument("--json", action="store_true", help="one JSON object")
-        exporter = verbs.add_parser("export", help="all entries that fit, the oldest first")
+        exporter = verbs.add_parser("export", help="print all matching entries, the oldest first")
         exporter.add_argument("--form", choices=listing.FORMS, default="jsonl")
         _add_filters(exporter)
         pruner = verbs.add_parser("prune", help="delete the oldest entries for good")
-        pruner.add_argument("--before", type=_moment, required=True, help="what is older goes")
+        pruner.add_argument("--before", type=_moment, required=True, help="delete older entries")
         keep = pruner.add_mutually_exclusive_group(required=True)
-        keep.add_argument("--copy", type=Path, metavar="FILE", help="a new file that gets them")
+        keep.add_argument("--copy", type=Path, metavar="FILE", help="write them to a new file")
         keep.add_argument("--no-copy", action="store_true", help="keep no copy")
         pruner.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -137,12 +139,14 @@ def _count(head: Head) -> int:
 
 
 def _add_filters(parser: ArgumentParser) -> None:
-    parser.add_argument("--actor", default="", help="account, with its tokens, or system")
-    parser.add_argument("--action", default="", help="such as ban.set, or ban for all of them")
-    parser.add_argument("--target", default="", help="what was changed, such as a twin's id")
-    parser.add_argument("--face", default="", choices=[face.value for face in Face], help="way")
-    parser.add_argument("--since", type=_moment, help="not before")
-    parser.add_argument("--until", type=_moment, help="before")
+    parser.add_argument("--actor", default="", help="account (with its tokens), or system")
+    parser.add_argument(
+        "--action", default="", help="such as ban.set, or ban for all of its actions"
+    )
+    parser.add_argument("--target", default="", help="changed object, such as a twin's id")
+    parser.add_argument("--face", default="", choices=[face.value for face in Face], help="origin")
+    parser.add_argument("--since", type=_moment, help="entries from this time on")
+    parser.add_argument("--until", type=_moment, help="entries before this time")
 
 
 def _found(options: dict[str, Any]) -> Any:

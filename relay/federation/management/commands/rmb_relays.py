@@ -26,25 +26,25 @@ from relay.ops.screen import amount, span
 from relay.queues import keys
 
 DESCRIPTION = """\
-Other relays: how they do, and what is decided about them. In force within a second.
+Partner relays: show their state and decide about them. Decisions take effect within a second.
 
-  list              those in trouble first, then the busiest
-  show DOMAIN       everything about one
-  pause DOMAIN      send nothing to it for now; what waits for it waits on until it expires
+  list              list relays: those with waiting messages and failures first, then the busiest
+  show DOMAIN       show all about one relay
+  pause DOMAIN      stop sending to it; messages for it wait until they expire
   resume DOMAIN     send to it again, at once
-  block DOMAIN      neither send to it nor accept anything from it
-  unblock DOMAIN    treat it as any other again
-  trust DOMAIN      accept what it sends without the signatures of its twins
-  untrust DOMAIN    no longer
-  reset DOMAIN      end its back-off and forget its failures, so that it is tried now
+  block DOMAIN      neither send to it nor accept messages from it
+  unblock DOMAIN    end the block
+  trust DOMAIN      accept its messages without the signatures of their twins
+  untrust DOMAIN    require signatures again
+  reset DOMAIN      end its back-off, forget its failures and try it now
 
-And messages for them, by their headers; payloads are never shown. ENTRY is as the lists name it.
+Messages for partner relays; only headers are shown. ENTRY is the id that the lists show.
 
-  waiting           what waits in the outbox, the oldest first
-  letters           dead letters, which failed for good, the latest first; kept for a day
-  letter ENTRY      one of either, with every try: when, at which relay, what it answered
+  waiting           messages in the outbox, the oldest first
+  letters           dead letters (messages that failed for good), the newest first; kept for a day
+  letter ENTRY      one message with every try: when, at which relay, and the answer
   requeue ENTRY     send a dead letter again
-  requeue-all DOMAIN  send the dead letters of a relay again, a thousand at most
+  requeue-all DOMAIN  send the dead letters of a relay again, at most a thousand
   delete ENTRY      delete a dead letter for good
 
 exit code: 0 done, 1 refused or failed, 2 usage, 3 saved and pending until Redis is back
@@ -62,32 +62,41 @@ DECISIONS: Final[dict[str, Callable[..., None]]] = {
 }
 DONE: Final = {
     "pause": "is paused",
-    "resume": "is sent to again",
+    "resume": "is resumed",
     "block": "is blocked",
-    "unblock": "is treated as any other",
+    "unblock": "is not blocked any more",
     "trust": "is trusted",
     "untrust": "is not trusted any more",
-    "reset": "is tried again, without regard to its failures",
+    "reset": "is tried again, its failures are forgotten",
+}
+HELP: Final = {
+    "pause": "stop sending to a relay",
+    "resume": "send to a relay again",
+    "block": "neither send to a relay nor accept messages from it",
+    "unblock": "end a block",
+    "trust": "accept messages of a relay without signatures",
+    "untrust": "require signatures again",
+    "reset": "end the back-off of a relay and forget its failures",
 }
 
 
 class Command(RelayCommand):
     """One sub-command each."""
 
-    help = "Other relays: how they do, what is decided about them, dead letters."
+    help = "Partner relays: their state, decisions about them, dead letters."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        lister = verbs.add_parser("list", help="all that were met or entered")
+        lister = verbs.add_parser("list", help="list known relays")
         lister.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
         lister.add_argument("--json", action="store_true", help="one JSON array")
-        show = verbs.add_parser("show", help="everything about one")
+        show = verbs.add_parser("show", help="show all about one relay")
         show.add_argument("domain")
         show.add_argument("--json", action="store_true", help="one JSON object")
         for verb in DECISIONS:
-            decide = verbs.add_parser(verb, help=f"it {DONE[verb]} then")
+            decide = verbs.add_parser(verb, help=HELP[verb])
             decide.add_argument("domain")
             decide.add_argument("--json", action="store_true", help="one JSON object")
         letter_verbs.declare(verbs)

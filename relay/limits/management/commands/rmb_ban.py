@@ -20,13 +20,13 @@ from relay.ops.printable import shown
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-Twins that are kept out. In force within a second: the sessions of a banned twin are closed, new
-ones refused, and requests to it answered with "twin is banned". Its mail stays for the retention;
-delete it with rmb_queue purge.
+Ban twins. Within a second the relay closes the sessions of a banned twin, refuses new ones, and
+answers requests to it with "twin is banned". Its queues stay for the retention; delete them with
+rmb_queue purge.
 
-  list                                         who is banned, why and until when
-  set TWIN [--reason TEXT] [--for 30m|12h|7d]  for ever, unless told for how long
-  lift TWIN                                    let it in again
+  list                                         list banned twins, with reason and end
+  set TWIN [--reason TEXT] [--for 30m|12h|7d]  ban a twin, for ever without --for
+  lift TWIN                                    end a ban
 
   rmb_ban set 7 --reason "floods twin 12" --for 24h
 
@@ -41,20 +41,20 @@ LISTED: Final = 50
 class Command(RelayCommand):
     """One sub-command each."""
 
-    help = "Twins that are kept out: list, set, lift."
+    help = "Bans of twins: list, set, lift."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        lister = verbs.add_parser("list", help="who is banned")
+        lister = verbs.add_parser("list", help="list banned twins")
         lister.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
         lister.add_argument("--json", action="store_true", help="one JSON array")
         ban = verbs.add_parser("set", help="ban a twin, or change its ban")
         ban.add_argument("twin", help="twin id")
         ban.add_argument("--reason", default="", help="shown to operators")
         ban.add_argument("--for", dest="time", type=_time, help="such as 30m, 12h, 7d")
-        lift = verbs.add_parser("lift", help="let a twin in again")
+        lift = verbs.add_parser("lift", help="end a ban")
         lift.add_argument("twin", help="twin id")
         for changer in (ban, lift):
             changer.add_argument("--json", action="store_true", help="one JSON object")

@@ -19,19 +19,20 @@ from relay.ops.printable import shown
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-What one twin may send in a minute, over all its sessions and workers. In force within a second.
+Limits of what a twin may send in a minute, over all its sessions and workers. Changes take effect
+within a second.
 
-  list                     the twins with a limit of their own
-  show TWIN                its limit, and how often it was refused in the last hour
-  set TWIN COUNT SIZE      messages and bytes a minute in place of the relay's; 0 0 is no limit
-  clear TWIN               the relay's limit holds again
+  list                     list twins with a limit of their own
+  show TWIN                show a twin's limit and its refusals in the last hour
+  set TWIN COUNT SIZE      give a twin its own limit: messages and bytes a minute; 0 0: no limit
+  clear TWIN               use the default limit again
   waiting TWIN MESSAGES BYTES QUEUES
-                           what may wait for all its sessions, and of it in all queues, in place of
-                           the relay's bounds (queue.twin_messages and the like); 0 is the relay's
-  default                  the limit of all other twins
-  default COUNT SIZE       set it
-  default --clear          as the settings say (limits.count, limits.size)
-  hits                     who was refused most in the last hour: twins and addresses
+                           bound the messages that may wait for a twin, and those from it in all
+                           queues; 0: the bound of the settings (queue.twin_messages and the like)
+  default                  show the default limit, which all other twins have
+  default COUNT SIZE       change it
+  default --clear          reset it to the settings (limits.count, limits.size)
+  hits                     list the twins and addresses refused most in the last hour
 
   rmb_limit set 7 600 10000000      rmb_limit default 6000 100000000      rmb_limit hits --json
 
@@ -60,20 +61,22 @@ class Command(RelayCommand):
         setter.add_argument("twin", help="twin id")
         setter.add_argument("count", type=int, help="messages a minute")
         setter.add_argument("size", type=int, help="bytes a minute, and of one message")
-        clear = verbs.add_parser("clear", help="the relay's limit holds again")
+        clear = verbs.add_parser("clear", help="use the default limit for a twin again")
         clear.add_argument("twin", help="twin id")
-        waiting = verbs.add_parser("waiting", help="bounds of what waits for a twin, and of it")
+        waiting = verbs.add_parser("waiting", help="bound the messages waiting for a twin")
         waiting.add_argument("twin", help="twin id")
-        waiting.add_argument("messages", type=int, help="in all queues; 0: the relay's bound")
-        waiting.add_argument("bytes", type=int, help="of Redis' memory; 0: the relay's bound")
-        waiting.add_argument("queues", type=int, help="with messages; 0: the relay's bound")
-        default = verbs.add_parser("default", help="the limit of all other twins")
+        waiting.add_argument("messages", type=int, help="messages; 0: as in the settings")
+        waiting.add_argument("bytes", type=int, help="bytes in Redis; 0: as in the settings")
+        waiting.add_argument("queues", type=int, help="queues; 0: as in the settings")
+        default = verbs.add_parser("default", help="show or change the default limit")
         default.add_argument("count", type=int, nargs="?", help="messages a minute")
         default.add_argument("size", type=int, nargs="?", help="bytes a minute")
-        default.add_argument("--clear", action="store_true", help="as the settings say")
-        top = verbs.add_parser("hits", help="who was refused most")
-        top.add_argument("--limit", type=int, default=20, help="of each kind (default 20)")
-        top.add_argument("--minutes", type=int, default=hits.MINUTES, help="to look back")
+        default.add_argument("--clear", action="store_true", help="reset to the settings")
+        top = verbs.add_parser("hits", help="list the twins and addresses refused most")
+        top.add_argument(
+            "--limit", type=int, default=20, help="most rows of each kind (default 20)"
+        )
+        top.add_argument("--minutes", type=int, default=hits.MINUTES, help="minutes to look back")
         for each in (lister, show, setter, clear, waiting, default, top):
             each.add_argument("--json", action="store_true", help="as JSON")
 

@@ -15,12 +15,12 @@ from relay.ops.backup_file import Manifest
 from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
-Write all tables of the database and the settings into one file, while the relay runs. Mail that
-waits is not in it: it is in Redis.
+Write all tables of the database and the settings into one file, while the relay runs. The file
+does not contain waiting messages: they are in Redis.
 
-The file holds password hashes and keys of second factors: only its owner can read it, keep it so.
-With --secrets it also holds the site's secret keys, without which it cannot be restored elsewhere
-with an audit log that proves itself.
+The file contains password hashes and keys of second factors. Only its owner can read it; keep it
+so. With --secrets it also contains the site's secret keys: without them, another site cannot verify
+the audit log after a restore.
 
   rmb_backup FILE            write it; a file that exists is not replaced
   rmb_backup FILE --verify   restore one into a temporary SQLite database, and compare
@@ -40,14 +40,14 @@ class Command(RelayCommand):
         parser.add_argument(
             "--verify",
             action="store_true",
-            help="restore an existing one into a temporary database",
+            help="restore an existing backup into a temporary database",
         )
         parser.add_argument(
             "--no-history",
             action="store_true",
-            help="without all rows of sessions and the history of the relay's numbers",
+            help="omit the history of sessions and of the relay's metrics",
         )
-        parser.add_argument("--secrets", action="store_true", help="with the site's secret key")
+        parser.add_argument("--secrets", action="store_true", help="include the site's secret keys")
         parser.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, file: Path, **options: Any) -> None:

@@ -19,12 +19,12 @@ from relay.ops.arguments import whole_number
 from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
-Send messages through the embedded relay that runs on the data folder, between sessions of its demo
-twins, and tell rate and latency. Messages are journaled as those of anybody; nothing stays.
+Send messages between sessions of the demo twins through the embedded relay that runs on the data
+folder, and print rate and latency. The relay stores them like any other; none is left afterwards.
 
-It shares the machine with the relay, and says how much of a core it used itself: near 1.0 it
-measured itself. To compare the relay with a bare forwarder, with both pinned to their own cores, a
-checkout has `make bench`.
+The bench shares the machine with the relay and prints how much of a core it used itself; near 1.0
+it, and not the relay, was the limit. To compare the relay with a bare forwarder, each pinned to its
+own cores, run `make bench` in a checkout.
 
 exit code: 0, or 1 when a message was lost, doubled or out of order, or the relay refused one
 """
@@ -39,22 +39,22 @@ class Command(RelayCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         parser.add_argument(
-            "--pairs", type=whole_number(1, 500), default=50, help="of sessions (50)"
+            "--pairs", type=whole_number(1, 500), default=50, help="pairs of sessions (50)"
         )
         parser.add_argument(
             "--window",
             type=whole_number(1, 100),
             default=8,
-            help="messages of a pair under way (8)",
+            help="messages under way in each pair (8)",
         )
         parser.add_argument(
             "--size",
             type=whole_number(MIN_SIZE_BYTES, 1 << 20),
             default=256,
-            help="payload bytes (256)",
+            help="bytes of payload (256)",
         )
         parser.add_argument(
-            "--seconds", type=whole_number(1, 600), default=5, help="of sending (5)"
+            "--seconds", type=whole_number(1, 600), default=5, help="seconds of sending (5)"
         )
         parser.add_argument("--json", action="store_true", help="one JSON object")
 

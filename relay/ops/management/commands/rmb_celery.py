@@ -15,20 +15,19 @@ from relay.ops.printable import shown
 from relay.ops.screen import span
 
 DESCRIPTION = """\
-Background work: deliveries to other relays, following and importing the chain, watches.
+Background work: deliveries to partner relays, following and importing the chain, alarms.
 
-  status     what waits in each queue, whether anybody takes it, and what runs now
-  failed     tasks that ended with an error nobody expected, the newest first
-  retry ID   start one of them again
-  forget ID  take one of them off the list
+  status     show each queue, whether a worker serves it, and the running tasks
+  failed     list tasks that ended with an unexpected error, the newest first
+  retry ID   start a failed task again
+  forget ID  remove a failed task from the list
 
 A task that cannot do its work for a while (a relay or a node away) does not fail: it ends, and the
 schedule starts it again. Each takes a lease first, so starting one again while another of its kind
-runs does nothing and does no harm. A task that was lost with its process is started anew by the
-schedule within seconds; the message broker holds it as unacknowledged for an hour, which is all
-that is left of it.
+runs does nothing and does no harm. The schedule starts a task that was lost with its process again
+within seconds; the message broker still lists the lost one as unacknowledged for an hour.
 
-exit code: 0 done, and each queue is served; 1 a queue is not, or it was refused or failed; 2 usage
+exit code: 0 done, all queues served; 1 a queue not served, or refused or failed; 2 usage
 """
 
 
@@ -41,13 +40,13 @@ class Command(RelayCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        status = verbs.add_parser("status", help="queues and running tasks")
-        failed = verbs.add_parser("failed", help="the latest failures")
+        status = verbs.add_parser("status", help="show queues and running tasks")
+        failed = verbs.add_parser("failed", help="list the latest failures")
         failed.add_argument("--limit", type=int, default=50, help="default 50")
         retry = verbs.add_parser("retry", help="start a failed task again")
-        forget = verbs.add_parser("forget", help="take a failure off the list")
+        forget = verbs.add_parser("forget", help="remove a failed task from the list")
         for changer in (retry, forget):
-            changer.add_argument("id", help="as `failed` shows it")
+            changer.add_argument("id", help="id that `failed` shows")
         for each in (status, failed, retry, forget):
             each.add_argument("--json", action="store_true", help="as JSON")
 

@@ -16,14 +16,13 @@ from relay.ops.doctor import Finding, Level
 from relay.ops.printable import shown
 
 DESCRIPTION = """\
-Look at everything the relay stands on: the machine (open files, memory, disk), settings,
-certificates, Redis, the database, the listener, workers, Celery, other relays and the chain.
+Check everything the relay depends on: the machine (open files, memory, disk), settings,
+certificates, Redis, the database, the listener, workers, Celery, partner relays and the chain.
 
-Nothing is changed, and it works while the relay runs as well as before its first start. It looks
-with the settings of this command: give it the same configuration file and environment as the relay
-(RMB_CONFIG, RMB_DATA__DIR, ...).
+The doctor changes nothing and works before the relay's first start and while it runs. Run it with
+the same configuration file and environment as the relay (RMB_CONFIG, RMB_DATA__DIR, ...).
 
-exit code: 0 nothing is broken (there may be warnings), 1 something is
+exit code: 0 no failures (there may be warnings), 1 failures
 """
 
 LABELS = {Level.OK: "ok", Level.WARNING: "WARNING", Level.FAULT: "FAULT"}
@@ -32,7 +31,7 @@ LABELS = {Level.OK: "ok", Level.WARNING: "WARNING", Level.FAULT: "FAULT"}
 class Command(BaseCommand):
     """Findings as they are made: a check may wait for a server that does not answer."""
 
-    help = "Look at everything the relay stands on, and say what to do."
+    help = "Check everything the relay depends on, and say what to do."
     # The doctor makes them itself, and goes on.
     requires_system_checks: list[str] = []  # noqa: RUF012 - as Django declares it
 
@@ -40,7 +39,7 @@ class Command(BaseCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         parser.add_argument("--json", action="store_true", help="one JSON object")
-        parser.add_argument("--quiet", action="store_true", help="leave out what is well")
+        parser.add_argument("--quiet", action="store_true", help="print only warnings and failures")
 
     def handle(self, *args: Any, **options: Any) -> None:
         found = []

@@ -1,4 +1,4 @@
-"""`manage.py rmb_queue list|show|move|purge|export`: mail that waits, on the command line."""
+"""`manage.py rmb_queue list|show|move|purge|export`: waiting messages, on the command line."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from relay.queues.walking import Queue
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-Mail that waits for sessions. Headers only: payloads are never shown, nor read.
+List, move and delete messages that wait for sessions. Payloads are neither shown nor read.
 
   list [TWIN]     queues that hold messages, the fullest first
   show KEY        the messages of one queue, the oldest first
-  move KEY TO     give one session's mail to another session of the same twin; it may be connected
-  purge TWIN      delete the mail of a twin that is banned or was removed
-  purge KEY       delete what waits for one session, whoever its twin is
+  move KEY TO     move messages to another session of the same twin; that one may be connected
+  purge TWIN      delete all messages for a twin that is banned or was removed
+  purge KEY       delete all messages for one session of any twin
   export KEY      all headers of a queue, as JSON lines or CSV
 
-KEY is <twin>, or <twin>:<session id>. The queue of a session that is connected is neither moved nor
-deleted. Deleting asks first, unless `--yes` is given (`--json` needs it), and takes no more than
-was there when it asked: messages that arrive meanwhile stay.
+KEY is <twin>, or <twin>:<session id>. The queue of a connected session can be neither moved nor
+purged. purge asks first, unless `--yes` is given (`--json` needs it). It deletes only messages that
+were there when it asked; those that arrive meanwhile stay.
 
   rmb_queue list                       rmb_queue list 7 --json
   rmb_queue show 7:phone --limit 20    rmb_queue move 7:phone 7:laptop
-  rmb_queue purge 7:phone              rmb_queue export 7 --form csv > mail.csv
+  rmb_queue purge 7:phone              rmb_queue export 7 --form csv > messages.csv
 
 exit code: 0 done, 1 refused or failed, 2 usage
 """
@@ -49,34 +49,34 @@ _ORDERS: Final = ", ".join(walking.ORDERS)
 class Command(RelayCommand):
     """One sub-command each. Payloads are never shown."""
 
-    help = "Mail that waits for sessions: list, show, move, purge, export."
+    help = "Messages that wait for sessions: list, show, move, purge, export."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        lister = verbs.add_parser("list", help="queues that hold messages")
-        lister.add_argument("twin", nargs="?", help="of this twin only")
+        lister = verbs.add_parser("list", help="list queues that hold messages")
+        lister.add_argument("twin", nargs="?", help="only queues of this twin")
         lister.add_argument(
             "--order",
             default="-messages",
             help=f"{_ORDERS}; with a minus the largest first: --order=-size",
         )
         _add_limit(lister)
-        show = verbs.add_parser("show", help="the messages of one queue, by their headers")
-        show.add_argument("key", help="of the session")
-        show.add_argument("--after", default="", metavar="ENTRY", help="go on behind this entry")
+        show = verbs.add_parser("show", help="list the messages of one queue")
+        show.add_argument("key", help="key of the session")
+        show.add_argument("--after", default="", metavar="ENTRY", help="continue after this entry")
         _add_limit(show)
-        move = verbs.add_parser("move", help="give mail to another session of the same twin")
-        move.add_argument("key", help="of the session whose mail it is")
+        move = verbs.add_parser("move", help="move messages to another session of the same twin")
+        move.add_argument("key", help="key of the session they wait for")
         move.add_argument("to", help="key of the other session")
         move.add_argument("--json", action="store_true", help="one JSON object")
-        purge = verbs.add_parser("purge", help="delete mail")
+        purge = verbs.add_parser("purge", help="delete messages")
         purge.add_argument("key", help="twin, or key of one session")
         purge.add_argument("--yes", action="store_true", help="do not ask")
         purge.add_argument("--json", action="store_true", help="one JSON object; needs --yes")
-        export = verbs.add_parser("export", help="all headers of one queue")
-        export.add_argument("key", help="of the session")
+        export = verbs.add_parser("export", help="print all headers of one queue")
+        export.add_argument("key", help="key of the session")
         export.add_argument("--form", choices=services.FORMS, default=services.FORMS[0])
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
@@ -147,13 +147,13 @@ class Command(RelayCommand):
         elif purged:
             self.stdout.write(f"{purged} messages deleted")
         else:
-            self.stdout.write(f"no mail waits for {whose}")
+            self.stdout.write(f"no messages wait for {whose}")
 
     def _purge_twin(self, twin: int, sure: bool) -> int:
         queues = purging.waiting(client(), twin)
         connected = sum(queue.connected for queue in queues)
         if connected:
-            self.stderr.write(f"{connected} sessions are connected: their mail is kept")
+            self.stderr.write(f"{connected} sessions are connected: their queues are kept")
         count = sum(queue.messages for queue in queues if not queue.connected)
         if not count:
             return 0
@@ -179,9 +179,7 @@ class Command(RelayCommand):
 
 
 def _add_limit(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--limit", type=int, default=LISTED, help=f"at most so many (default {LISTED})"
-    )
+    parser.add_argument("--limit", type=int, default=LISTED, help=f"most rows (default {LISTED})")
     parser.add_argument("--json", action="store_true", help="one JSON array")
 
 

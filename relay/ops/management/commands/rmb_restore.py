@@ -15,36 +15,36 @@ from relay.ops.command import RelayCommand
 from relay.ops.management.commands.rmb_backup import summary
 
 DESCRIPTION = """\
-Put a backup into an empty database: all of it, or nothing. Then what the database holds is compared
-with what the file held, row by row; if it differs, everything is undone.
+Restore a backup into an empty database. The command then compares database and file row by row; if
+they differ, it undoes everything.
 
-The database may be of another kind than the one the backup was made of. It must be new:
+The database may be of another kind than the one of the backup. It must be new:
 
   RMB_DATA__DIR=new manage.py migrate
   RMB_DATA__DIR=new manage.py rmb_restore relay.zip
 
-The audit log is verified before anything is restored: this site needs the secret key that signed
-it. Without, nothing happens but that you are told how to set it; it is in backups made with
---secrets.
+The command verifies the audit log before it restores anything. For this the site needs the secret
+key that signed the log; backups made with --secrets contain it. Without the key nothing is
+restored, and the command prints how to set it.
 
-Running relays hear of twins, limits and decisions on other relays at once. Settings are not put
-back: `unzip -p FILE settings/rmb.toml` shows the file they were in.
+Running relays take over twins, limits and decisions about partner relays at once. Settings are not
+restored: `unzip -p FILE settings/rmb.toml` prints the settings file of the backup.
 """
 
 
 class Command(RelayCommand):
     """Verified before, and after."""
 
-    help = "Put a backup into an empty database, and verify it."
+    help = "Restore a backup into an empty database, and verify it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
-        parser.add_argument("file", type=Path, help="a backup of rmb_backup")
+        parser.add_argument("file", type=Path, help="backup that rmb_backup wrote")
         parser.add_argument(
             "--unverified-log",
             action="store_true",
-            help="although the audit log cannot be verified with the secret key of this site",
+            help="restore even if this site's secret key cannot verify the audit log",
         )
         parser.add_argument("--json", action="store_true", help="one JSON object")
 

@@ -25,13 +25,14 @@ from relay.ops.load import Snapshot, look, rates, total
 from relay.ops.redis_client import client
 
 DESCRIPTION = """\
-What the relay does: messages and bytes a second, sessions, commits, what was dropped and why, each
-worker, the relays that messages wait for, and the chain. `q` or Ctrl-C ends it.
+Show live figures of the relay: messages and bytes a second, sessions, commits, dropped messages and
+why, each worker, relays with waiting messages, and the chain. Press `q` or Ctrl-C to end it.
 
-Figures are published once a second: a shorter interval shows nothing more. Latencies are the upper
+Workers publish figures once a second; a shorter interval shows nothing new. Latencies are the upper
 bounds of histogram buckets.
 
-Where standard output is no terminal, or with --count or --json, it prints instead of drawing.
+With --count or --json, or when standard output is not a terminal, the command prints lines instead
+of drawing.
 """
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
@@ -42,16 +43,16 @@ _MAIN: Final = "\x1b[?25h\x1b[?1049l"
 class Command(RelayCommand):
     """Draws until it is told to stop."""
 
-    help = "What the relay does, live in the terminal."
+    help = "Show live figures of the relay in the terminal."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         parser.add_argument(
-            "--interval", type=_seconds, default=2.0, help="seconds between two looks (2)"
+            "--interval", type=_seconds, default=2.0, help="seconds between two readings (2)"
         )
-        parser.add_argument("--count", type=_count, help="print so many looks, then end")
-        parser.add_argument("--json", action="store_true", help="one JSON object a look")
+        parser.add_argument("--count", type=_count, help="print this many readings, then end")
+        parser.add_argument("--json", action="store_true", help="one JSON object per reading")
 
     def handle(self, *args: Any, interval: float, count: int | None, **options: Any) -> None:
         drawn = sys.stdout.isatty() and sys.stdin.isatty()

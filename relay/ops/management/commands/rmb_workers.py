@@ -17,12 +17,12 @@ from relay.ops.services import WorkerRow
 DESCRIPTION = """\
 The relay's worker processes, of all hosts on this Redis.
 
-  list           state, sessions, loop lag, commit times of the last minute, memory
-  drain BOOT_ID  let one close its sessions (they connect again, elsewhere) and end; its supervisor
-                 starts another in its place
+  list           list workers: state, sessions, loop lag, commit times of the last minute, memory
+  drain BOOT_ID  stop a worker gracefully; its clients connect again to other workers, and its
+                 supervisor starts a new one in its place
 
-State is `ok`, or what keeps the worker from being ready; `silent` is one that missed its last
-heartbeats. The boot id names one process: its successor has another.
+The state is `ok`, `silent` when the worker missed its last heartbeats, or the reason why it is not
+ready. The boot id names one process; its successor has another one.
 
 exit code: 0 done, 1 there is no such worker or Redis does not answer, 2 usage
 """
@@ -37,10 +37,10 @@ class Command(RelayCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        lister = verbs.add_parser("list", help="all that give a heartbeat")
+        lister = verbs.add_parser("list", help="list workers")
         lister.add_argument("--json", action="store_true", help="one JSON array")
-        drain = verbs.add_parser("drain", help="let one close its sessions and end")
-        drain.add_argument("boot_id", help="as `list` shows it")
+        drain = verbs.add_parser("drain", help="stop a worker gracefully")
+        drain.add_argument("boot_id", help="boot id that `list` shows")
         drain.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:

@@ -15,7 +15,7 @@ Print the OpenAPI 3.1 document of the REST API, as /api/v1/openapi.json serves i
 
   rmb_openapi                               print it
   rmb_openapi --output openapi.json         write it to a file
-  rmb_openapi --check openapi.json          exit code 1 if the file says something else
+  rmb_openapi --check openapi.json          exit code 1 if the file differs
 """
 
 
@@ -42,6 +42,6 @@ class Command(BaseCommand):
             elif check is None:
                 self.stdout.write(api.document.decode(), ending="")
             elif check.read_bytes() != api.document:
-                raise CommandError(f"{check} is not what the API is: write it anew with --output")
+                raise CommandError(f"{check} does not match the API: regenerate it with --output")
         except OSError as error:
             raise CommandError(str(error)) from None

@@ -14,13 +14,13 @@ from relay.sessions import services
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-End one session, or all sessions of a twin. It is over within a second; its mail stays.
+End one session, or all sessions of a twin, within a second. Queues stay.
 
   rmb_kick 7:phone          the session with the id `phone` of twin 7
   rmb_kick 7                the session of twin 7 that has no id
   rmb_kick 7 --all          every session of twin 7
 
-A client may connect again at once, and is then left alone: to keep a twin out, use rmb_ban.
+Clients may connect again at once. To keep a twin out, use rmb_ban.
 
 exit code: 0 told to end, 1 not connected or failed, 2 usage
 """
@@ -36,7 +36,7 @@ class Command(RelayCommand):
         parser.description = DESCRIPTION
         parser.add_argument("session", help="<twin> or <twin>:<session id>; with --all a twin id")
         parser.add_argument("--all", action="store_true", help="every session of the twin")
-        parser.add_argument("--reason", default="", help="for the logs")
+        parser.add_argument("--reason", default="", help="reason for the logs")
         parser.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, session: str, reason: str, **options: Any) -> None:

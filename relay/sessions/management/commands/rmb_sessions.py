@@ -23,16 +23,16 @@ from relay.sessions.models import Session
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-The sessions that are held now, the newest first; with --history those that were.
+List connected sessions, the newest first; with --history ended ones too.
 
-  rmb_sessions                              the newest ones
-  rmb_sessions 7                            those of twin 7
-  rmb_sessions --order=-messages_out        who was sent most
-  rmb_sessions --address 192.0.2.1 --json   from one address, for a program
-  rmb_sessions 7 --history                  when they came and went, and why
+  rmb_sessions                              the newest sessions
+  rmb_sessions 7                            sessions of twin 7
+  rmb_sessions --order=-messages_out        sessions that were sent most messages
+  rmb_sessions --address 192.0.2.1 --json   sessions from one address, as JSON
+  rmb_sessions 7 --history                  when they began and ended, and why
 
-A session is listed about a second after it began, and not any more when it is over; its counters
-are up to 15 s old. End one with rmb_kick.
+A session is listed from about a second after its start until its end. Its counters are up to 15 s
+old. To end a session, use rmb_kick.
 
 exit code: 0 done, 1 Redis or the database does not answer, 2 usage
 """
@@ -44,22 +44,24 @@ MAX_LISTED: Final = 1000
 class Command(RelayCommand):
     """A table, or one JSON array."""
 
-    help = "The sessions that are held now, or were."
+    help = "List connected and former sessions."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
-        parser.add_argument("twin", nargs="?", help="those of this twin")
-        parser.add_argument("--sid", help="those with this session id; may be empty")
-        parser.add_argument("--address", default="", help="those from this address")
-        parser.add_argument("--worker", default="", help="those of the worker with this boot id")
+        parser.add_argument("twin", nargs="?", help="only sessions of this twin")
+        parser.add_argument("--sid", help="only sessions with this id; may be empty")
+        parser.add_argument("--address", default="", help="only sessions from this address")
+        parser.add_argument("--worker", default="", help="only sessions of this worker (boot id)")
         parser.add_argument(
-            "--order", default="-opened", help=f"{', '.join(listing.ORDERS)}; - turns it round"
+            "--order",
+            default="-opened",
+            help=f"{', '.join(listing.ORDERS)}; with - in descending order",
         )
         parser.add_argument(
-            "--limit", type=int, default=LISTED, help=f"at most so many (default {LISTED})"
+            "--limit", type=int, default=LISTED, help=f"most rows (default {LISTED})"
         )
-        parser.add_argument("--history", action="store_true", help="those that were as well")
+        parser.add_argument("--history", action="store_true", help="ended sessions too")
         parser.add_argument("--json", action="store_true", help="one JSON array")
 
     def handle(self, *args: Any, **options: Any) -> None:

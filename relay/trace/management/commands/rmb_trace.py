@@ -20,24 +20,24 @@ from relay.trace.exchange import ExchangeError, events_of
 from relay.trace.models import TraceOrder
 
 DESCRIPTION = """\
-Follow one message by its uid, or all messages of a twin or of one session: when each was accepted,
-committed, delivered, acknowledged and removed, each try at another relay, and why what did not
-arrive did not. Headers only: never what a message says.
+Follow one message by its uid, or all messages of a twin or of one session. A trace shows when each
+message was accepted, committed, delivered, acknowledged and removed, each try at a partner relay,
+and why a message did not arrive. It contains headers only, never payloads.
 
   start uid UID         follow one message: its request, its answer and its errors
-  start twin 7          all from and to a twin
-  start session 7:phone all from and to one session; "7" is the one without an id
-  stop TRACE            before it ends by itself
-  list                  what is followed, and was lately
-  show UID              the way of one message, from all processes
-  follow TRACE          events as they come, until the trace is over (Ctrl-C ends only the view)
+  start twin 7          follow all messages from and to a twin
+  start session 7:phone follow all messages of one session; "7" is the one without an id
+  stop TRACE            end a trace now
+  list                  list running and recent traces
+  show UID              show the events of one message, from all processes
+  follow TRACE          print events as they happen, until the trace ends; Ctrl-C ends only the view
 
-A trace ends by itself, ten minutes after its start unless --for says otherwise, at most an hour. A
-busy twin is followed up to --rate events a second in each process; what is left out is counted, and
---sample chooses a share of the messages instead. What was noted is kept for an hour.
+A trace ends by itself after ten minutes, or after the time that --for gives, at most an hour. Each
+process follows up to --rate events a second of a busy twin and only counts the events beyond that;
+--sample follows a share of the messages instead. Events are kept for an hour.
 
-A message that went to another relay is followed there only if a trace runs there too; export it
-there with `show UID --json`, and `show UID --with FILE` here puts both together.
+To follow a message on to a partner relay, start a trace there too, export it there with
+`show UID --json`, and join both with `show UID --with FILE` here.
 """
 
 MAX_FILE_BYTES: Final = 64 << 20
@@ -62,28 +62,31 @@ class Command(RelayCommand):
             type=_duration,
             default=bounds.LIFETIME_S,
             metavar="TIME",
-            help="such as 30s, 10m (unless given) or 1h (the longest)",
+            help="such as 30s, 10m (default) or 1h (longest)",
         )
         start.add_argument(
-            "--sample", type=float, default=1.0, help="share of the messages, 0.0001 to 1 (all)"
+            "--sample",
+            type=float,
+            default=1.0,
+            help="fraction of the messages, 0.0001 to 1 (default)",
         )
         start.add_argument(
             "--rate",
             type=int,
             default=bounds.EVENTS_PER_S,
-            help=f"events a second of each process, at most (%(default)s; up to "
+            help=f"most events a second of each process (default %(default)s; up to "
             f"{bounds.MAX_EVENTS_PER_S})",
         )
-        start.add_argument("--follow", action="store_true", help="show the events as they come")
+        start.add_argument("--follow", action="store_true", help="print the events as they happen")
         start.add_argument("--json", action="store_true", help="one JSON object a line")
         stop = verbs.add_parser("stop", help="end a trace now")
         stop.add_argument("trace", help="id of the trace, as `list` shows it")
         stop.add_argument("--json", action="store_true", help="one JSON object")
-        lister = verbs.add_parser("list", help="traces, the newest first")
+        lister = verbs.add_parser("list", help="list traces, the newest first")
         lister.add_argument("--json", action="store_true", help="one JSON array")
-        show = verbs.add_parser("show", help="the way of one message")
+        show = verbs.add_parser("show", help="show the events of one message")
         show.add_argument("uid", help="uid of the message")
-        show.add_argument("--trace", default="", help="look at this trace only")
+        show.add_argument("--trace", default="", help="only events of this trace")
         show.add_argument(
             "--with",
             dest="files",
@@ -91,10 +94,10 @@ class Command(RelayCommand):
             type=Path,
             default=[],
             metavar="FILE",
-            help="what `show --json` or `follow --json` of another relay wrote",
+            help="file that `show --json` or `follow --json` of a partner relay wrote",
         )
         show.add_argument("--json", action="store_true", help="one JSON object")
-        follow = verbs.add_parser("follow", help="events as they come")
+        follow = verbs.add_parser("follow", help="print events as they happen")
         follow.add_argument("trace", help="id of the trace")
         follow.add_argument("--json", action="store_true", help="one JSON object a line")
 

@@ -31,15 +31,15 @@ from relay.twins.models import Twin
 NOT_FOLLOWED = 1
 
 DESCRIPTION = """\
-The chain as this relay sees it.
+Show how this relay follows the chain, and look twins up.
 
-  status          which node is followed, how far, and how the import of all twins is doing;
-                  exit code 0 when the chain is followed, 1 when it is not
-  import          read all twins of the chain into the table of this site, or go on with it; the
-                  relay does this by itself whenever changes may have been missed
-  twin ID|ACCOUNT ask the chain for one twin, and show what the table of this site has
+  status          show the followed node, its block, and the state of the import; exit code 0 when
+                  the chain is followed, 1 when it is not
+  import          read all twins of the chain into the table of this site, or continue a former
+                  import; the relay does this itself whenever it may have missed changes
+  twin ID|ACCOUNT look one twin up on the chain and in the table of this site
 
-Nodes are those of RMB_SUBSTRATE__URLS or rmb.toml, as the relay reads them. Needs no running relay.
+The nodes are those of substrate.urls (RMB_SUBSTRATE__URLS, rmb.toml). No relay has to run.
 """
 
 
@@ -52,11 +52,11 @@ class Command(RelayCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        status = verbs.add_parser("status", help="node, height, lag, follower, import")
+        status = verbs.add_parser("status", help="show node, height, lag, follower and import")
         status.add_argument("--json", action="store_true", help="one JSON object")
-        importer = verbs.add_parser("import", help="read all twins of the chain, or go on with it")
+        importer = verbs.add_parser("import", help="read all twins of the chain")
         importer.add_argument("--json", action="store_true", help="one JSON object")
-        twin = verbs.add_parser("twin", help="ask the chain for one twin")
+        twin = verbs.add_parser("twin", help="look one twin up")
         twin.add_argument("who", help="twin id, ss58 address, or 0x and 64 hexadecimal digits")
         twin.add_argument("--json", action="store_true", help="one JSON object")
 

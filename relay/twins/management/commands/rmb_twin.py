@@ -36,15 +36,15 @@ DESCRIPTION = """\
 Twins of the registry. Running relays see a change within a second.
 
   rmb_twin add 7 5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY --relays relay.example.com
-  rmb_twin import twins.csv           all or nothing; errors by line number
-  rmb_twin export twins.csv           the same form: a header, then a line for each twin
-  rmb_twin list --relay a.example     those that list this relay; also --text, --source, --stale
+  rmb_twin import twins.csv           import all twins, or none if a line has an error
+  rmb_twin export twins.csv           write the same format: a header, then a line for each twin
+  rmb_twin list --relay a.example     list twins of a relay; also --text, --source, --stale
 
     id,account,pk,relays
     7,5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY,,relay.example.com_other.example.com
 
-Account: ss58 or 0x and 64 hexadecimal digits. pk: 0x and 66 of them, or empty. Relays: joined by
-an underscore, or empty. Twins that come from the chain are changed there: see rmb_chain.
+Account: ss58, or 0x and 64 hexadecimal digits. pk: 0x and 66 hexadecimal digits, or empty. Relays:
+joined by an underscore, or empty. Twins of the chain can only be changed on the chain.
 """
 
 STANDARD = "-"
@@ -76,7 +76,9 @@ class Command(RelayCommand):
             "file", help="CSV file with the header id,account,pk,relays; - is stdin"
         )
         reader.add_argument(
-            "--keep-going", action="store_true", help="import the good lines beside bad ones"
+            "--keep-going",
+            action="store_true",
+            help="import the valid lines even if others have errors",
         )
         reader.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -84,17 +86,19 @@ class Command(RelayCommand):
         writer.add_argument("file", nargs="?", default=STANDARD, help="default: stdout")
 
         lister = verbs.add_parser("list", help="show twins")
-        lister.add_argument("ids", nargs="*", help="these twins only")
-        lister.add_argument("--text", default="", help="an account, or a part of a relay's name")
-        lister.add_argument("--relay", default="", help="those that list this relay")
-        lister.add_argument("--source", choices=Twin.Source.values, default="", help="their origin")
+        lister.add_argument("ids", nargs="*", help="only these twins")
+        lister.add_argument("--text", default="", help="account, or a part of a relay's name")
+        lister.add_argument("--relay", default="", help="only twins that list this relay")
         lister.add_argument(
-            "--stale", choices=("true", "false"), help="those that may have changed unseen, or not"
+            "--source", choices=Twin.Source.values, default="", help="only this origin"
         )
         lister.add_argument(
-            "--order", choices=ORDERS, default="id", help="with a minus the largest first"
+            "--stale", choices=("true", "false"), help="only twins that may (not) be outdated"
         )
-        lister.add_argument("--limit", type=int, default=50, help="at most so many (default 50)")
+        lister.add_argument(
+            "--order", choices=ORDERS, default="id", help="with - in descending order"
+        )
+        lister.add_argument("--limit", type=int, default=50, help="most rows (default 50)")
         lister.add_argument("--json", action="store_true", help="one JSON array")
 
         remove = verbs.add_parser("remove", help="remove twins")

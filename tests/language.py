@@ -1,0 +1,127 @@
+"""Find marked phrases in the words that users read; `python -m tests.language` lists them.
+
+Every phrase has a hint that says what to write instead. A phrase may be wrapped over two lines.
+The texts are the documents, the pages, and the string literals of the product that hold a blank:
+help, settings, descriptions, errors and log messages. Docstrings are for developers and are not
+read, except those of commands, which `--help` prints.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("relay", "peer", "chain", "proto", "redispipe", "rmbsite")
+DOCUMENTS = ("README.md", "CHANGELOG.md", "docs/**/*.md", "docs/**/*.json", "contrib/**/*.md")
+TEMPLATES = ("relay/**/templates/**/*.html", "rmbsite/**/*.html")
+RECORDS = ("docs/bench/history/",)
+
+# A phrase as a regular expression, where a blank stands for any white space, and its hint.
+PHRASES = {
+    r"\bis none\b": "name it: 'is missing', 'is invalid', 'is empty', 'there is no ...'",
+    r"\bso long\b": "give the time: 'for 30 s', 'for this many seconds'",
+    r"\banew\b": "again, from the start, regenerate, reset",
+    r"\bwhat is not\b": "name the thing: 'messages that are not ...'",
+    r"\bwhoever\b": "name who: 'anyone who', 'the operator', 'a client that'",
+    r"\bnobody is there to\b": "say what to do instead",
+    r"\b(tell|tells|told|say|says|said) of\b": "reports, describes, informs about, notifies",
+    r"\bhave (it|them|a \w+) (done|made)\b": "active: generate, run",
+    r"\bmakes? no sense\b": "invalid, malformed",
+    r"\b(leave|leaves|leaving|left) (out|alone)\b": "skip, omit, ignore, exclude",
+    r"\bmay at most\b": "name the limit: 'highest role of ...', 'at most 5 ...'",
+    r"\b(comes?|came) to naught\b": "fails",
+    r"\bmend(s|ed|ing)?\b": "fix, correct, repair",
+    r"\b(let|lets|letting) (it |them )?go\b": "release, unblock, resume",
+    r"\b(make|makes|making|made) up\b": "generate, consist of, compensate",
+    r"\blook(s|ed|ing)? whether\b": "check whether",
+    r"(?:^|[.:;] )who (?!is\b)[a-z]+s\b(?![^.:;?]*\?)": "a noun before 'who': 'the twin that'",
+    r"\btells? before\b": "name the alarm and the reader: 'alarms warn you before'",
+    r"\bis only what\b": "say when: 'only ... when'",
+    r"\bat most = ": "name the limit and its unit",
+    r"(?<!e-)\bmails?\b": "message, queue",
+    r"\b(its|their|your) own business\b": "say who decides",
+    r"(?-i:^That) \w+s it\b": "a noun phrase: 'Job that produces ...'",
+    r"\bnothing is called that\b": "not found, with the name",
+    r"\bmarks? all of it\b": "say what is selected",
+    r"\btake it off\b": "remove it",
+}
+MARKED = re.compile(
+    "|".join(f"(?P<p{n}>{phrase})" for n, phrase in enumerate(PHRASES)).replace(" ", r"\s+"),
+    re.IGNORECASE | re.MULTILINE,
+)
+HINTS = tuple(PHRASES.values())
+
+
+class Hit(NamedTuple):
+    """A marked phrase: the line of the text it begins in, the words, and what to write instead."""
+
+    line: int
+    phrase: str
+    hint: str
+
+
+def marked(text: str, first_line: int = 1) -> Iterator[Hit]:
+    """Yield the marked phrases of a text."""
+    for match in MARKED.finditer(text):
+        kind = match.lastgroup
+        assert kind is not None
+        line = first_line + text.count("\n", 0, match.start())
+        yield Hit(line, " ".join(match.group().split()), HINTS[int(kind[1:])])
+
+
+def without_tags(page: str) -> str:
+    """Replace Django's tags with blanks, and keep the line breaks."""
+    tags = re.compile(r"\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}", re.DOTALL)
+    return tags.sub(lambda tag: re.sub(r"[^\n]", " ", tag.group()), page)
+
+
+def literals(module: str, *, docstrings: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield the string literals of a module that hold a blank, with their lines."""
+    tree = ast.parse(module)
+    silent = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            continue
+        if " " in node.value and (docstrings or id(node) not in silent):
+            yield node.lineno, node.value
+
+
+def texts(root: Path) -> Iterator[tuple[Path, int, str]]:
+    """Yield what users read: the file, the line it begins in, the text."""
+    for pattern in DOCUMENTS:
+        for path in sorted(root.glob(pattern)):
+            if not path.relative_to(root).as_posix().startswith(RECORDS):
+                yield path, 1, path.read_text()
+    for pattern in TEMPLATES:
+        for path in sorted(root.glob(pattern)):
+            yield path, 1, without_tags(path.read_text())
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            if "migrations" in path.parts or path.name.endswith("_pb2.py"):
+                continue
+            for line, text in literals(path.read_text(), docstrings="commands" in path.parts):
+                yield path, line, text
+
+
+def main() -> int:
+    found = 0
+    for path, first_line, text in texts(ROOT):
+        for hit in marked(text, first_line):
+            found += 1
+            print(f"{path.relative_to(ROOT)}:{hit.line}: {hit.phrase!r}: write {hit.hint}")
+    if found:
+        print(f"{found} marked phrases in texts that users read", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
