@@ -407,7 +407,8 @@ async def test_a_decision_made_while_redis_is_away_comes_into_force(
         def decide(*arguments: str) -> subprocess.CompletedProcess[str]:
             return run_command(relay.data_dir.parent, *arguments)
 
-        for arguments in (("rmb_ban", "set", "7"), ("rmb_relays", "block", "bad.example")):
+        block = ("rmb_relays", "block", "bad.example", "--unknown")
+        for arguments in (("rmb_ban", "set", "7", "--unknown"), block):
             done = decide(*arguments)
             assert done.returncode == 3 and not done.stdout
             assert "saved and pending" in done.stderr and f":{server.port})" in done.stderr

@@ -62,7 +62,10 @@ def test_starting_and_stopping(sign_in: SignIn, site_redis: RedisServer) -> None
     assert "Ensure this value is less than or equal to 1" in wrong.content.decode()
     wrong = client.post("/console/traces/start/", {**FORM, "subject": "x"})
     assert set(wrong.context["form"].errors) == {"subject"} and not TraceOrder.objects.exists()
-    begun = client.post("/console/traces/start/", FORM, follow=True)
+    wrong = client.post("/console/traces/start/", FORM)
+    assert "never met twin 7" in wrong.content.decode() and not TraceOrder.objects.exists()
+    given = {**FORM, "unknown": "on"}
+    begun = client.post("/console/traces/start/", given, follow=True)
     (row,) = TraceOrder.objects.all()
     assert begun.redirect_chain[0][0] == reverse("console:trace", args=[row.id])
     assert "7 is followed within a second" in begun.content.decode()
@@ -173,6 +176,6 @@ def test_a_client_can_harm_no_page(sign_in: SignIn, site_redis: RedisServer, ord
 @pytest.mark.usefixtures("no_redis")
 def test_without_redis(sign_in: SignIn) -> None:
     client: Client = sign_in(Role.OPERATOR)
-    answer = client.post("/console/traces/start/", FORM)
+    answer = client.post("/console/traces/start/", {**FORM, "unknown": "on"})
     assert answer.status_code == 200 and "Redis does not answer" in answer.content.decode()
     assert not TraceOrder.objects.exists()
