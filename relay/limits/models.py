@@ -90,6 +90,12 @@ class TwinLimit(models.Model):
         return f"twin {self.twin}"
 
     def clean(self) -> None:
+        if bool(self.count) != bool(self.size) or (self.count is None) != (self.size is None):
+            # Named by the one that is to change; the constraint alone names no field.
+            field = "count" if self.count is None or (self.size and not self.count) else "size"
+            raise ValidationError(
+                {field: "Set both messages and bytes, or neither; 0 goes with 0."}
+            )
         if self.banned_until and not self.banned:
             raise ValidationError({"banned_until": "Only a ban has an end."})
 
