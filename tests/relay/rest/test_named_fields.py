@@ -10,6 +10,8 @@ from django.test import Client
 from tests.relay.rest.test_changes import send
 from tests.relay.rest.test_shell import refused
 
+OVER = "2020-01-01T00:00:00Z"
+
 pytestmark = pytest.mark.django_db
 
 
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.django_db
         ("PUT", "/limits/7", {"count": 0, "size": 5}, {"count"}),
         ("PUT", "/limits/7", {"count": 1 << 63, "size": 5}, {"count"}),
         ("PUT", "/limits/default", {"count": 0, "size": 5}, {"count"}),
-        ("POST", "/limits/7/ban", {"until": "2020-01-01T00:00:00Z"}, {"until"}),
+        ("POST", "/limits/7/ban", {"until": OVER}, {"until"}),
         ("PUT", "/relays/no%20name", {"paused": True}, {"path.domain"}),
         ("GET", "/queues/one?key=x", None, {"query.key"}),
         ("POST", "/queues/purge", {"key": "x"}, {"key"}),
@@ -33,7 +35,7 @@ pytestmark = pytest.mark.django_db
         (
             "POST",
             "/alarms/silences",
-            {"rule": "x", "until": "2026-01-01T00:00:00Z"},
+            {"rule": "x", "until": OVER},
             {"rule", "until"},
         ),
         ("PUT", "/twins/7", {"account": "x", "pk": "", "relays": []}, {"account"}),
