@@ -70,6 +70,8 @@ class Settled:
     config: Any
     environment: Mapping[str, str] = field(default_factory=dict)
     """What child processes must find in their environment to read the same configuration."""
+    described: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What may be shown of each setting, and which option or file it comes from."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -266,7 +268,8 @@ def settle(options: Options, environ: Mapping[str, str]) -> Settled:
         for key, value in _entry_defaults(options).items():
             if key not in resolved.origins:
                 overrides[key] = value
-        config = site.load(overrides, environ)
+        found = site.resolve(overrides, environ)
+        config = found.config
         overrides["data.dir"] = str(config.data_dir)
         if config.analytics.dir:
             overrides["analytics.dir"] = str(
@@ -275,7 +278,12 @@ def settle(options: Options, environ: Mapping[str, str]) -> Settled:
     except site.ConfigError as error:
         raise UsageError(_name_option(str(error), options)) from None
     _check(options, config, resolved.origins)
-    return Settled(options, config, _as_environment(overrides))
+    origins = {
+        key: options.option_names.get(key, options.entry) if origin == site.COMMAND_LINE else origin
+        for key, origin in found.origins.items()
+    }
+    described = site.describe(found._replace(origins=origins))
+    return Settled(options, config, _as_environment(overrides), described)
 
 
 def _entry_defaults(options: Options) -> dict[str, str]:
