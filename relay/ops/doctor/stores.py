@@ -19,7 +19,7 @@ from proto.identity.accounts import WEAK_ACCOUNTS
 from redispipe.address import RedisAddress
 from relay.ops import pending
 from relay.ops.doctor.finding import Finding, fault, ok, warning
-from relay.ops.redis_client import client
+from relay.ops.redis_client import client, give_up
 from relay.server.redis_check import SAFE_POLICY, RedisRefusedError, inspect
 from relay.twins.models import Twin
 from relay.twins.source import relay_names
@@ -46,6 +46,7 @@ def redis_server() -> Iterator[Finding]:
         yield fault("redis.server", str(error), fix)
         return
     if not found.reachable:
+        give_up(found.away)
         yield fault(
             "redis.server",
             f"Redis at {RedisAddress.parse(url).shown_url} does not answer: no message is taken",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -24,7 +25,7 @@ from django.utils import timezone
 from relay.alarms.models import Alarm, Evaluation
 from relay.analytics import places
 from relay.federation import outbox
-from relay.ops import background, doctor
+from relay.ops import background, doctor, redis_client
 from relay.ops.doctor import Finding, Level, machine, recorded
 from relay.queues import keys
 from relay.twins.models import Twin
@@ -100,6 +101,26 @@ def test_redis_away(settings: Any, sound: RedisServer) -> None:
     found = examine()
     assert found["redis.server"].level is Level.FAULT
     assert "127.0.0.1:1 does not answer" in found["redis.server"].text
+
+
+def test_redis_that_hangs_is_waited_for_once(
+    settings: Any, sound: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes connections and answers nothing."""
+    monkeypatch.setattr(redis_client, "COMMAND_TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
+        use_redis(settings, f"redis://127.0.0.1:{server.getsockname()[1]}")
+        found = examine()
+        server.setblocking(False)
+        connections = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                server.accept()[0].close()
+                connections += 1
+    assert "does not answer" in found["redis.server"].text
+    assert not any(name.startswith("doctor.") for name in found)
+    assert connections == 1 + redis_client.RETRIES
+    assert redis_client.client(), "given up by the doctor alone"
 
 
 def test_redis_that_throws_queues_away(other_server: Any) -> None:
