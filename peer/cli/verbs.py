@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from peer.arguments import FAILED, USAGE_ERROR, Parser, UsageError
+from peer.cli import output
 from peer.cli.output import printable
 from peer.cli.session import Session, add_options
 from peer.errors import PeerError, RemoteError
@@ -68,7 +69,10 @@ def _run(arguments: Sequence[str]) -> int:
             logs.set_up(session.debug, "text")
         else:
             # What does not work is told once, by the verb's error.
-            logging.basicConfig(format="rmb: %(message)s", level=logging.ERROR)
+            clear = output.CLEAR if sys.stderr.isatty() else ""  # what is drawn while it waits
+            logging.basicConfig(format=f"{clear}rmb: %(message)s", level=logging.ERROR)
+            # But not silently: which relay is waited for.
+            logging.getLogger("peer.client.client").setLevel(logging.WARNING)
         code: int = asyncio.run(options.run(options, session))
     except UsageError as error:
         _tell(error, as_json)

@@ -20,6 +20,7 @@ from redispipe.address import RedisAddress
 from relay.ops import pending
 from relay.ops.doctor.finding import Finding, fault, ok, warning
 from relay.ops.redis_client import client, give_up
+from relay.ops.wording import counted
 from relay.server.redis_check import SAFE_POLICY, RedisRefusedError, inspect
 from relay.twins.models import Twin
 from relay.twins.source import relay_names
@@ -180,7 +181,7 @@ def database() -> Iterator[Finding]:
             "manage.py rmb_twin add or import",
         )
     else:
-        yield ok("database.twins", f"{count:,} twins known")
+        yield ok("database.twins", f"{counted(count, 'twin')} known")
     weak = list(Twin.objects.filter(account__in=WEAK_ACCOUNTS).values_list("pk", flat=True)[:SHOWN])
     if weak:
         yield warning(

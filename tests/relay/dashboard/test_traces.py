@@ -108,7 +108,10 @@ def test_pages_of_a_long_trace(
         note(site_redis, order, Stage.ACCEPTED, uid=f"m{number}", at=1.7e9 + number)
     client, address, seen = sign_in(Role.VIEWER), f"/console/traces/{order}/?limit=25", []
     while address:
-        table = client.get(address).context["table"]
+        answer = client.get(address)
+        table = answer.context["table"]
+        place = "on this page, more on the next" if table.next_href else "on the last page"
+        assert f"<span>{len(table.rows)} rows {place}</span>" in answer.content.decode()
         seen += [row.values["uid"] for row in table.rows]
         address = table.next_href
     assert seen == [f"m{number}" for number in reversed(range(100))]

@@ -96,6 +96,14 @@ def test_a_sound_relay(sound: RedisServer) -> None:
     assert examine() == {}
 
 
+def test_one_of_each_is_told_as_one(sound: RedisServer, add_worker: AddWorker) -> None:
+    add_worker("boot", sessions=1)
+    texts = {each.check: each.text for each in doctor.examine()}
+    assert texts["relay.workers"] == "1 session at 1 worker"
+    assert texts["database.twins"] == "1 twin known"
+    assert texts["federation.outbox"] == "0 messages waiting for other relays"
+
+
 def test_redis_away(settings: Any, sound: RedisServer) -> None:
     use_redis(settings, "redis://127.0.0.1:1")
     found = examine()
@@ -329,7 +337,7 @@ def test_events_that_do_not_come_into_the_lake(
     os.utime(waiting / "a-0-1.seg", (long_ago_s, long_ago_s))
     found = examine()
     assert "setup-analytics" in found["analytics.packages"].remedy
-    assert found["analytics.backlog"].text.startswith("1 segments")
+    assert found["analytics.backlog"].text.startswith("1 segment ")
     assert "a-0-3.seg.unreadable" in found["analytics.segments"].text
     configured(settings, "analytics", record=False)
     assert not [check for check in examine() if check.startswith("analytics.")]
@@ -342,7 +350,7 @@ def test_mail_for_a_relay_that_takes_none(sound: RedisServer) -> None:
     sound.run("XADD", keys.DEAD_LETTERS, "*", "_", b"x", "why", "expired")
     found = examine()
     assert "the oldest for 9" in found["federation.outbox"].text
-    assert "1 messages for other relays failed" in found["federation.dead-letters"].text
+    assert "1 message for other relays failed" in found["federation.dead-letters"].text
 
 
 def test_chain_nobody_follows(settings: Any, sound: RedisServer) -> None:
