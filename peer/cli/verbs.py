@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from peer.arguments import FAILED, USAGE_ERROR, Parser, UsageError
+from peer.arguments import FAILED, USAGE_ERROR, Parser, UsageError, add_version
 from peer.cli import output
 from peer.cli.output import printable
 from peer.cli.session import Session, add_options
@@ -62,6 +62,9 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     as_json = "--json" in arguments
+    if not arguments:
+        build_parser(()).print_help(sys.stderr)
+        return USAGE_ERROR
     try:
         options = build_parser(arguments).parse(arguments)
         session = Session(options)
@@ -114,6 +117,7 @@ def build_parser(words: Collection[str]) -> Parser:
         epilog=EPILOG,
         **style,
     )
+    add_version(parser)
     add_options(parser)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Verb)
     for name, text in VERBS.items():

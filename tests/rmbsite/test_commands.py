@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 
@@ -71,6 +72,11 @@ def test_an_interrupt_while_it_starts_is_no_traceback(tmp_path: Path, entry: str
 def test_a_fresh_clone_needs_nothing(tmp_path: Path) -> None:
     ended = run("check", RMB_DATA__DIR=str(tmp_path / "data"))
     assert ended.returncode == 0, ended.stderr
+
+
+def test_the_version_is_the_platforms(tmp_path: Path) -> None:
+    ended = run("--version", RMB_DATA__DIR=str(tmp_path))
+    assert ended.stdout == f"rmb-manage {version('rmb-relay-platform')}\n"
 
 
 def test_a_bad_setting_is_one_line_and_code_2(tmp_path: Path) -> None:
