@@ -91,6 +91,22 @@ class Parser(argparse.ArgumentParser):
         return f"unknown option {name:.60}{hint}"
 
 
+class ShowVersion(argparse.Action):
+    """`--version`: print the program and its version, and end."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        # Not at the top: reading the package's data takes longer than most of a short command.
+        from peer.modules.version import package_version
+
+        print(f"{parser.prog} {package_version()}")
+        parser.exit()
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Add `--version`."""
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the version and exit")
+
+
 def whole_number(least: int, most: int, what: str = "") -> Callable[[str], int]:
     """A type for argparse: a number in digits.
 

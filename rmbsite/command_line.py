@@ -45,6 +45,11 @@ def _run() -> int:
         from relay.server import cli
 
         return cli.run(sys.argv[2:], "runrelay")
+    if sys.argv[1:] == ["--version"]:  # Django would tell its own
+        from relay.server.cli import package_version
+
+        print(f"rmb-manage {package_version()}")
+        return 0
     from django.core.management import execute_from_command_line
     from django.db import DatabaseError
 

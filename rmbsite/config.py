@@ -63,6 +63,7 @@ __all__ = ["Config", "ConfigError", "Resolved", "all_options", "load", "resolve"
 FILE_VARIABLE = "RMB_CONFIG"
 DEFAULT_FILE = "rmb.toml"
 PREFIX = "RMB_"
+COMMAND_LINE = "command line"
 ROLES = ("viewer", "operator", "owner")
 SECRET_KEY_FILE = "secret_key"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -189,6 +190,22 @@ def resolve(
     return Resolved(config, origins)
 
 
+def describe(resolved: Resolved, *, defaults: bool = True) -> dict[str, dict[str, Any]]:
+    """Return what may be shown of each setting, and where its value came from, by its key.
+
+    Args:
+        resolved: configuration and origins.
+        defaults: also those that have their default.
+    """
+    shown = {}
+    for each in all_options():
+        origin = resolved.origins.get(each.key)
+        if origin is not None or defaults:
+            value = getattr(getattr(resolved.config, each.section), each.name)
+            shown[each.key] = {"value": each.shown(value), "origin": origin or "default"}
+    return shown
+
+
 @functools.cache
 def all_options() -> tuple[Option, ...]:
     """Every declared setting, in the order of the documentation."""
@@ -245,7 +262,7 @@ def _environment_layer(environ: Mapping[str, str]) -> Iterator[tuple[str, RawVal
 
 def _argument_layer(overrides: Mapping[str, str] | None) -> Iterator[tuple[str, RawValue]]:
     for key, value in (overrides or {}).items():
-        yield key, RawValue(value, "command line")
+        yield key, RawValue(value, COMMAND_LINE)
 
 
 def _from_file(key: str, found: RawValue) -> tuple[str, RawValue]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 BAR_CHARACTERS: Final = 30
 REDRAW_S: Final = 0.1
 
-_CLEAR: Final = "\r\x1b[K"
+CLEAR: Final = "\r\x1b[K"
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -94,7 +94,7 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         if self._shown:
-            sys.stderr.write(_CLEAR)
+            sys.stderr.write(CLEAR)
             sys.stderr.flush()
 
     def waiting(self, what: str) -> None:
@@ -127,14 +127,14 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Write a line that stays, on the terminal or not."""
-        clear = _CLEAR if self._shown else ""
+        clear = CLEAR if self._shown else ""
         print(f"{clear}rmb: {printable(text)}", file=sys.stderr, flush=True)
 
     def _draw(self, line: str) -> None:
         now = time.monotonic()
         if self._shown and now >= self._drawn_at + REDRAW_S:
             self._drawn_at = now
-            sys.stderr.write(_CLEAR + line)
+            sys.stderr.write(CLEAR + line)
             sys.stderr.flush()
 
 

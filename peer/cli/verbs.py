@@ -11,7 +11,8 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from peer.arguments import FAILED, USAGE_ERROR, Parser, UsageError
+from peer.arguments import FAILED, USAGE_ERROR, Parser, UsageError, add_version
+from peer.cli import output
 from peer.cli.output import printable
 from peer.cli.session import Session, add_options
 from peer.errors import PeerError, RemoteError
@@ -61,6 +62,9 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     as_json = "--json" in arguments
+    if not arguments:
+        build_parser(()).print_help(sys.stderr)
+        return USAGE_ERROR
     try:
         options = build_parser(arguments).parse(arguments)
         session = Session(options)
@@ -68,7 +72,10 @@ def _run(arguments: Sequence[str]) -> int:
             logs.set_up(session.debug, "text")
         else:
             # What does not work is told once, by the verb's error.
-            logging.basicConfig(format="rmb: %(message)s", level=logging.ERROR)
+            clear = output.CLEAR if sys.stderr.isatty() else ""  # what is drawn while it waits
+            logging.basicConfig(format=f"{clear}rmb: %(message)s", level=logging.ERROR)
+            # But not silently: which relay is waited for.
+            logging.getLogger("peer.client.client").setLevel(logging.WARNING)
         code: int = asyncio.run(options.run(options, session))
     except UsageError as error:
         _tell(error, as_json)
@@ -110,6 +117,7 @@ def build_parser(words: Collection[str]) -> Parser:
         epilog=EPILOG,
         **style,
     )
+    add_version(parser)
     add_options(parser)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Verb)
     for name, text in VERBS.items():

@@ -7,6 +7,9 @@ from typing import Final
 TIMEOUT_S: Final = 60.0
 """How long an answer is waited for unless told otherwise."""
 
+QUIET_S: Final = 1.0
+"""Opening a client says what it waits for after this."""
+
 CONNECT_TIMEOUT_S: Final = 10.0
 """How long the first relay may take to let a new client in."""
 

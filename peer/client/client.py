@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from peer.client.bodies import Reply
-from peer.client.bounds import CLOSE_TIMEOUT_S, CONNECT_TIMEOUT_S, TIMEOUT_S
+from peer.client.bounds import CLOSE_TIMEOUT_S, CONNECT_TIMEOUT_S, QUIET_S, TIMEOUT_S
 from peer.client.modules import ClientContext
 from peer.client.serving import ClientHandler
 from peer.client.session import Session
@@ -120,10 +120,7 @@ class Client:
         try:
             session.service.add(self._handlers)
             session.start()
-            if self._connect_timeout_s and not await session.links.connected_within(
-                self._connect_timeout_s
-            ):
-                raise ConnectError(f"no relay let us in: {session.why_not()}")
+            await self._connected(session)
             self._session = session
             for module in self._modules.by_prefix.values():
                 await module.on_start(ClientContext(session))
@@ -136,6 +133,18 @@ class Client:
         # adds before are there when the first message is looked at.
         session.inbox.begin()
         return self
+
+    async def _connected(self, session: Session) -> None:
+        """Wait for a relay, and say so where that takes long."""
+        limit_s = self._connect_timeout_s
+        if not limit_s or await session.links.connected_within(min(QUIET_S, limit_s)):
+            return
+        left_s = limit_s - QUIET_S
+        if left_s > 0:
+            logger.warning("no relay lets us in yet (%s); %.0f s left", session.why_not(), left_s)
+            if await session.links.connected_within(left_s):
+                return
+        raise ConnectError(f"no relay let us in: {session.why_not()}")
 
     async def __aexit__(
         self,

@@ -15,7 +15,7 @@ from typing import Final
 
 from chain import urls
 from peer import arguments
-from peer.arguments import Parser, UsageError
+from peer.arguments import Parser, UsageError, add_version
 from peer.identity import Identity
 from peer.modules.files_options import add_upload_options, limits_of, upload_folder
 from proto.chain import relays as relay_texts
@@ -95,6 +95,7 @@ def build_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=EPILOG,
     )
+    add_version(parser)
     _add_identity(parser.add_argument_group("identity"))
     _add_places(parser.add_argument_group("connections"))
     _add_work(parser.add_argument_group("behaviour"))

@@ -17,15 +17,17 @@ from datetime import UTC, datetime
 from typing import Final
 
 from django.db import Error as DatabaseError
-from django.db import connections
+from django.db import connections, transaction
 from django.db.models import F, Q
 
 from proto.limits.backoff import Backoff
+from relay.access.actor import Actor, Face
 from relay.alarms import bounds, sending
 from relay.alarms.models import Delivery, Outcome, Receiver, ReceiverKind
 from relay.alarms.notice import Document
 from relay.alarms.rules import Severity
 from relay.alarms.sending import Answer
+from relay.ops import background
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +65,20 @@ def enqueue(told: Document, receivers: Sequence[Receiver] | None = None) -> int:
         _bound(receiver)
         count += 1
     return count
+
+
+def begin(actor: Actor) -> None:
+    """Have what waits for receivers delivered as soon as the actor's change is committed."""
+
+    def start() -> None:
+        if actor.face is Face.CLI:
+            # A command ends: it would wait for its threads, and for receivers that are slow.
+            background.start("alarms.deliver")
+        else:
+            start_due()
+
+    if Delivery.objects.filter(outcome=Outcome.WAITING).exists():
+        transaction.on_commit(start)
 
 
 def start_due() -> list[Future[None]]:

@@ -74,7 +74,7 @@ def add_receiver(
     min_severity: str = Severity.WARNING,
     enabled: bool = True,
 ) -> Added:
-    """Have somebody told of alarms.
+    """Have somebody told of alarms, at once of those that fire.
 
     Args:
         name: for operators.
@@ -100,10 +100,14 @@ def add_receiver(
     )
     check(receiver)
     with audit.change(actor, "receiver.add", target=name) as change:
+        rounds.held()
         if Receiver.objects.count() >= bounds.MAX_RECEIVERS:
             raise Conflict(f"there are {bounds.MAX_RECEIVERS} receivers: remove some")
         receiver.save()
         change.after = _receiver(receiver)
+        if enabled:
+            rounds.tell_firing(receiver)
+            delivery.begin(actor)
     return Added(receiver, secret if kind == ReceiverKind.WEBHOOK else "")
 
 
@@ -129,6 +133,8 @@ def change_receiver(receiver_id: int, *, actor: Actor, **fields: Any) -> Receive
         if receiver is None:
             raise NotFound(f"there is no receiver {receiver_id}")
         change.target, change.before = receiver.name, _receiver(receiver)
+        heard = Severity(receiver.min_severity) if receiver.enabled else None
+        target = receiver.target
         for name in ("name", "target", "secret", "min_severity", "enabled"):
             if name in fields:
                 setattr(receiver, name, fields[name])
@@ -138,7 +144,10 @@ def change_receiver(receiver_id: int, *, actor: Actor, **fields: Any) -> Receive
             update_fields=["name", "target", "secret", "min_severity", "enabled", "retry_at"]
         )
         change.after = {**_receiver(receiver), "secret changed": bool(fields.get("secret"))}
-        if not receiver.enabled:
+        if receiver.enabled:
+            rounds.tell_firing(receiver, heard if receiver.target == target else None)
+            delivery.begin(actor)
+        else:
             waiting = Delivery.objects.filter(receiver=receiver, outcome=Outcome.WAITING)
             delivery.give_up(list(waiting), "the receiver was switched off")
     return receiver

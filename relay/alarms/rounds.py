@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from django.conf import settings
+from django.utils import timezone
 
 from relay.alarms import bounds, delivery, notice
 from relay.alarms.machine import Change, Limits, Phase, end, step
@@ -237,6 +238,22 @@ def tell(
         note=words,
     )
     delivery.enqueue(told, receivers)
+
+
+def tell_firing(receiver: Receiver, beyond: Severity | None = None) -> None:
+    """Have a receiver told of what fires, of which it did not hear. In a transaction that `held`.
+
+    Args:
+        receiver: new, or one that hears more than before.
+        beyond: it heard of this severity and above already; None: of nothing.
+    """
+    changed, now = overrides(), timezone.now().timestamp()
+    active = Alarm.objects.filter(state=State.FIRING, told=True).order_by("fired_at", "pk")
+    for alarm in active:
+        rule = alarm.definition
+        if rule is None or (beyond is not None and rule.severity.rank >= beyond.rank):
+            continue
+        tell(notice.FIRED, alarm, limits_of(rule, changed.get(rule.key)), now, [receiver])
 
 
 def tell_acknowledged(alarm: Alarm, limits: Limits, now: float, receivers: list[Receiver]) -> None:

@@ -10,26 +10,22 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db import transaction
 from django.utils import timezone
 
-from relay.access.actor import Actor, Face
+from relay.access.actor import Actor
 from relay.access.errors import Conflict, Invalid, NotFound
 from relay.alarms import bounds, checks, delivery, evaluation, notice, rounds
 from relay.alarms.machine import Limits, Phase
 from relay.alarms.models import (
     Alarm,
-    Delivery,
     Evaluation,
     Kind,
-    Outcome,
     RuleOverride,
     Silence,
 )
 from relay.alarms.rules import BY_KEY, RULES, Override, Rule, limits_of
 from relay.alarms.silences import fits, matching
 from relay.audit import services as audit
-from relay.ops import background
 
 
 class RuleState(NamedTuple):
@@ -87,7 +83,7 @@ def acknowledge(alarm_id: int, *, actor: Actor, note: str = "") -> Alarm:
         rounds.note(alarm, Kind.ACKNOWLEDGED, actor.name, now)
         if _is_heard_of(alarm):
             rounds.tell_acknowledged(alarm, _limits(alarm), now, rounds.hearers())
-        _deliver(actor)
+        delivery.begin(actor)
     return alarm
 
 
@@ -112,7 +108,7 @@ def unacknowledge(alarm_id: int, *, actor: Actor) -> Alarm:
         if _is_heard_of(alarm):
             limits, by = _limits(alarm), actor.name
             rounds.tell(notice.UNACKNOWLEDGED, alarm, limits, now, rounds.hearers(), by)
-        _deliver(actor)
+        delivery.begin(actor)
     return alarm
 
 
@@ -168,7 +164,7 @@ def end_silence(silence_id: int, *, actor: Actor) -> None:
         found.delete()
         _resilence(found, Kind.UNSILENCED, actor)
         evaluation.reconsider(row, [rule for rule in RULES if fits(found.rule, rule.key)])
-        _deliver(actor)
+        delivery.begin(actor)
 
 
 # --- rules ------------------------------------------------------------------------------------
@@ -229,7 +225,7 @@ def set_rule(
             changed.save()
             change.after = _override(changed)
         evaluation.reconsider(row, [rule])
-        _deliver(actor)
+        delivery.begin(actor)
     return get_rule(key)
 
 
@@ -250,20 +246,6 @@ def _is_heard_of(alarm: Alarm) -> bool:
 
 def _limits(alarm: Alarm) -> Limits:
     return limits_of(BY_KEY[alarm.rule], override_of(alarm.rule))
-
-
-def _deliver(actor: Actor) -> None:
-    """Has what waits for receivers delivered as soon as the change is committed."""
-
-    def begin() -> None:
-        if actor.face is Face.CLI:
-            # A command ends: it would wait for its threads, and for receivers that are slow.
-            background.start("alarms.deliver")
-        else:
-            delivery.start_due()
-
-    if Delivery.objects.filter(outcome=Outcome.WAITING).exists():
-        transaction.on_commit(begin)
 
 
 def _restate(alarm: Alarm) -> None:

@@ -167,7 +167,8 @@ def list_error_budgets(request: Request, query: Query[BudgetQuery]) -> Any:
 
 
 @get(
-    router, "/analytics/usage/csv", action="analytics.view", answer=None, content=CSV, missing=True,
+    router, "/analytics/usage/csv", action="analytics.view", answer=None,
+    content=(CSV,), missing=True,
 )  # fmt: skip
 def get_usage_csv(request: Request, query: Query[MonthQuery]) -> Any:
     """What each twin used in a month, as CSV.
@@ -180,7 +181,7 @@ def get_usage_csv(request: Request, query: Query[MonthQuery]) -> Any:
 
 @get(
     router, "/analytics/usage/parquet", action="analytics.view", answer=None,
-    content=PARQUET, missing=True,
+    content=(PARQUET,), missing=True,
 )  # fmt: skip
 def get_usage_parquet(request: Request, query: Query[MonthQuery]) -> Any:
     """What each twin used in a month, as a Parquet file; 503 where pyarrow is not installed."""

@@ -12,7 +12,7 @@ from relay.access.errors import NotFound
 from relay.audit import chain, listing, services
 from relay.audit.models import MAX_ACTION_CHARS, MAX_TARGET_CHARS, AuditEntry
 from relay.rest.caller import Request
-from relay.rest.lines import MEDIA_TYPES, NDJSON, lines
+from relay.rest.lines import EXPORTED, MEDIA_TYPES, lines
 from relay.rest.operation import get, post
 from relay.rest.paging import page
 from relay.rest.schema import Page, PageQuery, RowId, Stamp
@@ -81,7 +81,7 @@ def list_audit(request: Request, query: Query[EntryQuery]) -> Any:
     return page(query, _filtered(query), ORDERS)
 
 
-@get(router, "/audit/export", action="audit.export", answer=None, content=NDJSON)
+@get(router, "/audit/export", action="audit.export", answer=None, content=EXPORTED)
 def export_audit(request: Request, query: Query[AuditExportQuery]) -> Any:
     """The log as lines of JSON or CSV, the oldest entry first.
 

@@ -90,13 +90,15 @@ def _tls(request: HttpRequest) -> Step:
     relay = settings.RMB.relay
     return Step(
         "Encrypt what clients send",
-        bool(relay.tls_cert or relay.trusted_proxies),
+        # A proxy may pass on what came without TLS; that this page came with it is a sign.
+        bool(relay.tls_cert or (relay.trusted_proxies and request.is_secure())),
         "Sign-ins and messages cross the network; TLS is the relay's own or a proxy's before it.",
         "Set relay.tls_cert and relay.tls_key, or put a proxy before it and name it in "
         "relay.trusted_proxies.",
         ("RMB_RELAY__TLS_CERT=/etc/rmb/relay.pem", "RMB_RELAY__TLS_KEY=/etc/rmb/relay.key"),
         f"{reverse('console:settings')}?find=relay.t",
         "Settings of TLS",
+        optional=bool(relay.trusted_proxies),  # which nobody can see from here
     )
 
 
@@ -104,10 +106,11 @@ def _site(request: HttpRequest) -> Step:
     host = host_of(request.get_host())
     return Step(
         "Reach this site by TLS",
-        request.is_secure() or host in _OWN_HOSTS,
+        request.is_secure(),
         "Passwords and cookies of operators cross the network too.",
         "Put a proxy with TLS before it, or come through a tunnel to the loopback interface.",
         (f"ssh -L 8081:127.0.0.1:8081 {host}",),
+        optional=host in _OWN_HOSTS,  # it does not leave the machine, or comes through a tunnel
     )
 
 

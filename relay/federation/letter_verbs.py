@@ -20,6 +20,7 @@ from relay.federation.letters import Letter
 from relay.ops.printable import shown
 from relay.ops.redis_client import client
 from relay.ops.screen import amount, span
+from relay.ops.wording import counted
 from relay.queues import headers, keys
 
 LISTED: Final = 20
@@ -94,7 +95,7 @@ def _requeue(out: OutputWrapper, hints: OutputWrapper, options: dict[str, Any]) 
 def _requeue_all(out: OutputWrapper, hints: OutputWrapper, options: dict[str, Any]) -> None:
     domain = options["domain"]
     count = services.requeue_all(domain, actor=actor.of_command())
-    told = f"{count} messages for {domain} are in the outbox again"
+    told = f"in the outbox again: {counted(count, 'message')} for {domain}"
     out.write(json.dumps({"domain": domain, "count": count}, indent=2) if options["json"] else told)
     if count == services.MAX_REQUEUED:
         hints.write("and more, maybe: ask again")

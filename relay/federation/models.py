@@ -23,7 +23,7 @@ def check_domain(domain: str) -> None:
     try:
         domains.canonical(domain)
     except domains.DomainError as error:
-        raise ValidationError(str(error)) from None
+        raise ValidationError(str(error).removeprefix("domain: ")) from None
 
 
 class RelayNode(models.Model):

@@ -12,6 +12,7 @@ from unfold.admin import ModelAdmin
 from relay.access import faces
 from relay.limits import services
 from relay.limits.models import TwinLimit
+from relay.ops.wording import counted
 
 
 @admin.register(TwinLimit)
@@ -55,7 +56,7 @@ class TwinLimitAdmin(faces.PendingTold, ModelAdmin):  # type: ignore[misc]
         with faces.in_admin(request):
             for limit in queryset:
                 services.ban(limit.twin, limit.ban_reason, actor=who)
-            messages.success(request, f"{len(queryset)} twins banned")
+            messages.success(request, f"{counted(len(queryset), 'twin')} banned")
 
     @admin.action(description="Lift the ban", permissions=["change"])
     def lift_selected(self, request: HttpRequest, queryset: QuerySet[TwinLimit]) -> None:
@@ -63,7 +64,7 @@ class TwinLimitAdmin(faces.PendingTold, ModelAdmin):  # type: ignore[misc]
         with faces.in_admin(request):
             for limit in queryset:
                 services.lift_ban(limit.twin, actor=who)
-            messages.success(request, f"{len(queryset)} bans lifted")
+            messages.success(request, f"{counted(len(queryset), 'ban')} lifted")
 
     @admin.display(description="limit")
     def show_limit(self, limit: TwinLimit) -> str:

@@ -13,6 +13,7 @@ from proto.identity.bounds import MAX_TWIN
 
 MAX_REASON_CHARS = 120
 MAX_NOTE_CHARS = 2000
+BOTH_OR_NEITHER = "Set both messages and bytes, or neither; 0 goes with 0."
 
 
 # Said twice over for SQL: a comparison with NULL is not false, and a check passes unless false.
@@ -83,7 +84,7 @@ class TwinLimit(models.Model):
                 | models.Q(_both, count=0, size=0)
                 | models.Q(_both, count__gt=0, size__gt=0),
                 name="limit_both_or_neither",
-                violation_error_message="Set both messages and bytes, or neither; 0 goes with 0.",
+                violation_error_message=BOTH_OR_NEITHER,
             ),
         )
 
@@ -91,6 +92,10 @@ class TwinLimit(models.Model):
         return f"twin {self.twin}"
 
     def clean(self) -> None:
+        if bool(self.count) != bool(self.size) or (self.count is None) != (self.size is None):
+            # Named by the one that is to change; the constraint alone names no field.
+            field = "count" if self.count is None or (self.size and not self.count) else "size"
+            raise ValidationError({field: BOTH_OR_NEITHER})
         if self.banned_until and not self.banned:
             raise ValidationError({"banned_until": "Only a ban has an end."})
 

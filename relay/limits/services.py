@@ -17,6 +17,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from relay.access.actor import SYSTEM, Actor
+from relay.access.errors import Invalid
 from relay.audit import services as audit
 from relay.limits import defaults
 from relay.limits.models import TwinLimit
@@ -85,8 +86,10 @@ def ban(twin: int, reason: str = "", until: datetime | None = None, *, actor: Ac
     """Close a twin's sessions and refuse it.
 
     Raises:
-        relay.access.errors.Invalid: a value is out of bounds.
+        relay.access.errors.Invalid: a value is out of bounds, or the time is over.
     """
+    if until is not None and until <= timezone.now():
+        raise Invalid(fields={"until": f"{until:%Y-%m-%d %H:%M} UTC is over"})
     with audit.change(actor, "ban.set", target=twin) as change:
         limit = _row(twin)
         limit.banned, limit.ban_reason, limit.banned_until = True, reason, until

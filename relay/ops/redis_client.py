@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
 
 from django.conf import settings
 from redis import Redis
 from redis.backoff import ConstantBackoff
-from redis.exceptions import ResponseError
+from redis.exceptions import ConnectionError, ResponseError
 from redis.retry import Retry
 
 from redispipe.pipe import DISK_FULL
@@ -26,9 +30,36 @@ RETRIES = 1
 RETRY_PAUSE_S = 0.1
 
 
+_given_up: Final[ContextVar[list[str] | None]] = ContextVar("given_up", default=None)
+"""Why Redis is not asked any more; None where it is always asked."""
+
+
 def client() -> Redis:
-    """The client of this process; replies as bytes, safe to use from any thread."""
+    """The client of this process; replies as bytes, safe to use from any thread.
+
+    Raises:
+        redis.exceptions.ConnectionError: Redis was given up.
+    """
+    if why := _given_up.get():
+        raise ConnectionError(why[0])
     return _client(settings.RMB.redis.url)
+
+
+@contextmanager
+def may_be_given_up() -> Iterator[None]:
+    """Let `give_up` hold until the end of this."""
+    token = _given_up.set([])
+    try:
+        yield
+    finally:
+        _given_up.reset(token)
+
+
+def give_up(why: str) -> None:
+    """Ask Redis no more: each question to one that hangs takes ten seconds."""
+    given_up = _given_up.get()
+    if given_up is not None:
+        given_up.append(why)
 
 
 def disk_full(connection: Redis) -> str:

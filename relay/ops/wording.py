@@ -30,6 +30,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes else f"{whole} s"
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number of things: `1 worker`, `1,200 workers`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def three_digits(value: float) -> str:
     """Three significant digits, without zeros behind the point."""
     if value >= 99.95:

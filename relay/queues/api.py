@@ -12,7 +12,7 @@ from relay.queues import services
 from relay.queues.headers import Header
 from relay.queues.walking import Queue
 from relay.rest.caller import Request
-from relay.rest.lines import MEDIA_TYPES, NDJSON, lines
+from relay.rest.lines import EXPORTED, MEDIA_TYPES, lines
 from relay.rest.operation import get, post
 from relay.rest.paging import listed
 from relay.rest.schema import Body, Page, PageQuery, TwinId, moment
@@ -160,7 +160,7 @@ def list_queue_headers(request: Request, query: Query[HeaderQuery]) -> Any:
     return listed(found, _header)
 
 
-@get(router, "/queues/export", action="queue.export", answer=None, content=NDJSON)
+@get(router, "/queues/export", action="queue.export", answer=None, content=EXPORTED)
 def export_queue(request: Request, query: Query[QueueExportQuery]) -> Any:
     """The headers of a whole queue, as lines of JSON or CSV."""
     found = services.export(query.key, query.form, actor=request.actor)

@@ -203,8 +203,8 @@ def move(source: str, target: str, *, actor: Actor) -> Moved:
         Conflict: nothing was moved: the session is connected, its mail goes to another relay, or
             the other queue is full.
     """
-    from_twin, _ = walking.parse(source)
-    to_twin, sid = walking.parse(target)
+    from_twin, _ = walking.parse(source, "source")
+    to_twin, sid = walking.parse(target, "target")
     if from_twin != to_twin:
         raise Invalid(fields={"target": f"must be a session of twin {from_twin}"})
     if source == target:

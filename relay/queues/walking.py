@@ -101,8 +101,8 @@ def one(client: Redis, key: str) -> Queue | None:
     return next(_describe(client, {key: parse(key)}), None)
 
 
-def parse(key: str) -> SessionKey:
-    """A session key as operators name it.
+def parse(key: str, field: str = "key") -> SessionKey:
+    """A session key as operators name it, in a field of theirs.
 
     Raises:
         Invalid: it is none.
@@ -110,7 +110,7 @@ def parse(key: str) -> SessionKey:
     try:
         return address.parse(key, MAX_SID_BYTES)
     except RmbError as error:
-        raise Invalid(fields={"key": str(error)}) from None
+        raise Invalid(fields={field: str(error)}) from None
 
 
 class Extent(NamedTuple):

@@ -163,11 +163,16 @@ def _denied(request: HttpRequest, error: errors.Denied) -> HttpResponse:
 
 
 def _invalid(request: HttpRequest, error: errors.Invalid) -> HttpResponse:
-    """What a service found wrong. Of a GET it can only be the query."""
-    place = "query." if request.method == "GET" else ""
-    fields = [FieldProblem(f"{place}{name}", text) for name, text in error.fields.items()]
+    """What a service found wrong: in the path, in the query of a GET, in the body of others."""
+    match = request.resolver_match
+    in_path = match.kwargs if match else {}
+    elsewhere = "query." if request.method == "GET" else ""
+    fields = [
+        FieldProblem(f"{'path.' if name in in_path else elsewhere}{name}", text)
+        for name, text in error.fields.items()
+    ]
     # An opaque value of ours that is none: no client makes one up.
-    status = 400 if place and set(error.fields) == {"cursor"} else 422
+    status = 400 if elsewhere and set(error.fields) == {"cursor"} else 422
     return problem(status, error.detail, errors=fields)
 
 

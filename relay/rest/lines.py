@@ -11,6 +11,8 @@ from django.http import StreamingHttpResponse
 NDJSON: Final = "application/x-ndjson"
 CSV: Final = "text/csv"
 MEDIA_TYPES: Final = {"jsonl": NDJSON, "csv": CSV}
+"""Of an export, by its form."""
+EXPORTED: Final = tuple(MEDIA_TYPES.values())
 
 LINES: Final = 200
 """Lines that are made, and sent, at once."""

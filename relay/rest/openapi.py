@@ -157,7 +157,7 @@ def _complete(described: dict[str, Any], facts: Declared, operation: Any) -> Non
         statuses |= {400, 413, 415}
     if facts.content:
         for answer in described["responses"].values():
-            answer["content"] = {facts.content: {"schema": {"type": "string"}}}
+            answer["content"] = {each: {"schema": {"type": "string"}} for each in facts.content}
     responses = described["responses"]
     if facts.tagged and facts.method == "GET":
         responses["200"] = responses.pop(200)

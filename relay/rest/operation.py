@@ -62,7 +62,7 @@ class Declared:
         events: its answer is a stream of server-sent events.
         missing: it answers 404 where the resource does not exist.
         conflicts: it answers 409 where the state of things forbids it.
-        content: media type of an answer that is not JSON.
+        content: media types of an answer that is not JSON.
         live: fields of the answer that its ETag does not cover.
     """
 
@@ -76,7 +76,7 @@ class Declared:
     events: bool = False
     missing: bool = False
     conflicts: bool = False
-    content: str = ""
+    content: tuple[str, ...] = ()
     live: frozenset[str] = frozenset()
 
 
@@ -102,7 +102,7 @@ def operation(
     events: bool = False,
     missing: bool = False,
     conflicts: bool = False,
-    content: str = "",
+    content: tuple[str, ...] = (),
     tags: list[str] | None = None,
 ) -> Callable[[Function], Function]:
     """Declare an operation; see `Declared` and the functions below."""
@@ -117,7 +117,7 @@ def operation(
         events=events,
         missing=missing or "{" in path,
         conflicts=conflicts or method == "POST",
-        content=EVENT_STREAM if events else content,
+        content=(EVENT_STREAM,) if events else content,
         live=etag.live_fields(answer),
     )
 

@@ -27,6 +27,8 @@ from relay.twins.source import RELAY_SEPARATOR
 CONFIG_MODULE: Final = "rmbsite.config"
 """Named by a string like Django's settings: the relay does not import the site."""
 
+PACKAGE: Final = "rmb-relay-platform"
+
 USAGE_ERROR: Final = 2
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C while it starts, as shells have it."""
@@ -70,6 +72,8 @@ class Settled:
     config: Any
     environment: Mapping[str, str] = field(default_factory=dict)
     """What child processes must find in their environment to read the same configuration."""
+    described: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What may be shown of each setting, and which option or file it comes from."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -91,9 +95,30 @@ class _Parser(argparse.ArgumentParser):
         return options
 
 
+class _ShowVersion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"{parser.prog} {package_version()}")
+        parser.exit()
+
+
+def package_version() -> str:
+    """The version of the installed package; `unknown` where only its sources are there."""
+    # Not at the top: it takes longer than reading the options.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _program(entry: str) -> str:
+    return "manage.py runrelay" if entry == "runrelay" else entry
+
+
 def build_parser(entry: str) -> _Parser:
     """The parser of one entry: `runrelay` or `rmb-relay`."""
-    program = "manage.py runrelay" if entry == "runrelay" else entry
+    program = _program(entry)
     parser = _Parser(
         prog=program,
         description="Run a relay of the Reliable Message Bus.",
@@ -187,6 +212,7 @@ def build_parser(entry: str) -> _Parser:
         help="record what happens to each message for analytics",
     )
     add("-d", "--debug", action="count", default=0, help="more log lines")
+    add("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     return parser
 
 
@@ -271,7 +297,8 @@ def settle(options: Options, environ: Mapping[str, str]) -> Settled:
         for key, value in _entry_defaults(options).items():
             if key not in resolved.origins:
                 overrides[key] = value
-        config = site.load(overrides, environ)
+        found = site.resolve(overrides, environ)
+        config = found.config
         overrides["data.dir"] = str(config.data_dir)
         if config.analytics.dir:
             overrides["analytics.dir"] = str(
@@ -280,7 +307,12 @@ def settle(options: Options, environ: Mapping[str, str]) -> Settled:
     except site.ConfigError as error:
         raise UsageError(_name_option(str(error), options)) from None
     _check(options, config, resolved.origins)
-    return Settled(options, config, _as_environment(overrides))
+    origins = {
+        key: options.option_names.get(key, options.entry) if origin == site.COMMAND_LINE else origin
+        for key, origin in found.origins.items()
+    }
+    described = site.describe(found._replace(origins=origins))
+    return Settled(options, config, _as_environment(overrides), described)
 
 
 def _entry_defaults(options: Options) -> dict[str, str]:
@@ -296,7 +328,9 @@ def _entry_defaults(options: Options) -> dict[str, str]:
 def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
     if not config.relay.domains:
         raise UsageError(
-            "--domain is missing (or RMB_RELAY__DOMAINS): the name twins list this relay by"
+            "--domain is missing (or RMB_RELAY__DOMAINS): the name twins list this relay by, as in "
+            f"{_program(options.entry)} --domain relay.example.com; to try a relay that needs no "
+            f"other service: {_program(options.entry)} --embedded; all options: --help"
         )
     for name, address in (
         ("--listen", config.relay.listen),

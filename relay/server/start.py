@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import importlib
 import json
 import logging.config
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from relay.demo import profiles
-from relay.server import embedded, open_files, private_file
+from relay.server import embedded, open_files, private_file, running
 from relay.server.child import ChildSpec, child_environment, module_command
 from relay.server.cli import CONFIG_MODULE, USAGE_ERROR, Settled
 from relay.server.doorkeeper import Doorkeeper
@@ -55,6 +56,13 @@ STOP_MARGIN_S: Final = 15.0
 """From the end of a drain to SIGKILL."""
 
 START_FAILED: Final = 1
+
+OTHER_PORTS: Final = {
+    "--listen": "--listen 127.0.0.1:8090",
+    "--admin-listen": "--admin-listen 127.0.0.1:8091",
+}
+"""Examples for one whose ports are in use."""
+ALL_PORTS: Final = " ".join(OTHER_PORTS.values())
 
 
 class PrepareError(Exception):
@@ -89,6 +97,7 @@ class Run:
 
     def __init__(self, settled: Settled) -> None:
         self._config = settled.config
+        self._described = settled.described
         self._embedded = settled.options.embedded
         self._began = time.monotonic()
         self._supervisor = Supervisor()
@@ -112,10 +121,9 @@ class Run:
             await cleanup.enter_async_context(self._supervisor.handling_signals())
             if self._embedded:
                 await self._start_server(data_dir)
-            embedded.note_url(
-                data_dir,
-                os.environ["RMB_REDIS__URL"] if self._embedded else self._config.redis.url,
-            )
+            redis_url = os.environ["RMB_REDIS__URL"] if self._embedded else self._config.redis.url
+            embedded.note_url(data_dir, redis_url)
+            cleanup.callback(running.Note(data_dir, self._settings(redis_url)).close)
             prepared = await self._prepare()
             if prepared is None:
                 return 0
@@ -157,6 +165,11 @@ class Run:
             each.cancel()
         await asyncio.gather(task, stopped, return_exceptions=True)
 
+    def _settings(self, redis_url: str) -> dict[str, Any]:
+        """What this relay uses, for `rmb_checkconfig`."""
+        own = {"redis.url": {"value": redis_url, "origin": "--embedded"}} if self._embedded else {}
+        return {**self._described, **own}
+
     def _peer_command(self, summary: Summary) -> str:
         if self._config.twins.source != "registry":
             return ""  # its demo twins are not those that count
@@ -164,12 +177,31 @@ class Run:
         return profiles.command(written[0]) if written else ""
 
     def _open_listeners(self) -> None:
-        for text, opened in (
-            (self._config.relay.listen, self._relay_listeners),
-            (self._config.admin.listen, self._admin_listeners),
+        for option, text, opened in (
+            ("--listen", self._config.relay.listen, self._relay_listeners),
+            ("--admin-listen", self._config.admin.listen, self._admin_listeners),
         ):
             if text:
-                opened += open_listeners(parse_listen(text), self._config.relay.backlog)
+                try:
+                    opened += open_listeners(parse_listen(text), self._config.relay.backlog)
+                except ListenError as error:
+                    if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
+                        raise
+                    raise ListenError(f"{error}; {self._other_ports(option)}") from None
+
+    def _other_ports(self, option: str) -> str:
+        """What to do about a port that is in use."""
+        found = running.read(self._config.data_dir)
+        if found is None:
+            return f"choose another port with {option}{self._by_make(OTHER_PORTS[option])}"
+        return (
+            f"this relay runs already (pid {found.pid}, data folder {self._config.data_dir}); for "
+            f"a second one choose another folder and other ports: --data data2 {ALL_PORTS}"
+            f"{self._by_make(ALL_PORTS, folder='DATA=data2 ')}"
+        )
+
+    def _by_make(self, options: str, folder: str = "") -> str:
+        return f', as in make run {folder}ARGS="{options}"' if self._embedded else ""
 
     def _close_listeners(self) -> None:
         close_listeners([*self._relay_listeners, *self._admin_listeners])

@@ -46,9 +46,12 @@ from relay.trace.models import ID_CHARS, TraceOrder
 from relay.trace.orders import Kind
 from relay.trace.timeline import Timeline
 from relay.trace.tracer import FIELD
+from relay.twins import listing as twins
 
 CURSOR: Final = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
 """Id of an entry; twenty digits can be more than Redis takes."""
+UID: Final = re.compile(r"[0-9a-f]{8}(-?)[0-9a-f]{4}(\1[0-9a-f]{4}){2}\1[0-9a-f]{12}", re.I)
+"""What clients take for uids: a UUID. They may take anything else."""
 START: Final = "0-0"
 """Before the first event."""
 BLOCK_S: Final = 1.0
@@ -100,6 +103,7 @@ def start(
     lifetime_s: float = LIFETIME_S,
     sample: float = 1.0,
     events_per_s: int = EVENTS_PER_S,
+    unknown: bool = True,
 ) -> TraceOrder:
     """Follow one message, or all of a twin or session, for a while.
 
@@ -110,10 +114,13 @@ def start(
         lifetime_s: it ends by itself then.
         sample: share of the messages, from 0.0001 to 1.
         events_per_s: at most, of each process.
+        unknown: accept a twin that this relay never met, and a uid that is not a UUID; a person
+            who types one may have misspelt it.
 
     Raises:
         Denied: the actor may not.
         Invalid: a value is out of its bounds.
+        NotFound: this relay never met the twin.
         Conflict: as many traces as may are running.
         Away: Redis or the database does not answer.
     """
@@ -135,6 +142,8 @@ def start(
             row.full_clean()
         except ValidationError as error:
             raise Invalid.of_validation(error) from error
+        if not unknown:
+            _require_known(row)
         if _running(now).count() >= MAX_ORDERS:
             raise Conflict(f"{MAX_ORDERS} traces are running: stop one of them")
         row.save(force_insert=True)
@@ -334,6 +343,18 @@ def timeline(uid: str, order_id: str = "", more: Sequence[Event] = ()) -> Timeli
 
 
 # --- parts ------------------------------------------------------------------------------------
+
+
+def _require_known(row: TraceOrder) -> None:
+    if row.kind != Kind.UID:
+        twins.require_known(row.order().key[0])
+    elif not UID.fullmatch(row.subject):
+        raise Invalid(
+            fields={
+                "subject": f"{row.subject!r} is not a UUID, as the uids of clients are: check it, "
+                "or allow unknown ones (--unknown)"
+            }
+        )
 
 
 def _running(now: datetime) -> QuerySet[TraceOrder]:

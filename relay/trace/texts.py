@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from relay.ops.printable import shown
+from relay.ops.wording import counted
 from relay.trace.events import Event
 from relay.trace.services import Noted, Trace
 from relay.trace.timeline import Leg, Timeline
@@ -81,7 +82,7 @@ def trace_line(trace: Trace) -> str:
     until = row.until.strftime("%H:%M:%S")
     return (
         f"{row.id}  {trace.state:<7}  until {until}{share} {row.kind} {shown(row.subject)}"
-        f"  {trace.events} events{missing}"
+        f"  {counted(trace.events, 'event')}{missing}"
     )
 
 

@@ -7,8 +7,9 @@ from typing import Final
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from proto.federation.domains import spelled
-from relay.access.errors import Invalid
+from relay.access.errors import Invalid, NotFound
 from relay.limits import listing as limits
+from relay.limits.models import TwinLimit
 from relay.sessions.models import Session
 from relay.twins.bounds import MAX_RELAYS_BYTES
 from relay.twins.fields import FieldError, parse_account, parse_id
@@ -61,6 +62,18 @@ def search(
         held = Session.objects.filter(closed_at=None, twin=OuterRef("pk"))
         twins = twins.filter(Exists(held) if connected else ~Exists(held))
     return twins.filter(_lists(relay)) if relay else twins
+
+
+def require_known(twin: int) -> None:
+    """Refuse a twin that is neither in the table nor has a decision: its id may be misspelt.
+
+    Raises:
+        NotFound: this relay does not know it.
+    """
+    if not (Twin.objects.filter(pk=twin).exists() or TwinLimit.objects.filter(twin=twin).exists()):
+        raise NotFound(
+            f"this relay never met twin {twin}: check the id, or allow unknown ones (--unknown)"
+        )
 
 
 def _matching(term: str) -> QuerySet[Twin]:

@@ -145,6 +145,19 @@ async def test_a_second_start_in_one_folder_is_refused(start: Any) -> None:
     await eventually(lambda: answers_ready(relay))
 
 
+async def test_the_same_start_again_says_that_this_relay_runs(start: Any) -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    relay = await start(*embedded("--listen", listen)).ready()
+    second = start(*embedded("--listen", listen))
+    assert second.process.wait(START_TIMEOUT_S) == 2
+    told = second.output()
+    assert f"this relay runs already (pid {relay.process.pid}, data folder " in told
+    assert 'make run DATA=data2 ARGS="--listen 127.0.0.1:8090 --admin-listen' in told
+    shown = json.loads(run_command(relay.data_dir.parent, "rmb_checkconfig", "--json").stdout)
+    assert shown["relay.listen"]["running"] == {"value": listen, "origin": "--listen"}
+    assert shown["redis.url"]["running"]["origin"] == "--embedded"
+
+
 async def test_everything_ends_with_a_killed_supervisor(start: Any) -> None:
     arguments = embedded("--processes", "2")
     relay = await start(*arguments).ready()
@@ -213,7 +226,8 @@ async def test_a_port_in_use_is_told_before_anything_starts(start: Any, tmp_path
         relay = start("--embedded", "--listen", f"127.0.0.1:{port}", fresh=True)
         assert relay.process.wait(START_TIMEOUT_S) == 2
     assert relay.output() == (
-        f"runrelay: cannot listen on 127.0.0.1:{port}: the port is in use by another process\n"
+        f"runrelay: cannot listen on 127.0.0.1:{port}: the port is in use by another process; "
+        'choose another port with --listen, as in make run ARGS="--listen 127.0.0.1:8090"\n'
     )
     assert not (tmp_path / "data").exists()
 
@@ -407,7 +421,8 @@ async def test_a_decision_made_while_redis_is_away_comes_into_force(
         def decide(*arguments: str) -> subprocess.CompletedProcess[str]:
             return run_command(relay.data_dir.parent, *arguments)
 
-        for arguments in (("rmb_ban", "set", "7"), ("rmb_relays", "block", "bad.example")):
+        block = ("rmb_relays", "block", "bad.example", "--unknown")
+        for arguments in (("rmb_ban", "set", "7", "--unknown"), block):
             done = decide(*arguments)
             assert done.returncode == 3 and not done.stdout
             assert "saved and pending" in done.stderr and f":{server.port})" in done.stderr

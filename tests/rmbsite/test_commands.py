@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from django.core.management import call_command
 
-from relay.server import embedded
+from relay.server import cli, embedded, running
 from rmbsite.config import Config, all_options, load
 
 ROOT = Path(__file__).parent.parent.parent
@@ -71,6 +72,11 @@ def test_an_interrupt_while_it_starts_is_no_traceback(tmp_path: Path, entry: str
 def test_a_fresh_clone_needs_nothing(tmp_path: Path) -> None:
     ended = run("check", RMB_DATA__DIR=str(tmp_path / "data"))
     assert ended.returncode == 0, ended.stderr
+
+
+def test_the_version_is_the_platforms(tmp_path: Path) -> None:
+    ended = run("--version", RMB_DATA__DIR=str(tmp_path))
+    assert ended.stdout == f"rmb-manage {version('rmb-relay-platform')}\n"
 
 
 def test_a_bad_setting_is_one_line_and_code_2(tmp_path: Path) -> None:
@@ -176,6 +182,25 @@ def test_checkconfig_hides_secrets_within_settings(monkeypatch: pytest.MonkeyPat
     assert "spark.executor.memory=4g, spark.authenticate.secret=(set, not shown)" in text
     assert "wss://***@node.example, wss://b.example" in text and "spark://***@host:7077" in text
     assert "thrift://***@host" in text
+
+
+def test_checkconfig_shows_what_the_running_relay_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RMB_DATA__DIR", str(tmp_path))
+    options = ("--domain", "a.example", "--redis", "redis://:hunter2@host", "--data", str(tmp_path))
+    settled = cli.settle(cli.parse_options(options, "rmb-relay"), {"RMB_QUEUE__RETENTION_S": "60"})
+    note = running.Note(tmp_path, settled.described)
+    text = output("rmb_checkconfig").partition("The relay that runs")[2]
+    assert text.startswith(f" (pid {os.getpid()}) uses these values instead:\n")
+    assert "relay.domains = a.example  (--domain)\n" in text and "hunter2" not in text
+    assert "queue.retention_s = 60  (RMB_QUEUE__RETENTION_S)\n" in text
+    assert "twins.source = tfchain  (rmb-relay)\n" in text
+    assert "data.dir" not in text and "relay.listen" not in text
+    shown = json.loads(output("rmb_checkconfig", "--json"))
+    assert shown["relay.domains"]["running"] == {"value": ["a.example"], "origin": "--domain"}
+    note.close()
+    assert "The relay that runs" not in output("rmb_checkconfig"), "it has ended"
 
 
 def test_configdoc_names_everything() -> None:

@@ -20,6 +20,7 @@ from relay.dashboard.tables import Action, Ask, Filter, Row, Table, respond
 from relay.federation import letter_lists, services
 from relay.federation.letters import MAX_SHOWN, Letter
 from relay.ops.paging import Page
+from relay.ops.wording import counted
 
 RELAY: Final = Filter("relay", "Relay", hint="a whole domain")
 REASONS: Final = (
@@ -129,7 +130,8 @@ def requeue_all(request: HttpRequest, domain: str) -> HttpResponseBase:
         raise NotFound(f"there is no dead letter for {domain}")
 
     def perform(actor: Actor) -> str:
-        return f"{services.requeue_all(domain, actor=actor):,} messages are in the outbox again"
+        again = services.requeue_all(domain, actor=actor)
+        return f"in the outbox again: {counted(again, 'message')}"
 
     some = f"the oldest {most:,} of {count:,}" if count > most else f"all {count:,}"
     question = Question(

@@ -23,7 +23,7 @@ from relay.dashboard.tables import Action, Ask, Cell, Column, Row, Table, respon
 from relay.dashboard.views.queues import state_of
 from relay.dashboard.views.traces import address_of
 from relay.ops.paging import MAX_PAGE, Page
-from relay.ops.wording import duration
+from relay.ops.wording import counted, duration
 from relay.queues import services, walking
 from relay.queues.headers import Header
 from relay.queues.moving import Moved
@@ -97,7 +97,7 @@ def purge(request: HttpRequest, key: str) -> HttpResponseBase:
 
     def perform(actor: Actor) -> str:
         count = services.purge(key, actor=actor, up_to=up_to)
-        return f"{count} messages for {key} are deleted"
+        return f"{counted(count, 'message')} for {key} deleted"
 
     question = Question(
         f"Purge the queue of {key}",
@@ -120,7 +120,8 @@ def purge_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
     waiting, more = services.list_queues(twin=twin, connected=False, limit=MAX_PAGE)
 
     def perform(actor: Actor) -> str:
-        return f"{services.purge_twin(twin, actor=actor)} messages for twin {twin} are deleted"
+        count = services.purge_twin(twin, actor=actor)
+        return f"{counted(count, 'message')} for twin {twin} deleted"
 
     messages = sum(each.messages for each in waiting)
     meanwhile = "and what comes meanwhile"
@@ -197,7 +198,7 @@ def _targets(twin: int, key: str) -> list[tuple[str, str]]:
 
 
 def _told(moved: Moved, target: str) -> str:
-    parts = [f"{moved.moved} messages are moved to {target}"]
+    parts = [f"{counted(moved.moved, 'message')} moved to {target}"]
     if moved.expired:
         parts.append(f"{moved.expired} too old ones stayed")
     if moved.malformed:

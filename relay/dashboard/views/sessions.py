@@ -34,6 +34,7 @@ from relay.dashboard.tables import (
 from relay.ops import services as ops
 from relay.ops.control import MAX_REASON_CHARS
 from relay.ops.paging import Page
+from relay.ops.wording import counted
 from relay.sessions import listing, services
 from relay.sessions.listing import LiveSession
 from relay.sessions.models import Session
@@ -197,7 +198,7 @@ def kick_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
 
     def perform(actor: Actor) -> str:
         told = services.kick_twin(twin, actor=actor, reason=form.cleaned_data["reason"])
-        return f"{told} sessions of twin {twin} are told to end"
+        return f"{counted(told, 'session')} of twin {twin} told to end"
 
     question = Question(
         f"Kick all sessions of twin {twin}",

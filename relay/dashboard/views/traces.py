@@ -118,6 +118,11 @@ class StartForm(forms.Form):
         max_value=1,
         help_text="1 is all of them. All processes choose the same ones.",
     )
+    unknown = forms.BooleanField(
+        label="Unknown to this relay",
+        required=False,
+        help_text="Accept a twin that this relay never met, or a uid that is not a UUID.",
+    )
 
 
 @page("trace.view")

@@ -12,6 +12,7 @@ from typing import Final
 
 from relay.ops.doctor import certificates, machine, recorded, remote, running, stores
 from relay.ops.doctor.finding import Check, Finding, Level, fault
+from relay.ops.redis_client import may_be_given_up
 
 __all__ = ["CHECKS", "Finding", "Level", "examine"]
 
@@ -42,13 +43,18 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 def examine(checks: Iterable[Check] = CHECKS) -> Iterator[Finding]:
     """Run the checks, one after another; findings come as they are made."""
-    for check in checks:
-        try:
-            yield from check()
-        except Exception as error:  # the doctor is called when things are broken
-            logger.debug("check %s broke", check.__name__, exc_info=True)
-            yield fault(
-                f"doctor.{check.__name__}",
-                f"this check could not be made: {type(error).__name__}: {error}",
-                "run it with RMB_LOG__LEVEL=debug for the reason, and tell us",
-            )
+    with may_be_given_up():
+        for check in checks:
+            yield from _findings(check)
+
+
+def _findings(check: Check) -> Iterator[Finding]:
+    try:
+        yield from check()
+    except Exception as error:  # the doctor is called when things are broken
+        logger.debug("check %s broke", check.__name__, exc_info=True)
+        yield fault(
+            f"doctor.{check.__name__}",
+            f"this check could not be made: {type(error).__name__}: {error}",
+            "run it with RMB_LOG__LEVEL=debug for the reason, and tell us",
+        )

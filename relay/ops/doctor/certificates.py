@@ -14,6 +14,7 @@ from cryptography.x509.oid import NameOID
 from django.conf import settings
 
 from relay.ops.doctor.finding import Finding, fault, ok, warning
+from relay.ops.wording import counted
 
 SOON: Final = timedelta(days=14)
 
@@ -82,7 +83,9 @@ def _validity(certificate: x509.Certificate, now: datetime) -> Iterator[Finding]
             "look at the clock of this machine",
         )
     elif until - now < SOON:
-        yield warning("tls.expiry", f"the certificate expires in {(until - now).days} days", renew)
+        yield warning(
+            "tls.expiry", f"the certificate expires in {counted((until - now).days, 'day')}", renew
+        )
     else:
         yield ok("tls.expiry", f"the certificate is valid until {until:%Y-%m-%d}")
 

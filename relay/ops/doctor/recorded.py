@@ -14,6 +14,7 @@ from django.db import DatabaseError
 from relay.analytics import backlog, origin, places
 from relay.analytics.errors import AnalyticsError
 from relay.ops.doctor.finding import Finding, ok, warning
+from relay.ops.wording import counted
 
 LIBRARY: Final = "pyarrow"
 LATE_S: Final = 300.0
@@ -42,14 +43,16 @@ def lake() -> Iterator[Finding]:
     if late:
         yield warning(
             "analytics.backlog",
-            f"{len(late):,} segments of events have waited above {LATE_S / 60:.0f} minutes",
+            f"{counted(len(late), 'segment')} of events waiting for above "
+            f"{LATE_S / 60:.0f} minutes",
             "look for the compactor in the relay's log; without runrelay: rmb_analytics compact",
         )
     broken = backlog.unreadable(folders)
     if broken:
         yield warning(
             "analytics.segments",
-            f"{len(broken):,} segments of events could not be read whole, such as {broken[0]}",
+            f"{counted(len(broken), 'segment')} of events could not be read whole, such as "
+            f"{broken[0]}",
             "what they lacked is in a gap; remove them once you have looked",
         )
     if another := _another_lake(folders):

@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 from relay.federation import figures
 from relay.ops.doctor.finding import Finding, fault, ok, warning
 from relay.ops.redis_client import client
+from relay.ops.wording import counted
 from relay.twins import chain_state
 
 OLD_S: Final = 300.0
@@ -29,7 +30,7 @@ def federation() -> Iterator[Finding]:
     except RedisError:
         return  # told by the check of Redis
     waiting = sum(
-        value for name, value in found.items() if name.startswith("federation_outbox_messages")
+        int(value) for name, value in found.items() if name.startswith("federation_outbox_messages")
     )
     oldest = max(
         (v for name, v in found.items() if name.startswith("federation_outbox_oldest_seconds")),
@@ -38,16 +39,17 @@ def federation() -> Iterator[Finding]:
     if oldest > OLD_S:
         yield warning(
             "federation.outbox",
-            f"{waiting:,.0f} messages wait for other relays, the oldest for {oldest:,.0f} s",
+            f"{counted(waiting, 'message')} waiting for other relays, the oldest for "
+            f"{oldest:,.0f} s",
             "manage.py rmb_relays list shows which relay takes nothing",
         )
     else:
-        yield ok("federation.outbox", f"{waiting:,.0f} messages wait for other relays")
-    dead = found.get("federation_dead_letters", 0)
+        yield ok("federation.outbox", f"{counted(waiting, 'message')} waiting for other relays")
+    dead = int(found.get("federation_dead_letters", 0))
     if dead:
         yield warning(
             "federation.dead-letters",
-            f"{dead:,.0f} messages for other relays failed for good in the last day",
+            f"{counted(dead, 'message')} for other relays failed for good in the last day",
             "see why, and send them again, on the page Dead letters",
         )
     if settings.RMB.federation.scheme == "http":
@@ -76,7 +78,7 @@ def chain() -> Iterator[Finding]:
     elif following.lag_blocks > LAG_BLOCKS:
         yield warning(
             "chain.lag",
-            f"{following.lag_blocks} blocks behind the chain",
+            f"{counted(following.lag_blocks, 'block')} behind the chain",
             "it catches up by itself; if not, name nearer nodes in substrate.urls",
         )
     else:

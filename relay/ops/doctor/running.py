@@ -20,6 +20,7 @@ from relay.ops import background, health
 from relay.ops.doctor.certificates import host_of
 from relay.ops.doctor.finding import Finding, fault, ok, warning
 from relay.ops.redis_client import client
+from relay.ops.wording import counted
 from relay.ops.workers import WorkerState, list_workers
 from relay.server.listen import ListenAddress, ListenError, parse_listen
 
@@ -112,7 +113,7 @@ def workers() -> Iterator[Finding]:
         )
         return
     sessions = sum(worker.sessions for worker in live)
-    yield ok("relay.workers", f"{len(live)} workers hold {sessions:,} sessions")
+    yield ok("relay.workers", f"{counted(sessions, 'session')} at {counted(len(live), 'worker')}")
     yield from _complaints(found)
     yield from _clock(live)
 
@@ -172,7 +173,8 @@ def _complaints(found: list[WorkerState]) -> Iterator[Finding]:
         if worker.sessions >= room:
             yield warning(
                 "relay.capacity",
-                f"{name} is full: it holds {worker.sessions:,} sessions and refuses others",
+                f"{name} is full: it holds {counted(worker.sessions, 'session')} and refuses "
+                "others",
                 "raise relay.user_per_worker or relay.processes",
             )
 
@@ -190,7 +192,8 @@ def addresses() -> Iterator[Finding]:
     chain = settings.RMB.twins.source == "tfchain"
     yield warning(
         "relay.addresses",
-        f"handshakes of {len(refused)} addresses were refused in the last hour: {worst}",
+        f"handshakes of {counted(len(refused), 'address', 'addresses')} were refused in the last "
+        f"hour: {worst}",
         "a proxy: name it in relay.trusted_proxies; a host of many twins: raise "
         "relay.handshakes_per_ip_per_s" + (" and substrate.look_ups_per_ip_per_s" if chain else ""),
     )

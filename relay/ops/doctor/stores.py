@@ -19,7 +19,8 @@ from proto.identity.accounts import WEAK_ACCOUNTS
 from redispipe.address import RedisAddress
 from relay.ops import pending
 from relay.ops.doctor.finding import Finding, fault, ok, warning
-from relay.ops.redis_client import client
+from relay.ops.redis_client import client, give_up
+from relay.ops.wording import counted
 from relay.server.redis_check import SAFE_POLICY, RedisRefusedError, inspect
 from relay.twins.models import Twin
 from relay.twins.source import relay_names
@@ -46,6 +47,7 @@ def redis_server() -> Iterator[Finding]:
         yield fault("redis.server", str(error), fix)
         return
     if not found.reachable:
+        give_up(found.away)
         yield fault(
             "redis.server",
             f"Redis at {RedisAddress.parse(url).shown_url} does not answer: no message is taken",
@@ -179,7 +181,7 @@ def database() -> Iterator[Finding]:
             "manage.py rmb_twin add or import",
         )
     else:
-        yield ok("database.twins", f"{count:,} twins known")
+        yield ok("database.twins", f"{counted(count, 'twin')} known")
     weak = list(Twin.objects.filter(account__in=WEAK_ACCOUNTS).values_list("pk", flat=True)[:SHOWN])
     if weak:
         yield warning(

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 
+from relay.server import running
+from relay.server.running import Running
 from rmbsite import config
 
 
 class Command(BaseCommand):
     """Bad settings never get here: they end every command with exit code 2 and one line."""
 
-    help = "Show the settings in force and where each comes from, and run the system checks."
+    help = (
+        "Show the settings and where each comes from, those that a running relay has "
+        "otherwise, and run the system checks."
+    )
     requires_system_checks = ()  # it runs them itself, after the settings
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -24,23 +30,39 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         resolved = config.resolve()
-        shown: dict[str, dict[str, Any]] = {}
-        for each in config.all_options():
-            origin = resolved.origins.get(each.key)
-            if origin is None and not options["all"]:
-                continue
-            value = getattr(getattr(resolved.config, each.section), each.name)
-            shown[each.key] = {"value": each.shown(value), "origin": origin or "default"}
+        shown = config.describe(resolved, defaults=options["all"])
+        relay = running.read(resolved.config.data_dir)
+        others = _differences(relay, config.describe(resolved)) if relay else {}
         if options["json"]:
+            for key, found in others.items():
+                shown.setdefault(key, config.describe(resolved)[key])["running"] = found
             self.stdout.write(json.dumps(shown, indent=2))
         else:
-            for key, found in shown.items():
-                self.stdout.write(f"{key} = {_text(found['value'])}  ({found['origin']})")
+            self._write(shown)
             if not shown:
                 self.stdout.write("every setting has its default")
+            if relay:
+                uses = "uses these values instead:" if others else "uses the same values"
+                self.stdout.write(f"\nThe relay that runs (pid {relay.pid}) {uses}")
+                self._write(others)
         # Errors end the command with exit code 1; warnings are printed.
         call_command("check", stdout=self.stderr, stderr=self.stderr)
 
+    def _write(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
+        for key, found in settings.items():
+            self.stdout.write(f"{key} = {_text(found['value'])}  ({found['origin']})")
+
+
+def _differences(relay: Running, here: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What a relay uses in place of the settings that commands find."""
+    found = {}
+    for key, each in here.items():
+        used = relay.settings.get(key)
+        # The folder is the same, by whichever name; it is where the note was found.
+        if used and key != "data.dir" and _text(used["value"]) != _text(each["value"]):
+            found[key] = dict(used)
+    return found
+
 
 def _text(value: Any) -> str:
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
+    return ", ".join(value) if isinstance(value, list | tuple) else str(value)

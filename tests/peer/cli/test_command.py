@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from peer.cli import output
 from peer.cli.command import main
 from peer.cli.verbs import VERBS, build_parser
+from peer.modules.version import PACKAGE
 from proto.identity import ss58
 from tests.support.identities import twin, twins_csv
 from tests.support.relay_process import ROOT
@@ -132,7 +134,7 @@ def test_a_twin_for_people(csv_file: str, capsys: Captured) -> None:
         (["keys", "--new", "--out", "~nobody-at-all/x"], 2, "~nobody-at-all/x: No such file"),
         (["keys", "--out", "x"], 2, "--out goes with --new"),
         (["pong"], 2, "must be one of"),
-        ([], 2, "required: VERB"),
+        (["-m", SEED], 2, "required: VERB"),
         (["twin", "--jsn"], 2, "did you mean --json?"),
         (["call", "--timeot", "3", "8", "echo"], 2, "did you mean --timeout?"),
         (["call", "8", "echo", "1", "2"], 2, "an argument too many"),
@@ -247,3 +249,22 @@ def test_a_full_disk_is_one_line(arguments: str) -> None:
         )
     told = "rmb: the output was not written: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, told)
+
+
+def test_a_bare_command_teaches(capsys: Captured) -> None:
+    assert main([]) == 2
+    told = capsys.readouterr()
+    assert not told.out and "examples:\n  rmb ping" in told.err
+    assert all(f"    {verb} " in told.err for verb in VERBS)
+
+
+@pytest.mark.parametrize("module", ["peer.cli.command", "peer.gateway.command", "relay.server.cli"])
+def test_version(module: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", module, "--version"], cwd=ROOT, capture_output=True, text=True
+    )
+    program = {"peer.cli.command": "rmb", "peer.gateway.command": "rmb-peer"}.get(
+        module, "rmb-relay"
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == f"{program} {version(PACKAGE)}\n"

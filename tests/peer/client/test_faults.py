@@ -151,6 +151,17 @@ async def test_a_client_that_no_relay_lets_in(make_client: MakeClient, twins_fil
         await stranger.__aenter__()
 
 
+async def test_waiting_for_a_relay_is_told(
+    make_client: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    (alice,) = fresh_twins(1)
+    client = make_client(alice, relays=["ws://127.0.0.1:1"], connect_timeout=1.2)
+    with pytest.raises(ConnectError):
+        await client.__aenter__()
+    (told,) = [each.getMessage() for each in caplog.records if each.name == "peer.client.client"]
+    assert told.startswith("no relay lets us in yet (ws://127.0.0.1:1: ")
+
+
 async def test_the_relay_says_why_it_refuses(make_client: MakeClient, relay: RelayProcess) -> None:
     alice, impostor = fresh_twins(2)
     twins = Twins(alice)

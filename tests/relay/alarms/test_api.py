@@ -178,7 +178,7 @@ def test_the_command(evaluate: Evaluate, site_redis: RedisServer) -> None:
     assert {each["subject"] for each in listed} == {"federation", "chain", "default"}
     number = str(listed[0]["id"])
     assert "firing" in command("list")
-    with pytest.raises(CommandError, match="3 alarms fire"):
+    with pytest.raises(CommandError, match="firing: 3 alarms"):
         command("list", "--check")
     assert "1. The relay's own children" in command("show", number)
     assert "is acknowledged" in command("ack", number, "--note", "on it")

@@ -259,6 +259,42 @@ def test_switching_a_receiver_off_gives_up_what_waits(
     assert not Delivery.objects.filter(outcome=Outcome.WAITING).exists()
 
 
+def heard(name: str) -> list[tuple[str, str]]:
+    found = Delivery.objects.filter(receiver__name=name, outcome=Outcome.WAITING).order_by("pk")
+    return [(each.body["type"], each.body["alarm"]["subject"]) for each in found]
+
+
+def test_a_new_receiver_hears_of_what_fires(evaluate: Evaluate, site_redis: RedisServer) -> None:
+    alarm = firing(evaluate)
+    services.acknowledge(alarm.pk, actor=ACTOR)
+    until = timezone.now() + timedelta(hours=1)
+    services.silence("background_down", "default", until=until, actor=ACTOR)
+    receivers.add_receiver("pager", "webhook", "https://hooks.example/", actor=ACTOR)
+    assert heard("pager") == [(notice.FIRED, "federation")], "neither acknowledged nor silenced"
+    evaluate(2)
+    assert len(heard("pager")) == 1, "once"
+
+
+def test_a_receiver_that_comes_to_hear_more_hears_of_what_fires(
+    evaluate: Evaluate, site_redis: RedisServer
+) -> None:
+    url = "https://hooks.example/"
+    added = receivers.add_receiver("pager", "webhook", url, enabled=False, actor=ACTOR)
+    firing(evaluate)
+    assert heard("pager") == []
+    number = added.receiver.pk
+    receivers.change_receiver(number, enabled=True, actor=ACTOR)
+    assert len(heard("pager")) == 3
+    receivers.change_receiver(number, name="pager", actor=ACTOR)
+    assert len(heard("pager")) == 3, "it heard of them"
+    Alarm.objects.filter(subject="chain").update(rule="limit_storm")  # a warning
+    receivers.change_receiver(number, min_severity="critical", actor=ACTOR)
+    receivers.change_receiver(number, min_severity="info", actor=ACTOR)
+    assert len(heard("pager")) == 4
+    receivers.change_receiver(number, target=f"{url}other", actor=ACTOR)
+    assert len(heard("pager")) == 7, "the new place heard of nothing"
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [

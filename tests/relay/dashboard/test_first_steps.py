@@ -15,6 +15,7 @@ from relay.access.matrix import Role
 from relay.alarms.models import Receiver
 from relay.audit import services as audit
 from relay.dashboard import first_steps
+from relay.dashboard.first_steps import Step
 from relay.ops.accounts import make_first_operator
 from relay.twins.models import Twin
 from tests.relay.dashboard.conftest import SignIn
@@ -23,10 +24,14 @@ from tests.support.redis_servers import RedisServer
 pytestmark = pytest.mark.django_db
 
 
-def to_do(user: User, host: str = "relay.example") -> set[str]:
-    request = RequestFactory().get("/console/first-steps/", headers={"host": host})
+def look(user: User, host: str, **extra: Any) -> dict[str, Step]:
+    request = RequestFactory().get("/console/first-steps/", headers={"host": host}, **extra)
     request.user = user
-    return {step.title for step in first_steps.look(request) if step.missing}
+    return {step.title: step for step in first_steps.look(request)}
+
+
+def to_do(user: User, host: str = "relay.example") -> set[str]:
+    return {title for title, step in look(user, host).items() if step.missing}
 
 
 @pytest.fixture
@@ -40,6 +45,40 @@ def test_an_empty_installation_lacks_all_of_it(operator: User, settings: Any) ->
     settings.ALLOWED_HOSTS = ["relay.example", "localhost"]
     assert len(to_do(operator)) == 9
     assert len(to_do(operator, "localhost:8081")) == 8
+
+
+@pytest.mark.parametrize(
+    ("host", "secure", "proxies", "cert", "own", "site"),
+    [
+        ("localhost:8081", False, (), "", "to do", "can wait"),
+        ("localhost:8081", False, ("127.0.0.1",), "", "can wait", "can wait"),
+        ("relay.example", False, ("127.0.0.1",), "", "can wait", "to do"),
+        ("relay.example", True, ("127.0.0.1",), "", "done", "done"),
+        ("relay.example", True, (), "", "to do", "done"),
+        ("relay.example", False, (), "relay.pem", "done", "to do"),
+    ],
+)
+def test_tls_is_done_only_where_it_is_seen(
+    operator: User,
+    settings: Any,
+    host: str,
+    secure: bool,
+    proxies: tuple[str, ...],
+    cert: str,
+    own: str,
+    site: str,
+) -> None:
+    settings.ALLOWED_HOSTS = ["relay.example", "localhost"]
+    relay = dataclasses.replace(settings.RMB.relay, trusted_proxies=proxies, tls_cert=cert)
+    settings.RMB = dataclasses.replace(settings.RMB, relay=relay)
+    steps = look(operator, host, secure=secure)
+
+    def shown(title: str) -> str:
+        step = steps[title]
+        return "done" if step.done else "to do" if step.missing else "can wait"
+
+    assert shown("Encrypt what clients send") == own
+    assert shown("Reach this site by TLS") == site
 
 
 def test_steps_are_done_by_doing_them(operator: User, settings: Any) -> None:

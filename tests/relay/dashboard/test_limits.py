@@ -38,7 +38,9 @@ def listed(client: Client, **query: str) -> list[int]:
 def decided(site_redis: RedisServer) -> RedisServer:
     services.set_limit(7, 10, 2048, actor=SYSTEM)
     services.ban(8, "noise", actor=SYSTEM)
-    services.ban(9, "old", timezone.now() - timedelta(hours=1), actor=SYSTEM)
+    services.ban(9, "old", actor=SYSTEM)
+    over = timezone.now() - timedelta(hours=1)
+    TwinLimit.objects.filter(twin=9).update(banned_until=over)
     return site_redis
 
 

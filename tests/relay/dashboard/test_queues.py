@@ -100,7 +100,7 @@ def test_purge_deletes_what_was_shown(server: RedisServer, sign_in: SignIn) -> N
     fill(server, "7", 1, "later")
     assert client.post(address).headers["Location"] == PAGE
     assert uids(server, "7") == ["later0"]
-    assert "3 messages for 7 are deleted" in shown(client, PAGE)
+    assert "3 messages for 7 deleted" in shown(client, PAGE)
     client.post(f"{PAGE}7:x/purge/?up_to=9-9")
     assert "kick it before you purge its queue" in shown(client, PAGE)
     assert shown(client, f"{PAGE}8/purge/", 404)
@@ -113,7 +113,7 @@ def test_move_to_another_session(server: RedisServer, sign_in: SignIn) -> None:
     assert "Choose a session" in client.post(f"{PAGE}7/move/", {"target": ""}).content.decode()
     assert client.post(f"{PAGE}7/move/", {"sid": "new one"}).status_code == 302
     assert uids(server, "7:new one") == ["m0", "m1", "m2"]
-    assert "3 messages are moved to 7:new one" in shown(client, PAGE)
+    assert "3 messages moved to 7:new one" in shown(client, PAGE)
     answer = client.post(f"{PAGE}7:new one/move/", {"target": "7:x"})
     assert answer.status_code == 302 and len(uids(server, "7:x")) == 6
 

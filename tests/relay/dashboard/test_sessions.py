@@ -136,7 +136,7 @@ def test_kick_all_of_a_twin(sign_in: SignIn, hold: Hold, site_redis: RedisServer
     answer = client.post("/console/twins/7/kick/", {"reason": "", "next": f"{LIVE}?twin=7"})
     assert answer.headers["Location"] == f"{LIVE}?twin=7"
     assert f"{control.KICK_TWIN_PREFIX}7" in fields(site_redis)
-    assert "3 sessions of twin 7 are told to end" in shown(client, LIVE)
+    assert "3 sessions of twin 7 told to end" in shown(client, LIVE)
 
 
 def test_the_history(sign_in: SignIn, hold: Hold) -> None:

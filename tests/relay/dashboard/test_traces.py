@@ -62,7 +62,10 @@ def test_starting_and_stopping(sign_in: SignIn, site_redis: RedisServer) -> None
     assert "Ensure this value is less than or equal to 1" in wrong.content.decode()
     wrong = client.post("/console/traces/start/", {**FORM, "subject": "x"})
     assert set(wrong.context["form"].errors) == {"subject"} and not TraceOrder.objects.exists()
-    begun = client.post("/console/traces/start/", FORM, follow=True)
+    wrong = client.post("/console/traces/start/", FORM)
+    assert "never met twin 7" in wrong.content.decode() and not TraceOrder.objects.exists()
+    given = {**FORM, "unknown": "on"}
+    begun = client.post("/console/traces/start/", given, follow=True)
     (row,) = TraceOrder.objects.all()
     assert begun.redirect_chain[0][0] == reverse("console:trace", args=[row.id])
     assert "7 is followed within a second" in begun.content.decode()
@@ -105,7 +108,10 @@ def test_pages_of_a_long_trace(
         note(site_redis, order, Stage.ACCEPTED, uid=f"m{number}", at=1.7e9 + number)
     client, address, seen = sign_in(Role.VIEWER), f"/console/traces/{order}/?limit=25", []
     while address:
-        table = client.get(address).context["table"]
+        answer = client.get(address)
+        table = answer.context["table"]
+        place = "on this page, more on the next" if table.next_href else "on the last page"
+        assert f"<span>{len(table.rows)} rows {place}</span>" in answer.content.decode()
         seen += [row.values["uid"] for row in table.rows]
         address = table.next_href
     assert seen == [f"m{number}" for number in reversed(range(100))]
@@ -173,6 +179,6 @@ def test_a_client_can_harm_no_page(sign_in: SignIn, site_redis: RedisServer, ord
 @pytest.mark.usefixtures("no_redis")
 def test_without_redis(sign_in: SignIn) -> None:
     client: Client = sign_in(Role.OPERATOR)
-    answer = client.post("/console/traces/start/", FORM)
+    answer = client.post("/console/traces/start/", {**FORM, "unknown": "on"})
     assert answer.status_code == 200 and "Redis does not answer" in answer.content.decode()
     assert not TraceOrder.objects.exists()

@@ -65,7 +65,23 @@ def test_decisions(met: RedisServer) -> None:
     assert {entry.face for entry in AuditEntry.objects.all()} == {"cli"}
     assert AuditEntry.objects.count() == 7
     with pytest.raises(CommandError):
-        run("pause", "no domain")
+        run("pause", "no domain", "--unknown")
+
+
+@pytest.mark.parametrize(
+    "verb", ["pause", "resume", "block", "unblock", "trust", "untrust", "reset"]
+)
+def test_a_misspelt_relay_is_refused(met: RedisServer, verb: str) -> None:
+    with pytest.raises(CommandError, match=r"no relay b\.exmaple .*did you mean b\.example\?"):
+        run(verb, "b.exmaple")
+    assert not RelayNode.objects.filter(domain="b.exmaple") and not AuditEntry.objects.exists()
+
+
+def test_a_decision_about_a_relay_before_its_first_message(met: RedisServer) -> None:
+    with pytest.raises(CommandError, match="--unknown"):
+        run("block", "d.test")
+    assert "d.test is blocked" in run("block", "d.test", "--unknown")
+    assert "d.test is treated as any other" in run("unblock", "D.test.")  # entered above
 
 
 def test_decisions_for_programs(met: RedisServer) -> None:
@@ -124,3 +140,5 @@ def test_without_redis() -> None:
     for verb in ("list", "letters", "waiting"):
         with pytest.raises(CommandError, match="Redis does not answer"):
             run(verb)
+    with pytest.raises(CommandError, match=r"Redis does not answer, .*--unknown"):
+        run("block", "d.example")

@@ -18,6 +18,7 @@ from relay.limits import defaults, hits, services
 from relay.limits.hits import AddressHits, TwinHits
 from relay.limits.models import TwinLimit
 from relay.queues import keys
+from relay.twins.models import Twin
 from tests.relay.limits.test_services import decided
 from tests.support.redis_servers import RedisServer
 
@@ -81,6 +82,7 @@ def test_the_limit_of_all_twins(site_redis: RedisServer) -> None:
 
 
 def test_rmb_limit(refused: RedisServer) -> None:
+    Twin.objects.create(id=9, account=bytes(32))
     assert run("rmb_limit", "set", "9", "5", "500") == "twin 9: 5 messages, 500 bytes a minute\n"
     assert [each["twin"] for each in json.loads(run("rmb_limit", "list", "--json"))] == [7, 9]
     assert "5 messages" in run("rmb_limit", "list")
@@ -99,7 +101,27 @@ def test_rmb_limit(refused: RedisServer) -> None:
             run("rmb_limit", *wrong)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rmb_ban", "set", "66"),
+        ("rmb_limit", "set", "66", "5", "500"),
+        ("rmb_limit", "clear", "66"),
+        ("rmb_limit", "waiting", "66", "5", "500", "0"),
+    ],
+)
+def test_a_misspelt_twin_is_refused(site_redis: RedisServer, words: tuple[str, ...]) -> None:
+    with pytest.raises(CommandError, match="never met twin 66"):
+        run(*words)
+    assert not TwinLimit.objects.exists() and not AuditEntry.objects.exists()
+    if "clear" not in words:
+        run(*words, "--unknown")
+        assert TwinLimit.objects.get().twin == 66
+        run(*words)  # known by the decision
+
+
 def test_rmb_ban(refused: RedisServer) -> None:
+    Twin.objects.create(id=5, account=bytes(32))
     assert run("rmb_ban", "set", "5", "--reason", "noise", "--for", "12h").startswith(
         "twin 5 is banned until "
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -24,7 +25,7 @@ from django.utils import timezone
 from relay.alarms.models import Alarm, Evaluation
 from relay.analytics import places
 from relay.federation import outbox
-from relay.ops import background, doctor
+from relay.ops import background, doctor, redis_client
 from relay.ops.doctor import Finding, Level, machine, recorded
 from relay.queues import keys
 from relay.twins.models import Twin
@@ -95,11 +96,39 @@ def test_a_sound_relay(sound: RedisServer) -> None:
     assert examine() == {}
 
 
+def test_one_of_each_is_told_as_one(sound: RedisServer, add_worker: AddWorker) -> None:
+    add_worker("boot", sessions=1)
+    texts = {each.check: each.text for each in doctor.examine()}
+    assert texts["relay.workers"] == "1 session at 1 worker"
+    assert texts["database.twins"] == "1 twin known"
+    assert texts["federation.outbox"] == "0 messages waiting for other relays"
+
+
 def test_redis_away(settings: Any, sound: RedisServer) -> None:
     use_redis(settings, "redis://127.0.0.1:1")
     found = examine()
     assert found["redis.server"].level is Level.FAULT
     assert "127.0.0.1:1 does not answer" in found["redis.server"].text
+
+
+def test_redis_that_hangs_is_waited_for_once(
+    settings: Any, sound: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes connections and answers nothing."""
+    monkeypatch.setattr(redis_client, "COMMAND_TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
+        use_redis(settings, f"redis://127.0.0.1:{server.getsockname()[1]}")
+        found = examine()
+        server.setblocking(False)
+        connections = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                server.accept()[0].close()
+                connections += 1
+    assert "does not answer" in found["redis.server"].text
+    assert not any(name.startswith("doctor.") for name in found)
+    assert connections == 1 + redis_client.RETRIES
+    assert redis_client.client(), "given up by the doctor alone"
 
 
 def test_redis_that_throws_queues_away(other_server: Any) -> None:
@@ -323,7 +352,7 @@ def test_events_that_do_not_come_into_the_lake(
     os.utime(waiting / "a-0-1.seg", (long_ago_s, long_ago_s))
     found = examine()
     assert "setup-analytics" in found["analytics.packages"].remedy
-    assert found["analytics.backlog"].text.startswith("1 segments")
+    assert found["analytics.backlog"].text.startswith("1 segment ")
     assert "a-0-3.seg.unreadable" in found["analytics.segments"].text
     configured(settings, "analytics", record=False)
     assert not [check for check in examine() if check.startswith("analytics.")]
@@ -336,7 +365,7 @@ def test_mail_for_a_relay_that_takes_none(sound: RedisServer) -> None:
     sound.run("XADD", keys.DEAD_LETTERS, "*", "_", b"x", "why", "expired")
     found = examine()
     assert "the oldest for 9" in found["federation.outbox"].text
-    assert "1 messages for other relays failed" in found["federation.dead-letters"].text
+    assert "1 message for other relays failed" in found["federation.dead-letters"].text
 
 
 def test_chain_nobody_follows(settings: Any, sound: RedisServer) -> None:

@@ -144,7 +144,8 @@ def test_a_worker_that_came_back_is_not_lost(
 
 
 def test_expired_bans_are_lifted(site_redis: RedisServer) -> None:
-    limits.ban(7, until=timezone.now() - timedelta(seconds=1), actor=SYSTEM)
+    limits.ban(7, actor=SYSTEM)
+    TwinLimit.objects.update(banned_until=timezone.now() - timedelta(seconds=1))
     housekeeping.run_due()
     assert not TwinLimit.objects.get(twin=7).banned
 

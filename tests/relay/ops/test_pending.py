@@ -78,11 +78,11 @@ def test_a_redis_that_lost_everything_is_told_again(site_redis: RedisServer) -> 
 @pytest.mark.parametrize(
     "command",
     [
-        ("rmb_ban", "set", "7"),
-        ("rmb_ban", "set", "7", "--json"),
-        ("rmb_limit", "set", "7", "5", "500"),
+        ("rmb_ban", "set", "7", "--unknown"),
+        ("rmb_ban", "set", "7", "--unknown", "--json"),
+        ("rmb_limit", "set", "7", "5", "500", "--unknown"),
         ("rmb_limit", "default", "5", "500"),
-        ("rmb_relays", "block", "bad.example"),
+        ("rmb_relays", "block", "bad.example", "--unknown"),
     ],
 )
 def test_a_command_says_that_its_decision_is_pending(
@@ -96,7 +96,7 @@ def test_a_command_says_that_its_decision_is_pending(
 
 def test_a_command_does_not_speak_of_an_earlier_outage(site_redis: RedisServer) -> None:
     pending.mark(pending.Kind.LIMITS)
-    call_command("rmb_ban", "set", "7")
+    call_command("rmb_ban", "set", "7", "--unknown")
     assert not pending.waiting()
 
 

@@ -66,7 +66,7 @@ def test_show_and_export(server: RedisServer) -> None:
 def test_move(server: RedisServer) -> None:
     envelope = request((3, "a"), (TWIN, None), uid="the-uid").SerializeToString()
     server.run("XADD", "stream:7:y", "*", "_", envelope)
-    assert run("move", "7:y", "7:x").startswith("1 messages moved")
+    assert run("move", "7:y", "7:x").startswith("1 message moved")
     assert server.run("XLEN", "stream:7:x") == 3
     with pytest.raises(CommandError, match="connected"):
         run("move", "7:x", "7")

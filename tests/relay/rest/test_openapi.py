@@ -13,6 +13,7 @@ from ninja import Schema
 
 from relay.access import matrix
 from relay.rest.api import api
+from relay.rest.lines import MEDIA_TYPES
 
 FILE = Path(__file__).parents[3] / "docs" / "reference" / "openapi.json"
 
@@ -62,6 +63,15 @@ def test_an_operation_says_what_it_needs(path: str, method: str, operation: dict
     for parameter in operation["parameters"]:
         assert parameter["in"] != "path" or parameter["name"] in path
     assert sum(each["in"] == "path" for each in operation["parameters"]) == path.count("{")
+
+
+@pytest.mark.parametrize("operation", [each for _, _, each in OPERATIONS], ids=NAMES)
+def test_an_export_names_the_media_type_of_each_form(operation: dict[str, Any]) -> None:
+    forms = next((each["schema"]["enum"] for each in operation["parameters"]
+                  if each["name"] == "form"), [])  # fmt: skip
+    if forms:
+        content = set(operation["responses"]["200"]["content"])
+        assert content == {MEDIA_TYPES[form] for form in forms}
 
 
 def test_all_references_lead_somewhere() -> None:

@@ -140,6 +140,8 @@ def test_children_read_the_same_configuration(tmp_path: Path) -> None:
     ("arguments", "text"),
     [
         ([], "--domain is missing"),
+        ([], "as in rmb-relay --domain relay.example.com"),
+        ([], "rmb-relay --embedded; all options: --help"),
         ([*PLAIN, "--twins", "file"], "--twins: must be one of registry, tfchain"),
         ([*PLAIN, "--substrate", "ws://a..b"], "substrate.urls: each must be ws://host"),
         ([*PLAIN, "--substrate", "ws://a:b"], "substrate.urls: each must be ws://host"),

@@ -24,6 +24,7 @@ from relay.trace.events import Event, Stage
 from relay.trace.models import TraceOrder
 from relay.trace.orders import Kind, decode
 from relay.trace.services import State
+from relay.twins.models import Twin
 from tests.relay.queues.mail import fill
 from tests.relay.rest.conftest import operator as operator
 from tests.relay.rest.conftest import viewer as rest_viewer
@@ -203,6 +204,9 @@ def test_rest(site_redis: RedisServer, operator: Client, rest_viewer: Client) ->
 # --- the command --------------------------------------------------------------------------------
 
 
+OTHERS = ("--unknown", "--json")
+
+
 def command(*words: str) -> str:
     out = io.StringIO()
     call_command("rmb_trace", *words, stdout=out, stderr=io.StringIO())
@@ -210,7 +214,7 @@ def command(*words: str) -> str:
 
 
 def test_the_command(site_redis: RedisServer, tmp_path: Path) -> None:
-    started = json.loads(command("start", "twin", "7", "--for", "1m", "--sample", "0.5", "--json"))
+    started = json.loads(command("start", "twin", "7", "--for", "1m", "--sample", "0.5", *OTHERS))
     assert (started["kind"], started["sample"], started["state"]) == ("twin", 0.5, "running")
     note(site_redis, started["id"], Stage.ACCEPTED, Stage.OUTBOX)
     note(site_redis, started["id"], Stage.TRIED, relay="b", answer="answered 202", ms=900.0)
@@ -227,13 +231,33 @@ def test_the_command(site_redis: RedisServer, tmp_path: Path) -> None:
     assert "z.example" in command("show", "u", "--with", str(lines))
     assert "running  until" in command("list")
     assert json.loads(command("list", "--json"))[0]["events"] == 3
-    other_trace = json.loads(command("start", "twin", "8", "--json"))["id"]
+    other_trace = json.loads(command("start", "twin", "8", *OTHERS))["id"]
     assert "is over" in command("stop", other_trace)
     assert json.loads(command("stop", started["id"], "--json"))["state"] == "stopped"
     followed = [
         json.loads(line) for line in command("follow", started["id"], "--json").split("\n")[:-1]
     ]
     assert [line["stage"] for line in followed] == ["accepted", "outbox", "tried"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "right"),
+    [
+        ("uid", "nonsense", "9f86d081-884c-4d65-a2fe-aa0c55ad015a"),
+        ("uid", "9f86d081-884c-4d65-a2fe-aa0c55ad015", "9F86D081884C4D65A2FEAA0C55AD015A"),
+        ("twin", "77", "7"),
+        ("session", "77:phone", "7:phone"),
+    ],
+)
+def test_a_misspelt_subject_is_refused(
+    site_redis: RedisServer, kind: str, subject: str, right: str
+) -> None:
+    Twin.objects.create(id=7, account=bytes(32))
+    with pytest.raises(CommandError, match="--unknown"):
+        command("start", kind, subject)
+    assert not TraceOrder.objects.exists() and control(site_redis) == {}
+    assert right in command("start", kind, right)
+    assert subject in command("start", kind, subject, "--unknown")
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ class TestCommand:
         assert self.run("list", "7", "8")[1] == "1 of 1 twins shown\n"
         with pytest.raises(CommandError, match="no such twins: 8, 9; nothing was removed"):
             self.run("remove", "9", "7", "8")
-        assert self.run("remove", "7")[0] == "1 twins removed\n"
+        assert self.run("remove", "7")[0] == "1 twin removed\n"
 
     def test_add_lists_this_relay_unless_told_otherwise(self, settings: Any) -> None:
         _, told = self.run("add", "7", account(7))

@@ -19,6 +19,7 @@ from relay.alarms.models import Alarm, AlarmEvent, Delivery, Receiver, Silence, 
 from relay.alarms.rules import RULES, Severity
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
+from relay.ops.wording import counted
 
 DESCRIPTION = """\
 Show and handle alarms, and manage their rules and receivers.
@@ -129,7 +130,7 @@ class Command(RelayCommand):
             if not found:
                 self.stderr.write("nothing fires")
         if options["check"] and any(each.active for each in found):
-            raise CommandError(f"{sum(each.active for each in found)} alarms fire")
+            raise CommandError(f"firing: {counted(sum(each.active for each in found), 'alarm')}")
 
     def _show(self, options: dict[str, Any]) -> None:
         alarm = services.get_alarm(_number("ALARM", options["alarm"]))

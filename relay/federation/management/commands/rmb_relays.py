@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
@@ -38,6 +39,9 @@ Partner relays: show their state and decide about them. Decisions take effect wi
   untrust DOMAIN    require signatures again
   reset DOMAIN      end its back-off, forget its failures and try it now
 
+Pause, block and trust refuse a name this relay has never met, as it may be misspelt; --unknown
+accepts it.
+
 Messages for partner relays; only headers are shown. ENTRY is the id that the lists show.
 
   waiting           messages in the outbox, the oldest first
@@ -60,6 +64,8 @@ DECISIONS: Final[dict[str, Callable[..., None]]] = {
     "untrust": services.distrust,
     "reset": services.reset,
 }
+AHEAD: Final = ("pause", "block", "trust")
+"""What can be decided about a relay before it is met; the others take back what there is."""
 DONE: Final = {
     "pause": "is paused",
     "resume": "is resumed",
@@ -99,6 +105,10 @@ class Command(RelayCommand):
             decide = verbs.add_parser(verb, help=HELP[verb])
             decide.add_argument("domain")
             decide.add_argument("--json", action="store_true", help="one JSON object")
+            if verb in AHEAD:
+                decide.add_argument(
+                    "--unknown", action="store_true", help="accept a name this relay does not know"
+                )
         letter_verbs.declare(verbs)
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
@@ -111,7 +121,7 @@ class Command(RelayCommand):
                 elif verb == "show":
                     self._show(options["domain"], options["json"])
                 elif verb in DECISIONS:
-                    self._decide(verb, options["domain"], options["json"])
+                    self._decide(verb, options)
                 else:
                     letter_verbs.VERBS[verb](self.stdout, self.stderr, options)
         except RedisError as error:
@@ -139,7 +149,7 @@ class Command(RelayCommand):
     def _show(self, domain: str, as_json: bool) -> None:
         node = RelayNode.objects.filter(domain=domain).first()
         if node is None and not client().sismember(keys.PARTNERS, domain):
-            raise CommandError(f"nothing is known of a relay {domain}")
+            raise CommandError(f"nothing is known of a relay {domain}{_nearest(domain)}")
         document = _document(_states([domain])[domain], node)
         if as_json:
             self.stdout.write(json.dumps(document, indent=2))
@@ -148,7 +158,10 @@ class Command(RelayCommand):
             text = ", ".join(value) if isinstance(value, list) else value
             self.stdout.write(f"{name:<14} {'-' if text in ('', None) else shown(str(text))}")
 
-    def _decide(self, verb: str, domain: str, as_json: bool) -> None:
+    def _decide(self, verb: str, options: dict[str, Any]) -> None:
+        domain, as_json = options["domain"], options["json"]
+        if not options.get("unknown"):
+            _require_known(domain, "; to decide in advance: --unknown" if verb in AHEAD else "")
         DECISIONS[verb](domain, actor=actor.of_command())
         self.require_in_force()
         if as_json:
@@ -156,6 +169,28 @@ class Command(RelayCommand):
             self.stdout.write(json.dumps(_document(_states([domain])[domain], node), indent=2))
         else:
             self.stdout.write(f"{domain} {DONE[verb]}")
+
+
+def _require_known(domain: str, way_out: str) -> None:
+    """Refuse a relay that is neither entered nor met: its name may be misspelt."""
+    if RelayNode.objects.filter(domain=domain).exists():
+        return
+    try:
+        if client().sismember(keys.PARTNERS, domain):
+            return
+        nearest = _nearest(domain)
+    except RedisError as error:
+        raise CommandError(
+            f"Redis does not answer, and relay {domain} is not in the database{way_out}: {error}"
+        ) from None
+    raise CommandError(f"no relay {domain} is known here{nearest}{way_out}")
+
+
+def _nearest(domain: str) -> str:
+    services.discover()
+    names = RelayNode.objects.values_list("domain", flat=True)[: services.MAX_NODES]
+    found = difflib.get_close_matches(domain, names, n=1, cutoff=0.75)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def _states(domains: list[str]) -> dict[str, PartnerState]:

@@ -17,6 +17,7 @@ from relay.limits import listing, services
 from relay.limits.models import TwinLimit
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
+from relay.twins import listing as twins
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
@@ -27,6 +28,9 @@ rmb_queue purge.
   list                                         list banned twins, with reason and end
   set TWIN [--reason TEXT] [--for 30m|12h|7d]  ban a twin, for ever without --for
   lift TWIN                                    end a ban
+
+A twin this relay has never met is refused, as its id may be misspelt; --unknown bans it all the
+same.
 
   rmb_ban set 7 --reason "floods twin 12" --for 24h
 
@@ -54,6 +58,7 @@ class Command(RelayCommand):
         ban.add_argument("twin", help="twin id")
         ban.add_argument("--reason", default="", help="shown to operators")
         ban.add_argument("--for", dest="time", type=_time, help="such as 30m, 12h, 7d")
+        ban.add_argument("--unknown", action="store_true", help="even if this relay never met it")
         lift = verbs.add_parser("lift", help="end a ban")
         lift.add_argument("twin", help="twin id")
         for changer in (ban, lift):
@@ -77,6 +82,8 @@ class Command(RelayCommand):
             services.lift_ban(twin, actor=actor.of_command())
             told = f"twin {twin} is let in again"
         else:
+            if not options["unknown"]:
+                twins.require_known(twin)
             until = timezone.now() + options["time"] if options["time"] else None
             services.ban(twin, options["reason"], until, actor=actor.of_command())
             told = f"twin {twin} is banned{_until(until)}"

@@ -16,6 +16,7 @@ from relay.limits import defaults, hits, listing, services
 from relay.limits.models import TwinLimit
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
+from relay.twins import listing as twins
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
@@ -36,7 +37,8 @@ within a second.
 
   rmb_limit set 7 600 10000000      rmb_limit default 6000 100000000      rmb_limit hits --json
 
-SIZE is the largest single message as well.
+SIZE is the largest single message as well. A twin this relay has never met is refused, as its id
+may be misspelt; set and waiting take it with --unknown.
 
 exit code: 0 done, 1 refused or failed, 2 usage, 3 saved and pending until Redis is back
 """
@@ -68,6 +70,10 @@ class Command(RelayCommand):
         waiting.add_argument("messages", type=int, help="messages; 0: as in the settings")
         waiting.add_argument("bytes", type=int, help="bytes in Redis; 0: as in the settings")
         waiting.add_argument("queues", type=int, help="queues; 0: as in the settings")
+        for each in (setter, waiting):
+            each.add_argument(
+                "--unknown", action="store_true", help="even if this relay never met the twin"
+            )
         default = verbs.add_parser("default", help="show or change the default limit")
         default.add_argument("count", type=int, nargs="?", help="messages a minute")
         default.add_argument("size", type=int, nargs="?", help="bytes a minute")
@@ -124,17 +130,17 @@ class Command(RelayCommand):
         self.stdout.write(f"refused  {refused} messages in the last hour")
 
     def _set(self, options: dict[str, Any]) -> None:
-        twin, count, size = parse_id(options["twin"]), options["count"], options["size"]
+        twin, count, size = _known(options), options["count"], options["size"]
         services.set_limit(twin, count, size, actor=actor.of_command())
         self._decided(twin, _told(count, size), options)
 
     def _clear(self, options: dict[str, Any]) -> None:
-        twin = parse_id(options["twin"])
+        twin = _known(options)
         services.set_limit(twin, None, None, actor=actor.of_command())
         self._decided(twin, "the limit of all twins", options)
 
     def _waiting(self, options: dict[str, Any]) -> None:
-        twin = parse_id(options["twin"])
+        twin = _known(options)
         bounds = (options[name] or None for name in ("messages", "bytes", "queues"))
         services.set_waiting(twin, *bounds, actor=actor.of_command())
         self._decided(twin, _waits(TwinLimit.objects.get(twin=twin)), options)
@@ -177,6 +183,13 @@ class Command(RelayCommand):
 
     def _write_json(self, document: Any) -> None:
         self.stdout.write(json.dumps(document, indent=2, cls=DjangoJSONEncoder))
+
+
+def _known(options: dict[str, Any]) -> int:
+    twin = parse_id(options["twin"])
+    if not options.get("unknown"):
+        twins.require_known(twin)
+    return twin
 
 
 def _told(count: int | None, size: int | None) -> str:

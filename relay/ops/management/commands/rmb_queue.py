@@ -16,6 +16,7 @@ from relay.access import actor, faces
 from relay.ops.command import RelayCommand
 from relay.ops.redis_client import client
 from relay.ops.screen import amount, span
+from relay.ops.wording import counted
 from relay.queues import purging, services, walking
 from relay.queues.headers import Header
 from relay.queues.walking import Queue
@@ -127,8 +128,8 @@ class Command(RelayCommand):
             self.stdout.write(json.dumps(asdict(moved), indent=2))
         else:
             self.stdout.write(
-                f"{moved.moved} messages moved; {moved.expired} too old and {moved.malformed} "
-                "malformed ones stayed"
+                f"{counted(moved.moved, 'message')} moved; {moved.expired} too old and "
+                f"{moved.malformed} malformed ones stayed"
             )
         if moved.stopped:
             raise CommandError(f"not all of it was moved: {moved.stopped}")
@@ -145,7 +146,7 @@ class Command(RelayCommand):
         if options["json"]:
             self.stdout.write(json.dumps({"key": key, "purged": purged}, indent=2))
         elif purged:
-            self.stdout.write(f"{purged} messages deleted")
+            self.stdout.write(f"{counted(purged, 'message')} deleted")
         else:
             self.stdout.write(f"no messages wait for {whose}")
 
@@ -153,11 +154,11 @@ class Command(RelayCommand):
         queues = purging.waiting(client(), twin)
         connected = sum(queue.connected for queue in queues)
         if connected:
-            self.stderr.write(f"{connected} sessions are connected: their queues are kept")
+            self.stderr.write(f"queues of {counted(connected, 'connected session')} are kept")
         count = sum(queue.messages for queue in queues if not queue.connected)
         if not count:
             return 0
-        if not sure and not _agreed(f"Delete {count} messages for twin {twin}? [y/N] "):
+        if not sure and not _agreed(f"Delete {counted(count, 'message')} for twin {twin}? [y/N] "):
             raise CommandError("nothing was deleted")
         return services.purge_twin(twin, actor=actor.of_command(), seen=queues)
 
@@ -165,7 +166,8 @@ class Command(RelayCommand):
         queue = walking.one(client(), key)
         if queue is None:
             return 0
-        question = f"Twin {queue.twin} may come for it. Delete {queue.messages} messages for {key}?"
+        what = counted(queue.messages, "message")
+        question = f"Twin {queue.twin} may come for it. Delete {what} for {key}?"
         if not sure and not _agreed(f"{question} [y/N] "):
             raise CommandError("nothing was deleted")
         return services.purge(key, actor=actor.of_command(), up_to=queue.newest)

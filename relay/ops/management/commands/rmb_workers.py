@@ -13,6 +13,7 @@ from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 from relay.ops.screen import amount, span
 from relay.ops.services import WorkerRow
+from relay.ops.wording import counted
 
 DESCRIPTION = """\
 The relay's worker processes, of all hosts on this Redis.
@@ -60,7 +61,7 @@ class Command(RelayCommand):
         )
         for worker in workers:
             self.stdout.write(shown(_line(worker)))
-        self.stderr.write(f"{len(workers)} workers")
+        self.stderr.write(counted(len(workers), "worker"))
 
 
 def _line(worker: WorkerRow) -> str:

@@ -10,6 +10,7 @@ from django.core.management.base import CommandError
 
 from relay.access import actor, faces
 from relay.ops.command import RelayCommand
+from relay.ops.wording import counted
 from relay.sessions import services
 from relay.twins.fields import FieldError, parse_id
 
@@ -46,7 +47,7 @@ class Command(RelayCommand):
                 if options["all"]:
                     count = services.kick_twin(parse_id(session), actor=by, reason=reason)
                     document: dict[str, Any] = {"twin": int(session), "sessions": count}
-                    told = f"{count} sessions of twin {session} are told to end"
+                    told = f"{counted(count, 'session')} of twin {session} told to end"
                 else:
                     epoch = services.kick(session, actor=by, reason=reason)
                     document = {"session": session, "epoch": epoch}

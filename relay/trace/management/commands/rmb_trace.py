@@ -77,6 +77,11 @@ class Command(RelayCommand):
             help=f"most events a second of each process (default %(default)s; up to "
             f"{bounds.MAX_EVENTS_PER_S})",
         )
+        start.add_argument(
+            "--unknown",
+            action="store_true",
+            help="accept a twin that this relay never met, or a uid that is not a UUID",
+        )
         start.add_argument("--follow", action="store_true", help="print the events as they happen")
         start.add_argument("--json", action="store_true", help="one JSON object a line")
         stop = verbs.add_parser("stop", help="end a trace now")
@@ -113,6 +118,7 @@ class Command(RelayCommand):
             lifetime_s=options["lifetime_s"],
             sample=options["sample"],
             events_per_s=options["rate"],
+            unknown=options["unknown"],
         )
         (trace,) = services.look([row])
         if options["json"]:

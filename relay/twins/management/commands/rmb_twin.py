@@ -18,6 +18,7 @@ from relay.access.actor import of_command
 from relay.ops import pending, whole_file
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
+from relay.ops.wording import counted
 from relay.twins import csv_io, listing, services
 from relay.twins.fields import (
     NO_RELAYS,
@@ -153,7 +154,7 @@ class Command(RelayCommand):
     def _export(self, options: dict[str, Any]) -> None:
         with _written(options["file"]) as file:
             count = csv_io.export_twins(file)
-        self.stderr.write(f"{count} twins written")
+        self.stderr.write(f"{counted(count, 'twin')} written")
 
     def _list(self, options: dict[str, Any]) -> None:
         twins = listing.search(
@@ -180,7 +181,7 @@ class Command(RelayCommand):
             named = ", ".join(map(str, sorted(unknown)))
             raise CommandError(f"no such twins: {named}; nothing was removed")
         removed = services.remove_twins(ids, actor=of_command())
-        self._done({"removed": removed}, f"{removed} twins removed", options)
+        self._done({"removed": removed}, f"{counted(removed, 'twin')} removed", options)
 
     def _done(self, document: dict[str, Any], told: str, options: dict[str, Any]) -> None:
         self.stdout.write(json.dumps(document, indent=2) if options["json"] else told)
