@@ -102,6 +102,7 @@ def test_workers_read_decisions_of_an_older_release() -> None:
         on_traces=lambda traces: None,
         router=SimpleNamespace(generation=0),
         meters=SimpleNamespace(change=lambda default, overrides: None),
+        room=SimpleNamespace(change=lambda bounds: None),
         sessions=(),
     )
     control = Control(worker)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from proto.federation.domains import fold
 from redispipe.address import RedisAddress
 from relay.queues import keys
 from relay.sessions import rights, upkeep
@@ -74,7 +75,7 @@ class World:
             self.put(number, names)
         address = RedisAddress.parse(server.url)
         self.worker = Worker(
-            WorkerOptions("boot", frozenset({"localhost"})),
+            WorkerOptions("boot", frozenset({fold("localhost")})),
             address.connect,
             address.opening("boot"),
             TwinCache(self.source, lambda *words: self.worker.commit.pipe.ask(*words)),
@@ -82,7 +83,7 @@ class World:
 
     def put(self, number: int, names: tuple[str, ...], account: bytes | None = None) -> None:
         account = twin(number).account if account is None else account
-        self.source.twins[number] = TwinRecord(number, account, None, names, 1)
+        self.source.twins[number] = TwinRecord(number, account, None, tuple(map(fold, names)), 1)
 
     async def open(self, number: int, sid: str = "s") -> Socket:
         record = await self.worker.twins.look_up(number)
