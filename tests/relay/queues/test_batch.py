@@ -10,6 +10,7 @@ import pytest
 
 from proto.rmb.types_pb2 import Envelope
 from relay.queues.batch import Batch, QueuePolicy, encode
+from relay.queues.charging import Held
 from relay.queues.destination import Destination
 
 
@@ -32,12 +33,20 @@ HERE = _Origin(None)
 ORIGINS = [HERE, _Origin(b"one"), None, _Origin(b"two", gone=True), _Origin(b""), HERE]
 
 
+def dropped(destination: Destination, count: int) -> None:
+    """Nothing is."""
+
+
+def told(name: str, held: Held, at: float) -> None:
+    """Nothing is charged that anybody wants to know of."""
+
+
 def _encoded(origins: list[_Origin | None]) -> tuple[Batch, list[list[bytes]]]:
     batch = Batch()
     batch.mixed = True
     destination = Destination((8, None))
     batch.items = [(destination, _message(n), origin) for n, origin in enumerate(origins)]
-    payload = encode(batch, "boot", 1, QueuePolicy(), 0.0, lambda destination, count: None)
+    payload = encode(batch, "boot", 1, QueuePolicy(), 0.0, dropped, told)
     reader = hiredis.Reader()
     reader.feed(payload if isinstance(payload, bytes) else b"".join(payload))
     commands = []
@@ -50,7 +59,8 @@ def test_messages_of_other_relays_go_by_one_script() -> None:
     batch, commands = _encoded(ORIGINS)
     added = [command[-1] for command in commands if command[0] == b"XADD"]
     assert added == [_message(n) for n in (0, 2, 5)]
-    (script,) = [command for command in commands if command[0] == b"EVAL"]
+    # The other script charges what waits.
+    script, _ = [command for command in commands if command[0] == b"EVAL"]
     assert script[2:6] == [b"3", b"federation:taken:", b"stream:8", b"stream:8"]
     assert script[-4:] == [b"one", _message(1), b"", _message(4)], (
         "the one whose client has gone is left out"
