@@ -60,15 +60,17 @@ class InboundAdmission:
         if not source:
             self._admit_notice(arrival, destination)
             return
-        over = self._over_limit(source, len(arrival.payload), now_s)
-        if over is not None:
-            worker.recorder.limited(arrival.key, arrival.envelope, over)
-            arrival.refuse(over, int(WINDOW_S - now_s % WINDOW_S) + 1)
-            return
+        # Before the limit: nobody remembers a message that finds no room, so its source would be
+        # charged each time that somebody brings it again.
         full = self._refusal(arrival, destination)
         if full is not None:
             worker.room.holds(destination, source)
             arrival.refuse(full)
+            return
+        over = self._over_limit(source, len(arrival.payload), now_s)
+        if over is not None:
+            worker.recorder.limited(arrival.key, arrival.envelope, over)
+            arrival.refuse(over, int(WINDOW_S - now_s % WINDOW_S) + 1)
 
     async def find_room(self, arrivals: list[Arrival]) -> None:
         """Asks for the queues that would refuse some of these by an answer that is too old."""

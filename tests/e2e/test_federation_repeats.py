@@ -177,3 +177,21 @@ async def test_repeats_are_charged_to_nobody(start_relay) -> None:
             assert await other.deliver_batch([record(number, sent[0])]) == (208,)
         assert [(await other.post(each)).status for each in sent[1:]] == [202] * 4
         assert (await other.post(signed(author, (one.id, None)))).status == 503
+
+
+async def test_what_finds_no_room_is_charged_to_nobody(start_server, start_relay) -> None:
+    """Nobody remembers it, so it can be brought again as often as somebody wants."""
+    bounds = {"queue.max_messages": "4", "limits.count": "5", "limits.size": "100000"}
+    server = start_server()
+    relay = start_relay(server, settings=bounds)
+    full, author, *others = fresh_twins(7)
+    for number in range(4):
+        envelope = signed(FAR, (full.id, None), b"%d" % number).SerializeToString()
+        server.run("XADD", f"stream:{full.id}", "*", "_", envelope)
+    sent = signed(author, (full.id, None))
+    await fresh_window(10)
+    async with federation(relay.port) as other:
+        await other.post(signed(FAR, (full.id, None), b"so that the relay looks"))
+        assert {(await other.post(sent)).status for _ in range(10)} == {503}
+        for to in others:
+            assert (await other.post(signed(author, (to.id, None)))).status == 202
