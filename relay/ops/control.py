@@ -145,6 +145,15 @@ def replace(prefixes: Sequence[str], put: Mapping[str, str], names: Sequence[str
         change(put, stale)
 
 
+def version() -> str:
+    """The version that workers compare; empty where Redis has none.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    return text(client().hget(keys.CONTROL, VERSION) or b"")
+
+
 def nudge() -> None:
     """Tell the workers to look at once. Failing is harmless: they look each second."""
     layer = get_channel_layer()

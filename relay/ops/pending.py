@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 2.0
 """Seconds between two looks of a worker."""
+PASSES: Final = 5
+"""So often at most one look publishes; two are enough where nobody decides anything meanwhile."""
 
 
 TEXT: Final = (
@@ -84,15 +86,31 @@ def settle() -> bool:
             return False
         client().ping()  # one answer before the tables are read
         for each in marked:
-            _publish(Kind(each.kind))
-            # One that was marked again meanwhile stays.
-            PendingDecision.objects.filter(kind=each.kind, marks=each.marks).delete()
+            if _publish_as_it_is(Kind(each.kind)):
+                # One that was marked again meanwhile stays.
+                PendingDecision.objects.filter(kind=each.kind, marks=each.marks).delete()
         if not client().exists(keys.CONTROL):
             control.change({})  # so that it is seen to be lost only once
     except (RedisError, DatabaseError, Away) as error:
         logger.debug("decisions are still pending: %s", error)
         return False
     return True
+
+
+def _publish_as_it_is(kind: Kind) -> bool:
+    """Publish until nobody has told the workers anything meanwhile.
+
+    What was decided and told between the look at the tables and the end would be undone otherwise.
+
+    Returns:
+        Whether that was so in the end.
+    """
+    for _ in range(PASSES):
+        before = control.version()
+        _publish(kind)
+        if control.version() == before:
+            return True
+    return False
 
 
 def _publish(kind: Kind) -> None:

@@ -14,7 +14,7 @@ from relay.access.actor import SYSTEM
 from relay.federation import services as federation
 from relay.limits import defaults
 from relay.limits import services as limits
-from relay.ops import housekeeping, pending
+from relay.ops import control, housekeeping, pending
 from relay.ops.command import PENDING
 from relay.ops.models import PendingDecision
 from relay.queues import keys
@@ -65,6 +65,25 @@ def test_a_decision_made_while_others_are_published_stays(
     monkeypatch.setattr(limits, "publish_all", slow)
     pending.settle()
     assert PendingDecision.objects.get().marks == 2
+
+
+def test_a_decision_that_comes_into_force_meanwhile_is_not_undone(
+    site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits.ban(7, "spam", actor=SYSTEM)
+    pending.mark(pending.Kind.LIMITS)
+    replace = control.replace
+
+    def late(*arguments: Any) -> None:
+        monkeypatch.setattr(control, "replace", replace)
+        limits.lift_ban(7, actor=SYSTEM)
+        limits.ban(8, "spam", actor=SYSTEM)
+        replace(*arguments)
+
+    monkeypatch.setattr(control, "replace", late)
+    pending.settle()
+    assert [name for name in control_fields(site_redis) if name.startswith("ban:")] == ["ban:8"]
+    assert not pending.waiting()
 
 
 def test_a_redis_that_lost_everything_is_told_again(site_redis: RedisServer) -> None:
