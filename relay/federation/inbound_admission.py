@@ -107,13 +107,13 @@ class InboundAdmission:
         if window != self._meters_window:
             self._meters_window = window
             for former in self._meters.values():
-                book.release(former)
+                book.release(former, connection=False)
             self._meters.clear()
         meter = self._meters.get(source)
         if meter is None:
             if not book.limits(source):
                 return None
-            meter = self._meters[source] = book.acquire(source)
+            meter = self._meters[source] = book.acquire(source, connection=False)
         over = meter.count(size_bytes, now_s) if meter.limited else None
         if over is not None:
             self._worker.metrics.limit_hits += 1

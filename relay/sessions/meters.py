@@ -40,6 +40,7 @@ class Meter:
         "_book",
         "_step_bytes",
         "_step_messages",
+        "connections",
         "expiring",
         "hit_window",
         "limit",
@@ -55,7 +56,8 @@ class Meter:
         self.twin = twin
         self.window = WindowCount()
         self.change(limit)
-        self.users = 0  # connections of the twin
+        self.connections = 0  # of the twin
+        self.users = 0  # these, and who counts what it sends through other relays
         self.pace = Pace()  # of what it sends in vain
         self.expiring = -1  # the window whose counter was given its time to live
         self.hit_window = -1  # the window whose first refusal was logged
@@ -117,26 +119,28 @@ class MeterBook:
         self._meters: dict[int, Meter] = {}
         self._unused: dict[Meter, None] = {}  # of this window
 
-    def acquire(self, twin: int) -> Meter:
-        """The meter of a twin, for one more connection of it."""
+    def acquire(self, twin: int, *, connection: bool = True) -> Meter:
+        """The meter of a twin, for one more connection of it, or for what comes another way."""
         meter = self._meters.get(twin)
         if meter is None:
             meter = self._meters[twin] = Meter(self, twin, self._limit(twin))
         meter.users += 1
+        meter.connections += connection
         self._unused.pop(meter, None)
         return meter
 
     def connections(self, twin: int) -> int:
         """How many connections a twin has here."""
         meter = self._meters.get(twin)
-        return 0 if meter is None else meter.users
+        return 0 if meter is None else meter.connections
 
-    def release(self, meter: Meter) -> None:
-        """One connection of the twin has ended.
+    def release(self, meter: Meter, *, connection: bool = True) -> None:
+        """One connection of the twin has ended, or nothing more comes the other way.
 
         What it used is known until its window is over: whoever comes back does not begin anew.
         """
         meter.users -= 1
+        meter.connections -= connection
         if meter.users:
             return
         if (meter.limited and meter.window.messages) or meter.pace.due_s:

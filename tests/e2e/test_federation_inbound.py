@@ -382,3 +382,13 @@ async def test_a_drain_503_and_what_is_under_way_is_answered(start_relay) -> Non
                 statuses.append((await other.post(signed(FAR, clients[-1].key))).status)
         assert statuses[-1] == 503
         assert await stopping == 0
+
+
+async def test_what_comes_through_other_relays_is_no_session(start_relay) -> None:
+    bounds = {"relay.sessions_per_twin": "1", "limits.count": "5", "limits.size": "100000"}
+    relay = start_relay(settings=bounds)
+    author, one = fresh_twins(2)
+    async with federation(relay.port) as other:
+        assert (await other.post(signed(author, (one.id, None)))).status == 202
+    async with session(relay.url, author, "s"):
+        pass
