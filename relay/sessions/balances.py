@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from relay.queues.charging import ENTRY_BYTES, Held, TwinBounds
+from relay.queues.held import SOURCE_SHARE
 
 if TYPE_CHECKING:
     from relay.queues.destination import Destination
@@ -46,18 +47,41 @@ class Balance:
             new: it makes one more queue.
             coming: what is on its way counts.
         """
-        held, bounds = self.held, self.bounds
-        messages, size_bytes, queues, unknown = held
-        if coming:
-            messages += self.coming
-            size_bytes += self.coming_bytes
-            queues += self.coming_queues
-            unknown += self.coming_unknown
+        bounds = self.bounds
+        messages, size_bytes, queues, unknown = self._waiting(coming)
         if messages >= bounds.messages or size_bytes >= bounds.size_bytes:
             return True
         if not new:
             return False
         return queues >= bounds.queues or (not known and unknown >= bounds.unknown_queues)
+
+    def is_half_full(self, coming: bool = True) -> bool:
+        """Whether so much waits that no source may have more than its share."""
+        return self._fills(2, self.bounds, coming)
+
+    def fills_share(self, bounds: TwinBounds, coming: bool = True) -> bool:
+        """Whether as much of this source waits anywhere as may for a twin that is half full.
+
+        Args:
+            bounds: of that twin.
+            coming: what is on its way counts.
+        """
+        return self._fills(SOURCE_SHARE, bounds, coming)
+
+    def _fills(self, part: int, bounds: TwinBounds, coming: bool) -> bool:
+        messages, size_bytes, *_ = self._waiting(coming)
+        return messages * part >= bounds.messages or size_bytes * part >= bounds.size_bytes
+
+    def _waiting(self, coming: bool) -> Held:
+        held = self.held
+        if not (coming and self.coming):
+            return held
+        return Held(
+            held.messages + self.coming,
+            held.size_bytes + self.coming_bytes,
+            held.queues + self.coming_queues,
+            held.unknown_queues + self.coming_unknown,
+        )
 
 
 class Coming:

@@ -110,15 +110,21 @@ class Room:
         self, destination: Destination, source: int, coming: bool = True
     ) -> MessageReason | None:
         """Why one of two twins has no room for a message that would wait."""
-        balance = self._sources.get(source)
+        sent, received = self._sources.get(source), self._twins.get(destination.key[0])
         first = not _share(destination, source)
-        if source and balance is not None and balance.is_full(True, first, coming):
+        if source and sent is not None and sent.is_full(True, first, coming):
             return MessageReason.SOURCE_FULL
-        balance = self._twins.get(destination.key[0])
-        if balance is not None and balance.is_full(
-            destination.known, not destination.queued, coming
-        ):
+        if received is None:
+            return None
+        if received.is_full(destination.known, not destination.queued, coming):
             return MessageReason.TWIN_FULL
+        if (
+            source
+            and sent is not None
+            and received.is_half_full(coming)
+            and sent.fills_share(received.bounds, coming)
+        ):
+            return MessageReason.SOURCE_SHARE
         return None
 
     def note(self, batch: Batch, destination: Destination, source: int, size_bytes: int) -> None:
@@ -149,8 +155,10 @@ class Room:
         seen_at = destination.seen_at
         if destination.shares is not None and source in destination.shares:
             seen_at = min(seen_at, destination.shares[source].seen_at)
-        for balance in (self._sources.get(source), self._twins.get(destination.key[0])):
-            if balance is not None and balance.is_full(False, True):
+        sent, received = self._sources.get(source), self._twins.get(destination.key[0])
+        shared = received is not None and received.is_half_full()
+        for balance in (sent, received):
+            if balance is not None and (shared or balance.is_full(False, True)):
                 seen_at = min(seen_at, balance.seen_at)
         age_s = self._worker.loop.time() - seen_at
         if age_s >= FRESH_S:

@@ -105,6 +105,28 @@ def test_all_queues_of_a_twin_together_have_a_bound(bound: str) -> None:
     assert refusals(world)[MessageReason.TWIN_FULL] > 20
 
 
+@pytest.mark.parametrize("bound", ["messages", "size_bytes"])
+def test_one_source_leaves_room_for_others_in_the_queues_of_a_twin(bound: str) -> None:
+    twin = TwinBounds(messages=100) if bound == "messages" else TwinBounds(size_bytes=100_000)
+    world = bounded(twin)
+    here, there = world.living
+    greedy = world.connect_live(here, A)
+    for number in range(30):
+        burst(greedy, (TO, f"s{number}"), 5)
+        world.run_for(0.1)
+    assert set(refusals(world)) == {MessageReason.SOURCE_SHARE}
+    before = refusals(world)
+    other = world.connect_live(there, (3, None))
+    burst(other, (TO, None), 5)
+    world.run_for(0.5)
+    assert refusals(world) == before
+    world.redis.run("DEL", *world.streams())  # all of it was read
+    world.run_for(35)
+    burst(greedy, (TO, "s0"), 5)
+    world.run_for(0.5)
+    assert refusals(world) == before
+
+
 def test_sessions_that_do_not_read_fill_no_more_than_their_twin_may_have() -> None:
     world = bounded(TwinBounds(messages=300))
     here, there = world.living
