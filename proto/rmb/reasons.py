@@ -101,7 +101,8 @@ MESSAGES: Final[dict[MessageReason, str]] = {
     MessageReason.LIMIT_SIZE: "more bytes than the twin's limit",
     MessageReason.BANNED: "a banned twin is part of it",
     MessageReason.QUEUE_FULL: "the destination's queue is at its bound",
-    MessageReason.SOURCE_SHARE: "the queue is above half and the source twin holds a quarter of it",
+    MessageReason.SOURCE_SHARE: "the source twin holds a quarter of a queue that is above half, or "
+    "of what may wait for the destination twin",
     MessageReason.STORAGE_FULL: "the memory or the disk of Redis is full",
     MessageReason.EXPIRED: "its deadline passed while it waited",
     MessageReason.QUEUE_EXPIRED: "it waited longer than queues are kept",

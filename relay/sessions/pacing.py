@@ -38,6 +38,9 @@ REFUSED_INPUT: Final = frozenset(
     }
 )
 """What a client sent ended its session."""
+ANSWER_COST: Final = 1 / 8
+"""Messages in vain that a refused response counts for: nobody is told of it, and who floods a twin
+with requests and does not read the answers must not slow that twin down."""
 
 
 class Pace:
@@ -63,7 +66,7 @@ class Pace:
         return max(0.0, self.due_s - now_s)
 
 
-def pause_s(twin: Pace, worker: Pace, vain: int, passed: int, now_s: float) -> float:
+def pause_s(twin: Pace, worker: Pace, vain: float, passed: float, now_s: float) -> float:
     """Charge what one read brought; return for how long its connection is not read.
 
     Args:

@@ -20,7 +20,7 @@ from proto.rmb.routing import Step
 from proto.rmb.tags import has_fail_fast
 from proto.rmb.types_pb2 import Envelope
 from relay.queues.batch import ITEM_BYTES
-from relay.sessions.pacing import END_COST, REFUSED_INPUT, VAIN_PER_S, pause_s
+from relay.sessions.pacing import ANSWER_COST, END_COST, REFUSED_INPUT, VAIN_PER_S, pause_s
 
 if TYPE_CHECKING:
     from relay.queues.batch import Batch
@@ -131,7 +131,7 @@ class Sender:
         self._paused = False
         self._ready: list[bytes] | None = None  # notices of this read, written in its end
         self._ready_bytes = 0
-        self._vain = 0  # refused messages and pings that are not charged yet
+        self._vain = 0.0  # refused messages and pings that are not charged yet
         self.slowed: asyncio.TimerHandle | None = None  # until then the connection is not read
 
     @property
@@ -362,7 +362,8 @@ class Sender:
         self, envelope: Envelope | None, reason: MessageReason, detail: str | None
     ) -> bytes | None:
         self.session.drops += 1
-        self._vain += 1
+        answer = envelope is not None and not envelope.HasField("request")
+        self._vain += ANSWER_COST if answer else 1
         self.worker.drop(self, envelope, reason)
         if envelope is None:
             return None
@@ -436,7 +437,7 @@ class Sender:
 
     def _slow_down(self, count: int) -> None:
         """Charges what this read brought in vain, and reads on when that has its time."""
-        vain, self._vain = self._vain, 0
+        vain, self._vain = self._vain, 0.0
         worker = self.worker
         pace = self.meter.pace
         pause = pause_s(pace, worker.pace, vain, max(0, count - vain), worker.loop.time())

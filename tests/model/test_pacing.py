@@ -20,6 +20,11 @@ BOUNDS = SessionBounds(4_096, 4_000_000, idle_timeout_s=0)
 READ = 100
 """Messages a client sends at once."""
 
+
+def answer(twin: Twin) -> object:
+    return twin.send((0, None), request=False)
+
+
 VAIN: dict[str, Callable[[Twin], object]] = {
     "ping": lambda twin: twin.ping(),
     "missing destination": lambda twin: twin.send((0, None)),
@@ -85,6 +90,14 @@ def test_others_are_read_as_before(world: World) -> None:
     assert sender.session.slowed == 0 < hostile.session.slowed
     assert len(receiver.got) == 50
     world.settle()
+
+
+def test_a_twin_whose_answers_are_refused_is_read_on(world: World) -> None:
+    """Whoever asked may not read them: that is not the twin's doing."""
+    sender = world.connect_live(world.workers[0], A)
+    flood(world, [sender], 1.0, answer)
+    assert sender.session.messages_in >= 4 * VAIN_PER_S
+    assert sender.session.slowed == 0
 
 
 def test_refusals_of_one_read_are_one_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
