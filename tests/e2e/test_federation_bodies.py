@@ -14,6 +14,7 @@ from relay.federation.verification import WAITING
 from tests.support.bystanders import bystanders
 from tests.support.children import children
 from tests.support.federation_client import FederationClient, federation, signed
+from tests.support.identities import Twin
 from tests.support.raw_http import exchange, read_answer, tcp
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import session
@@ -30,9 +31,9 @@ def chunk(data: bytes) -> bytes:
 
 async def test_a_chunked_body_is_a_body(relay: RelayProcess) -> None:
     (one,) = fresh_twins(1)
-    body = signed(FAR, (one.id, None), bytes(200_000)).SerializeToString()
     async with session(relay.url, one) as client, tcp(relay.port) as (reader, writer):
         for size in (7, 50_000, 1 << 20):  # the connection is kept
+            body = signed(FAR, (one.id, None), bytes(200_000)).SerializeToString()
             step = max(size, len(body) // 100)
             writer.write(CHUNKED)
             for start in range(0, len(body), step):
@@ -183,18 +184,12 @@ async def test_checks_go_on_when_their_process_is_killed(start_relay) -> None:
     relay = start_relay()
     (one,) = fresh_twins(1)
     assert checkers(relay) == [], "nothing was to be checked yet"
-    good, forged = signed(FAR, (one.id, None)), signed(FAR, (one.id, None))
-    forged.plain = b"other"
-    records = [
-        batch.Record(b"1-%d-0" % n, False, (forged if n % 3 == 2 else good).SerializeToString())
-        for n in range(300)
-    ]
     expected = tuple(403 if n % 3 == 2 else 202 for n in range(300))
     async with bystanders(relay), federation(relay.port) as other:
         for _ in range(3):
-            assert await other.deliver_batch(records) == expected
+            assert await other.deliver_batch(records_for(one, 300)) == expected
             (checker,) = await eventually(lambda: checkers(relay))
-            delivering = asyncio.create_task(other.deliver_batch(records))
+            delivering = asyncio.create_task(other.deliver_batch(records_for(one, 300)))
             await asyncio.sleep(0)
             checker.kill()
             assert await delivering == expected
@@ -206,6 +201,17 @@ async def test_checks_go_on_when_their_process_is_killed(start_relay) -> None:
     assert not checker.is_running(), "it ends with its worker"
 
 
+def records_for(one: Twin, count: int, good: bool = True) -> list[batch.Record]:
+    """Messages that differ, of which every third is forged, or all; the same one is taken once."""
+    found = []
+    for number in range(count):
+        envelope = signed(FAR, (one.id, None))
+        if number % 3 == 2 or not good:
+            envelope.plain = b"other"
+        found.append(batch.Record(b"1-%d-0" % number, False, envelope.SerializeToString()))
+    return found
+
+
 def checkers(relay: RelayProcess) -> list[psutil.Process]:
     """The processes that check signatures for its one worker."""
     (worker,) = relay.worker_pids().values()
@@ -215,12 +221,8 @@ def checkers(relay: RelayProcess) -> list[psutil.Process]:
 async def test_a_forged_flood_leaves_room_for_others(start_relay) -> None:
     relay = start_relay(settings={"federation.requests_per_ip_per_s": "0"})
     (one,) = fresh_twins(1)
-    good, forged = signed(FAR, (one.id, None)), signed(FAR, (one.id, None))
-    forged.plain = b"other"
-    records = [
-        batch.Record(b"1-%d-0" % number, False, forged.SerializeToString())
-        for number in range(batch.MAX_MESSAGES)
-    ]
+    good = signed(FAR, (one.id, None))
+    records = records_for(one, batch.MAX_MESSAGES, good=False)
     async with contextlib.AsyncExitStack() as stack:
 
         async def connect(address: str) -> FederationClient:
@@ -249,12 +251,6 @@ async def test_a_forged_flood_leaves_room_for_others(start_relay) -> None:
 async def test_without_processes_the_worker_checks_itself(start_relay) -> None:
     relay = start_relay(settings={"federation.verify_processes": "0"})
     (one,) = fresh_twins(1)
-    good, forged = signed(FAR, (one.id, None)), signed(FAR, (one.id, None))
-    forged.plain = b"other"
-    records = [
-        batch.Record(b"1-%d-0" % n, False, (forged if n % 3 == 2 else good).SerializeToString())
-        for n in range(512)
-    ]
     async with bystanders(relay), federation(relay.port) as other:
         expected = tuple(403 if n % 3 == 2 else 202 for n in range(512))
-        assert await other.deliver_batch(records) == expected
+        assert await other.deliver_batch(records_for(one, 512)) == expected
