@@ -37,7 +37,8 @@ async def test_trust_needs_name_and_address(start_server, start_relay) -> None:
 
         await eventually(trusted)
         assert (await other.deliver(unsigned)).status == 202, "the reference kind has no name"
-        assert await other.deliver_batch([record(1, unsigned)], relay=near) == (202,)
+        more = envelopes.request((FAR.id, None), (one.id, None))
+        assert await other.deliver_batch([record(1, more)], relay=near) == (202,)
         assert (await other.deliver(unsigned, relay=far)).status == 403, "calls from elsewhere"
         assert (await other.deliver(unsigned, relay="127.0.0.1:10")).status == 403
         unsigned.source.twin = UNKNOWN_TWIN.id
@@ -124,10 +125,9 @@ async def test_partners_are_heard_and_counted(start_server, start_relay) -> None
     async with federation(relay.port) as other:
         for number in range(3):
             assert (await other.post(signed(FAR, here, b"%d" % number))).status == 202
-        sent = signed(PORT_DOMAIN_TWIN, here)
-        assert (await other.deliver(sent, relay="127.0.0.1:8080")).status == 202
-        assert (await other.deliver(sent, relay=FAR_DOMAIN)).status == 202
-        assert (await other.deliver(sent, relay="liar.example")).status == 202
+        for relay_name in ("127.0.0.1:8080", FAR_DOMAIN, "liar.example"):
+            sent = signed(PORT_DOMAIN_TWIN, here)
+            assert (await other.deliver(sent, relay=relay_name)).status == 202
         assert (await other.deliver(signed(local, here), relay="liar.example")).status == 202
         forged = envelopes.request((FAR.id, None), here)
         assert (await other.deliver(forged, relay=FAR_DOMAIN)).status == 403
