@@ -49,7 +49,15 @@ expected-statuses = ["400", "401", "403", "404", "405", "409", "412", "413", "41
 
 # What JSON Schema cannot say, so that a value it allows is refused with 422.
 BEYOND_SCHEMA = (
-    *("put_relay", "put_twin", "patch_twin", "import_twin_file", "put_limit", "create_token"),
+    *(
+        "put_relay",
+        "put_twin",
+        "patch_twin",
+        "import_twin_file",
+        "put_limit",
+        "ban_twin",
+        "create_token",
+    ),
     *("add_receiver", "change_receiver", "put_alarm_rule", "add_silence", "start_trace"),
     *("get_queue", "list_queue_headers", "export_queue", "purge_queue", "move_queue"),
     *("get_history", "list_session_history", "list_audit", "export_audit"),
