@@ -108,7 +108,7 @@ def test_a_session_id_can_be_left_out() -> None:
         ("sid is neither", {"sid": 5}),
         ("surrogate", {"sid": "\ud800"}),
         ("at most 8192 bytes", {"sid": "x" * MAX_TOKEN_BYTES}),
-        ("left out", {"sid": "", "omit_sid": True}),
+        ("needs sid None", {"sid": "", "omit_sid": True}),
     ],
 )
 def test_tokens_no_relay_would_take_are_not_made(problem: str, arguments: dict[str, Any]) -> None:
