@@ -37,6 +37,9 @@ TOOK_S = 0.25
 class Connection:
     """A sending half, as far as the recorder looks at it."""
 
+    mark = None
+    gone = False
+
     def __init__(self, twin: int, name: str | None = None) -> None:
         self.key = twin, name
 
@@ -229,7 +232,8 @@ async def test_what_did_not_fit_into_its_socket_is_delivered_once(scene: Scene) 
 async def test_what_other_relays_brought(scene: Scene) -> None:
     partner: Any = SimpleNamespace(domain="b.example")
     brought, local = request((9, "far"), (2, None), b"x"), scene.ask(scene.here)
-    arrival = Arrival(brought.SerializeToString(), partner)
+    client: Any = SimpleNamespace(gone=False)
+    arrival = Arrival(brought.SerializeToString(), partner, client)
     arrival.key = 9, "far"
     batch = scene.batch((arrival, scene.here, brought), (scene.sender, scene.here, local))
     scene.recorder.committed(batch, _ids(2))
