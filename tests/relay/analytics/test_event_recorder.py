@@ -232,7 +232,7 @@ async def test_what_did_not_fit_into_its_socket_is_delivered_once(scene: Scene) 
 async def test_what_other_relays_brought(scene: Scene) -> None:
     partner: Any = SimpleNamespace(domain="b.example")
     brought, local = request((9, "far"), (2, None), b"x"), scene.ask(scene.here)
-    client: Any = SimpleNamespace(gone=False)
+    client: Any = SimpleNamespace(disconnected=False)
     arrival = Arrival(brought.SerializeToString(), partner, client)
     arrival.key = 9, "far"
     batch = scene.batch((arrival, scene.here, brought), (scene.sender, scene.here, local))

@@ -55,7 +55,8 @@ def batch(first: int, count: int = 3, size_bytes: int = 100, name: str = "phone"
         payload = envelope.SerializeToString()
         made.items.append((destination, payload, sender))
         made.size_bytes += len(payload)
-    made.encoded = encode(made, "boot", 1, QueuePolicy(), 0.0, lambda *_: None)
+    nobody: Any = lambda *_: None  # noqa: E731
+    made.encoded = encode(made, "boot", 1, QueuePolicy(), 0.0, nobody, nobody)
     return made
 
 

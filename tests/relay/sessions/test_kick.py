@@ -51,7 +51,7 @@ def test_one(server: RedisServer) -> None:
 def test_an_entry_that_is_none_is_told(server: RedisServer, entry: bytes) -> None:
     """Somebody else wrote it: the session's worker writes its own again at its next look."""
     server.run("HSET", keys.SESSIONS, "7:x", entry)
-    with pytest.raises(Away, match="the entry of session 7:x in Redis is none"):
+    with pytest.raises(Away, match="the entry of session 7:x in Redis is malformed"):
         services.kick("7:x", actor=ACTOR)
     assert not AuditEntry.objects.exists()
     server.run("HSET", keys.SESSIONS, "7:x", "8")
