@@ -40,7 +40,7 @@ class Links:
         links: in the order of `urls`.
 
     Raises:
-        ValueError: no URL, too many, a relay twice, or one that is none.
+        ValueError: no URL, too many, a relay twice, or an invalid URL.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ def name_of(url: str) -> str:
     """Return the name of the relay at an address, whatever its scheme and its path.
 
     Raises:
-        ValueError: the address has a host or a port that is none.
+        ValueError: the address has an invalid host or port.
     """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port
@@ -28,7 +28,7 @@ def distinct(urls: Iterable[str]) -> tuple[str, ...]:
     """Return the first address of each relay.
 
     Raises:
-        ValueError: one of them has a host or a port that is none.
+        ValueError: one of them has an invalid host or port.
     """
     found: dict[str, str] = {}
     for url in urls:

@@ -76,7 +76,7 @@ def open_source(spec: str | None, substrate: Sequence[str] = ()) -> TwinSource:
         substrate: URLs of chain nodes.
 
     Raises:
-        ValueError: neither is given, or an URL that is none.
+        ValueError: neither is given, or a URL is invalid.
         TwinsAwayError: the file can't be read.
     """
     if spec is None:

@@ -30,7 +30,7 @@ class ChainTwins:
         urls: of the nodes, ws:// or wss://, the preferred one first.
 
     Raises:
-        ValueError: an URL that is none.
+        ValueError: a URL is invalid.
     """
 
     def __init__(self, urls: Sequence[str]) -> None:

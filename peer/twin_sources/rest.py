@@ -47,7 +47,7 @@ class RestTwins:
         url: http:// or https://, of the relay's site or of its twins.
 
     Raises:
-        ValueError: an URL that is none.
+        ValueError: a URL is invalid.
     """
 
     def __init__(self, url: str) -> None:

@@ -239,7 +239,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "both beside its bounds.",
             "It floods others: `manage.py rmb_ban set TWIN`, or a limit: `manage.py rmb_limit set "
             "TWIN COUNT SIZE`.",
-            "It is flooded: who sends? `manage.py rmb_queue show KEY` of one of its queues.",
+            "It is flooded: `manage.py rmb_queue show KEY` names the senders of one of its queues.",
             "It needs more: `manage.py rmb_limit waiting TWIN MESSAGES BYTES QUEUES`.",
         ),
         subject="twin",
