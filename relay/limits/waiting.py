@@ -12,21 +12,7 @@ from relay.access.errors import Away
 from relay.limits.models import TwinLimit
 from relay.ops.redis_client import client
 from relay.queues import keys
-from relay.queues.charging import FIELDS
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What waits, or what may.
-
-    Attributes:
-        unknown_queues: those of session ids that have never signed in.
-    """
-
-    messages: int
-    size_bytes: int
-    queues: int
-    unknown_queues: int
+from relay.queues.charging import FIELDS, Held, TwinBounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +26,9 @@ class Waiting:
         filled_percent: of the bound that is filled most.
     """
 
-    received: Counts
-    sent: Counts
-    bounds: Counts
+    received: Held
+    sent: Held
+    bounds: TwinBounds
     filled_percent: float
 
 
@@ -59,29 +45,20 @@ def of_twin(twin: int) -> Waiting:
             replies: list[list[Any]] = pipe.execute()
     except RedisError as error:
         raise Away("Redis does not answer") from error
-    received, sent = (Counts(*(int(count or 0) for count in counts)) for counts in replies)
+    received, sent = map(Held.parse, replies)
     bounds = bounds_of(TwinLimit.objects.filter(twin=twin).first())
-    return Waiting(received, sent, bounds, max(filled(received, bounds), filled(sent, bounds)))
+    return Waiting(
+        received, sent, bounds, max(each.filled_percent(bounds) for each in (received, sent))
+    )
 
 
-def bounds_of(limit: TwinLimit | None) -> Counts:
+def bounds_of(limit: TwinLimit | None) -> TwinBounds:
     """The bounds of a twin with these decisions."""
     queue = settings.RMB.queue
     messages, size_bytes, queues = limit.waiting if limit is not None else (None, None, None)
-    return Counts(
+    return TwinBounds(
         messages or queue.twin_messages,
         size_bytes or queue.twin_bytes,
         queues or queue.twin_queues,
         queue.unknown_queues,
     )
-
-
-def filled(counts: Counts, bounds: Counts) -> float:
-    """How much of the bound that is filled most, in percent."""
-    parts = (
-        counts.messages / bounds.messages,
-        counts.size_bytes / bounds.size_bytes,
-        counts.queues / bounds.queues,
-        counts.unknown_queues / bounds.unknown_queues,
-    )
-    return round(100 * max(parts), 1)

@@ -48,6 +48,15 @@ class Held(NamedTuple):
     queues: int = 0
     unknown_queues: int = 0
 
+    @classmethod
+    def parse(cls, counts: Iterable[Any]) -> Held:
+        """Read what HMGET returns for `FIELDS` of a twin's hash; without the hash nothing waits."""
+        return cls(*(int(count or 0) for count in counts))
+
+    def filled_percent(self, bounds: TwinBounds) -> float:
+        """How much is filled of the bound that is filled most."""
+        return round(100 * max(held / bound for held, bound in zip(self, bounds, strict=True)), 1)
+
 
 FIELDS: Final = ("messages", "bytes", "queues", "unknown")
 """Of a twin's hash, in the order of `Held`."""

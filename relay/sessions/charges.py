@@ -42,7 +42,7 @@ async def name_fullest(worker: Worker, life_s: int) -> None:
         async for names in _scan(worker, prefix):
             asked = (worker.request(resp.command("HMGET", name, *FIELDS)) for name in names)
             for name, counts in zip(names, await asyncio.gather(*asked), strict=True):
-                held = Held(*(int(count or 0) for count in counts))
+                held = Held.parse(counts)
                 text = name.decode(errors="replace")
                 percent = worker.room.filled_percent(text, held)
                 if percent >= FULL_PERCENT:

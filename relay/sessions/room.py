@@ -140,8 +140,7 @@ class Room:
         if balance is None:
             if len(balances) >= BALANCES:
                 self.forget()
-            bounds = self._bounds.get(twin, self._worker.options.queue.twin)
-            balance = balances[twin] = Balance(bounds)
+            balance = balances[twin] = Balance(self._bounds_of(twin))
         return balance
 
     def holds(self, destination: Destination, source: int, asked: bool = False) -> bool:
@@ -181,21 +180,20 @@ class Room:
         self._bounds = bounds
         for balances in (self._sources, self._twins):
             for twin, balance in balances.items():
-                balance.bounds = bounds.get(twin, self._worker.options.queue.twin)
+                balance.bounds = self._bounds_of(twin)
+
+    def _bounds_of(self, twin: int) -> TwinBounds:
+        return self._bounds.get(twin, self._worker.options.queue.twin)
 
     def charged(self, name: str, held: Held, now: float) -> None:
         """What waits of a twin, by the name of its hash, as of a loop time."""
-        number = name.rpartition(":")[2]
         balances = self._sources if name.startswith(keys.SENT) else self._twins
-        balance = self._balance(balances, int(number) if number.isdecimal() else 0)
+        balance = self._balance(balances, _twin_of(name))
         balance.held, balance.seen_at = held, now
 
     def filled_percent(self, name: str, held: Held) -> float:
         """How much of a twin's bounds is filled, of the one that is filled most."""
-        number = name.rpartition(":")[2]
-        twin = int(number) if number.isdecimal() else 0
-        bounds = self._bounds.get(twin, self._worker.options.queue.twin)
-        return round(100 * max(count / bound for count, bound in zip(held, bounds, strict=True)), 1)
+        return held.filled_percent(self._bounds_of(_twin_of(name)))
 
     def forget(self) -> None:
         """Forgets twins that nothing was heard of lately."""
@@ -264,12 +262,18 @@ class Room:
         destination.known = known == 1
         for name, counts in zip(self._names(destination, source), twins, strict=True):
             if isinstance(counts, list):
-                self.charged(name, Held(*(int(count or 0) for count in counts)), now)
+                self.charged(name, Held.parse(counts), now)
 
     @staticmethod
     def _names(destination: Destination, source: int) -> tuple[str, str]:
         """The hashes of both twins of a message."""
         return keys.sent(source), keys.received(destination.key[0])
+
+
+def _twin_of(name: str) -> int:
+    """The twin of a hash of what waits; 0 for a name that another program made."""
+    number = name.rpartition(":")[2]
+    return int(number) if number.isdecimal() else 0
 
 
 def _share(destination: Destination, source: int) -> int:

@@ -14,6 +14,7 @@ from relay.limits import services, waiting
 from relay.limits.models import TwinLimit
 from relay.ops import control, pending
 from relay.queues import keys
+from relay.queues.charging import Held
 from tests.relay.ops.test_control import fields
 from tests.support.redis_servers import RedisServer
 
@@ -128,8 +129,8 @@ def test_what_waits_of_a_twin_beside_its_bounds(site_redis: RedisServer) -> None
     site_redis.run("HSET", keys.received(7), "messages", "50", "bytes", "9000", "queues", "6")
     site_redis.run("HSET", keys.sent(7), "messages", "90", "bytes", "1", "queues", "1")
     found = waiting.of_twin(7)
-    assert found.received == waiting.Counts(50, 9000, 6, 0)
-    assert found.sent == waiting.Counts(90, 1, 1, 0)
+    assert found.received == Held(50, 9000, 6, 0)
+    assert found.sent == Held(90, 1, 1, 0)
     assert found.bounds.messages == 200 and found.bounds.queues == 8
     assert found.filled_percent == 75.0
-    assert waiting.of_twin(9).received == waiting.Counts(0, 0, 0, 0)
+    assert waiting.of_twin(9).received == Held(0, 0, 0, 0)
