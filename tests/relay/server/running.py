@@ -125,7 +125,7 @@ async def running(
     limits = limits or ServerLimits()
     config = uvicorn.Config(
         app,
-        http=http_protocol(limits, take_post, [b"/"]),
+        http=http_protocol(limits, take_post, [b"/"] if take_post is not None else ()),
         ws=ws,
         lifespan="off",
         log_config=None,

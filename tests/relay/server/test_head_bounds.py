@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-import uvicorn
 from websockets.asyncio.client import connect
 
-from relay.server.http_protocol import http_protocol
 from relay.server.limits import ServerLimits
-from relay.server.listen import ListenAddress, open_listeners
+from tests.relay.server.running import Running, running
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
@@ -37,30 +34,15 @@ class App:
         await send({"type": "http.response.body", "body": body})
 
 
-@contextlib.asynccontextmanager
-async def running(limits: ServerLimits, app: App | None = None) -> AsyncIterator[int]:
-    config = uvicorn.Config(
-        app or App(), http=http_protocol(limits), ws="websockets-sansio", lifespan="off",
-        log_config=None, timeout_graceful_shutdown=5,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    (listener,) = open_listeners(ListenAddress("127.0.0.1"), backlog=16)
-    task = asyncio.create_task(server._serve([listener]))
-    while not server.started:
-        await asyncio.sleep(0)
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        await task
+def site(limits: ServerLimits) -> AbstractAsyncContextManager[Running]:
+    """A server as that of the operator site."""
+    return running(App(), limits, ws="websockets-sansio")
 
 
-async def ask(port: int, request: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def ask(server: Running, request: bytes) -> bytes:
+    reader, writer = await server.open()
     writer.write(request)
-    answer = await asyncio.wait_for(reader.read(), 10)
-    writer.transport.abort()
-    return answer
+    return await asyncio.wait_for(reader.read(), 10)
 
 
 @pytest.mark.parametrize(
@@ -74,34 +56,32 @@ async def ask(port: int, request: bytes) -> bytes:
     ],
 )
 async def test_a_head_that_is_too_large(request_bytes: bytes) -> None:
-    async with running(ServerLimits()) as port:
-        answer = await ask(port, request_bytes)
+    async with site(ServerLimits()) as server:
+        answer = await ask(server, request_bytes)
         assert answer.startswith((b"HTTP/1.1 414 ", b"HTTP/1.1 431 "))
 
 
 async def test_a_head_that_takes_too_long() -> None:
-    async with running(limits := ServerLimits(handshake_timeout_s=0.2)) as port:
-        assert await ask(port, b"") == b""
-        assert await ask(port, GET) == b""
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with site(limits := ServerLimits(handshake_timeout_s=0.2)) as server:
+        assert await ask(server, b"") == b""
+        assert await ask(server, GET) == b""
+        reader, writer = await server.open()
         writer.write(GET + b"\r\n")
         await reader.readuntil(b"0!")
         assert len(limits.handshakes) == 0
         writer.write(GET)
         assert await asyncio.wait_for(reader.read(), 10) == b""
-        writer.transport.abort()
 
 
 async def test_what_is_within_the_bounds() -> None:
-    async with running(ServerLimits(handshake_timeout_s=0.5)) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with site(ServerLimits(handshake_timeout_s=0.5)) as server:
+        reader, writer = await server.open()
         for size in (0, 3_000_000, 5):
             head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n" % size
             writer.write(head + b"X: " + b"h" * 15_000 + b"\r\n\r\n" + b"b" * size)
             assert b" 200 " in await reader.readuntil(b"\r\n")
             await reader.readuntil(b"%d!" % size)
-        writer.transport.abort()
-        async with connect(f"ws://127.0.0.1:{port}/") as websocket:
-            await asyncio.sleep(0.7)  # longer than a head may take
+        async with connect(server.url) as websocket:
+            assert await ask(server, b"") == b"", "a head had its time, one that began later"
             await websocket.send("alive")
             assert await websocket.recv() == "alive"
