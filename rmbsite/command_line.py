@@ -6,9 +6,7 @@ A relay notes in its data folder which Redis it uses: a command with the same da
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -80,9 +78,9 @@ def _run() -> int:
 
 
 def _join_relay(found: Resolved) -> None:
-    """Use the Redis of the relay that was last started in the data folder, unless one is named; and
-    the domains of the embedded relay that runs there."""
-    from relay.server import embedded
+    """Use the Redis of the relay that was last started in the data folder, and the domains of the
+    one that runs there, unless they are set."""
+    from relay.server import embedded, running
     from rmbsite.config import ConfigError
 
     # What shows where each setting comes from must find them as they are.
@@ -94,9 +92,6 @@ def _join_relay(found: Resolved) -> None:
         raise ConfigError(str(error)) from None
     if url:
         os.environ["RMB_REDIS__URL"] = url
-    if "relay.domains" in found.origins:
-        return
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # none runs
-        runtime = json.loads((found.config.data_dir / embedded.RUNTIME_FILE).read_text())
-        os.kill(runtime["pid"], 0)
-        os.environ["RMB_RELAY__DOMAINS"] = " ".join(runtime["domains"])
+    relay = running.read(found.config.data_dir)
+    if relay is not None and "relay.domains" not in found.origins:
+        os.environ["RMB_RELAY__DOMAINS"] = " ".join(relay.settings["relay.domains"]["value"])
