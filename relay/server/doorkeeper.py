@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from proto.federation.answers import InboundReason, refused
+from relay.server.handshake import http_answer
 
 MOST_CLIENTS: Final = 1_000
 """At a time; more are cut."""
@@ -35,14 +36,8 @@ logger = logging.getLogger("relay.supervisor")
 
 def _answer() -> bytes:
     answer = refused(InboundReason.STARTING)
-    lines = (
-        f"HTTP/1.1 {answer.status} Service Unavailable",
-        "content-type: text/plain; charset=utf-8",
-        f"content-length: {len(answer.text)}",
-        f"retry-after: {answer.retry_after_s}",
-        "connection: close",
-    )
-    return "\r\n".join([*lines, "", answer.text]).encode()
+    headers = [(b"retry-after", b"%d" % answer.retry_after_s)]
+    return http_answer(answer.status, answer.text.encode(), headers)
 
 
 class _Client(asyncio.Protocol):
