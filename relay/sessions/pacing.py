@@ -44,7 +44,11 @@ with requests and does not read the answers must not slow that twin down."""
 
 
 class Pace:
-    """When a twin, or a worker, would have sent all it sent in vain at the allowed rate."""
+    """When a twin, or a worker, would have sent all it sent in vain at the allowed rate.
+
+    Attributes:
+        due_s: that time, of a monotonic clock; 0 where nothing is to be paid off.
+    """
 
     __slots__ = ("due_s",)
 
@@ -58,8 +62,9 @@ class Pace:
             cost_s: negative for messages that passed.
             now_s: a monotonic clock.
         """
-        self.due_s = max(now_s, max(now_s, self.due_s) + cost_s)
-        return self.due_s - now_s
+        ahead_s = max(0.0, self.ahead_s(now_s) + cost_s)
+        self.due_s = now_s + ahead_s if ahead_s else 0.0
+        return ahead_s
 
     def ahead_s(self, now_s: float) -> float:
         """How far it is ahead of the allowed rate."""

@@ -129,7 +129,7 @@ class Sender:
         self._facts: dict[Destination, Fact] = {}  # fetched, not yet acted upon
         self._away_bytes = 0  # sent since Redis went away
         self._paused = False
-        self._ready: list[bytes] | None = None  # notices of this read, written in its end
+        self._ready: list[bytes] | None = None  # notices of this turn, written in its end
         self._ready_bytes = 0
         self._vain = 0.0  # refused messages and pings that are not charged yet
         self.slowed: asyncio.TimerHandle | None = None  # until then the connection is not read
@@ -284,6 +284,7 @@ class Sender:
     def _route_parked(self) -> None:
         """Routes what waited, up to the next message that must wait, and a slice at most."""
         facts, self._facts = self._facts, {}
+        self._ready = []
         self._asked.difference_update(facts)
         waiting = set(self._asked)
         parked, self._parked = self._parked, []
@@ -311,6 +312,7 @@ class Sender:
                 answered = {each: fact for each, fact in facts.items() if each not in waiting}
                 self._park_rest(parked[index:], answered)
                 break
+        self._write_ready()
         if not self._parked or self._parked_bytes < PARKED_BYTES // 2:
             self._resume()
 
@@ -417,7 +419,7 @@ class Sender:
             self._resume()
 
     def _write_ready(self) -> None:
-        """Writes the notices that this read caused, all at once."""
+        """Writes the notices that a read, or an answer to what was asked, caused, all at once."""
         ready, self._ready = self._ready, None
         self._ready_bytes = 0
         if ready and not self.ended:
@@ -439,10 +441,8 @@ class Sender:
         """Charges what this read brought in vain, and reads on when that has its time."""
         vain, self._vain = self._vain, 0.0
         worker = self.worker
-        pace = self.meter.pace
-        pause = pause_s(pace, worker.pace, vain, max(0, count - vain), worker.loop.time())
-        if pace.due_s <= worker.loop.time():
-            pace.due_s = 0.0  # all of it has passed: reads cost nothing more
+        passed, now = max(0.0, count - vain), worker.loop.time()
+        pause = pause_s(self.meter.pace, worker.pace, vain, passed, now)
         if pause > 0 and self.slowed is None and not self.ended:
             self.session.slowed += 1
             worker.metrics.slowed += 1

@@ -131,6 +131,26 @@ def test_many_messages_behind_one_look_up_are_routed_by_slices(looked: Looked) -
     assert [looked.world.stream_length(key) for key in wanted[:2]] == [len(wanted) // 2] * 2
 
 
+def test_what_waited_is_refused_in_one_write_for_each_slice(
+    looked: Looked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system call for each refusal would cost more than the rest of it."""
+    looked.twins.away = True
+    last = looked.send([(FIRST, None)] * 3 * PARKED_SLICE)
+    writes: list[int] = []
+    socket = looked.sender.client.socket
+    send_messages = socket.send_messages
+
+    def written(payloads: list[bytes]) -> int:
+        writes.append(len(payloads))
+        return send_messages(payloads)
+
+    monkeypatch.setattr(socket, "send_messages", written)
+    looked.answer(last)
+    assert sum(writes) == 3 * PARKED_SLICE + 1
+    assert len(writes) <= 4
+
+
 def test_a_look_up_that_fails_is_not_made_again_for_each_slice(looked: Looked) -> None:
     count = 3 * PARKED_SLICE
     last = looked.send([(FIRST, None)] * count)
