@@ -33,6 +33,7 @@ def header(worker: str) -> Header:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
+    (tmp_path / "data").mkdir(mode=0o700)
     return Lake(tmp_path / "data" / "analytics")
 
 

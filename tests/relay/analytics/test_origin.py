@@ -19,6 +19,7 @@ from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 from relay.analytics.models import Origin, Run, RunState
 from relay.analytics.origin import AnotherLake
+from relay.analytics.progress import Progress
 from relay.analytics.spark.catalogue import JOBS
 from relay.analytics.spark.window import Window
 from relay.ops.doctor import recorded
@@ -81,7 +82,7 @@ def test_no_run_nor_stream_of_another_lake_begins(second: Lake) -> None:
 
 
 def test_a_lake_without_events_takes_no_other_the_place(tmp_path: Path) -> None:
-    runner.run(TOP, Window(DAY, DAY), Lake(tmp_path), engine=None, progress=None)  # type: ignore[arg-type]
+    runner.run(TOP, Window(DAY, DAY), Lake(tmp_path), None, Progress(quiet=True))  # type: ignore[arg-type]
     assert not Origin.objects.exists()
 
 
