@@ -31,8 +31,23 @@ MAX_TURN_PINGS: Final = 64
 """A connection that sends so many pings without a pause is read no further..."""
 PINGS_PAUSE_S: Final = 0.064
 """... for this long: 128 are one read, so 2,000 a second."""
+CLOSING_PAUSE_S: Final = 0.25
+"""After a full read of a connection that is being closed: all of it is thrown away but the peer's
+close frame, so a peer that goes on sending is worth no more of the worker's time."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """For the peer's close frame, and for the kernel to drain."""
+
+
+def read_pause_s(pings: int, closing: bool) -> float:
+    """How long a connection is not read that sent more than its share.
+
+    Args:
+        pings: answered since it was read last.
+        closing: its input is thrown away.
+    """
+    if closing:
+        return CLOSING_PAUSE_S
+    return PINGS_PAUSE_S if pings >= MAX_TURN_PINGS else 0.0
 
 
 @dataclass(slots=True)

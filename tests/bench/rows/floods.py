@@ -118,7 +118,12 @@ def _mean(sent: list[dict[str, float]], unit: str) -> float:
 
 def floods(bench: Bench, processes: int = 1, name: str = "floods") -> Row:
     """All of them."""
-    rows = [beside(bench, attack, processes) for attack in attacks()]
+    rows = []
+    for attack in attacks():
+        rows.append(beside(bench, attack, processes))
+        kept, growth = rows[-1].figures[:2]
+        told = f"{attack.name}: {kept.value:.2f} kept, p99 {growth.value:.1f} x"
+        print(told, file=sys.stderr, flush=True)
     return Row(
         name,
         "the first row beside one flood of messages in vain, in turns with the same without",

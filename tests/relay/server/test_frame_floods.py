@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from proto.websocket.bounds import MAX_CALL_FRAMES
-from relay.server.limits import PINGS_PAUSE_S
+from proto.websocket.frames import close_payload
+from relay.server.limits import CLOSING_PAUSE_S, FULL_READ_BYTES, PINGS_PAUSE_S, ServerLimits
 from tests.relay.server.running import (
     EchoApp,
     Recorded,
@@ -210,6 +211,25 @@ def test_what_waits_of_a_read_is_taken_before_the_end(run: Run) -> None:
             recorded.socket.data_received(frame(b"") * count)  # type: ignore[attr-defined]
             recorded.socket.eof_received()  # type: ignore[attr-defined]
             assert len(recorded.messages) == count
+            writer.close()
+            await recorded.ended.wait()
+
+    run(main())
+
+
+def test_who_sends_on_while_being_closed_is_read_slowly(run: Run) -> None:
+    async def main() -> None:
+        async with running(limits=ServerLimits(close_timeout_s=20)) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            recorded.socket.close(4001, "replaced")
+            assert await read_close(reader) == (4001, "replaced")
+            began = asyncio.get_running_loop().time()
+            writer.write(frame(bytes(1000)) * (8 * FULL_READ_BYTES // 1000))
+            writer.write(frame(close_payload(4001, ""), 8))
+            async with asyncio.timeout(15):
+                assert await reader.read() == b""
+            # Not all of these reads are full ones.
+            assert asyncio.get_running_loop().time() - began >= 2 * CLOSING_PAUSE_S
             writer.close()
             await recorded.ended.wait()
 
