@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import sub
 from typing import TYPE_CHECKING
 
-from relay.queues.charging import ENTRY_BYTES, Held, TwinBounds
+from relay.queues.charging import Held, TwinBounds
 from relay.queues.held import SOURCE_SHARE
 
 if TYPE_CHECKING:
@@ -15,29 +16,60 @@ Then = Callable[[], object]
 
 
 class Balance:
-    """What waits of a source twin, or for a destination twin."""
+    """What waits of a source twin, or for a destination twin.
 
-    __slots__ = ("bounds", "coming", "coming_bytes", "coming_queues", "coming_unknown", "held",
-                 "seen_at")  # fmt: skip
+    Attributes:
+        seen_at: loop time as of which Redis counted it.
+        messages, size_bytes, queues, unknown: what Redis counted and what is on its way; the last
+            are queues of sessions not known to have been.
+    """
+
+    __slots__ = ("_bounds", "_counted", "_half_bytes", "_half_messages", "messages", "queues",
+                 "seen_at", "size_bytes", "unknown")  # fmt: skip
 
     def __init__(self, bounds: TwinBounds) -> None:
         self.bounds = bounds
-        self.held = Held()  # as Redis counted it
-        self.seen_at = float("-inf")  # loop time as of which
-        self.coming = self.coming_bytes = 0  # messages that are not counted yet
-        self.coming_queues = self.coming_unknown = 0  # new ones; of sessions not known to have been
+        self.seen_at = float("-inf")
+        self.messages = self.size_bytes = self.queues = self.unknown = 0
+        self._counted = Held()
+
+    @property
+    def bounds(self) -> TwinBounds:
+        """What may wait at most."""
+        return self._bounds
+
+    @bounds.setter
+    def bounds(self, bounds: TwinBounds) -> None:
+        self._bounds = bounds
+        self._half_messages, self._half_bytes = bounds.messages / 2, bounds.size_bytes / 2
 
     @property
     def idle(self) -> bool:
         """Whether nothing is on its way."""
-        return not self.coming
+        return self.messages == self._counted.messages
+
+    def count(self, held: Held, seen_at: float) -> None:
+        """Note what Redis counted, as of a loop time."""
+        self.seen_at = seen_at
+        counted, self._counted = self._counted, held
+        self.add(*map(sub, held, counted))
 
     def add(self, messages: int, size_bytes: int, queues: int, unknown: int) -> None:
-        """Counts what is on its way; negative amounts are not any more."""
-        self.coming += messages
-        self.coming_bytes += size_bytes
-        self.coming_queues += queues
-        self.coming_unknown += unknown
+        """Count what is on its way; negative amounts are not any more."""
+        self.messages += messages
+        self.size_bytes += size_bytes
+        self.queues += queues
+        self.unknown += unknown
+
+    def is_roomy(self) -> bool:
+        """Whether it takes any message: less than half of it is filled."""
+        bounds = self._bounds
+        return (
+            self.messages < self._half_messages
+            and self.size_bytes < self._half_bytes
+            and self.queues < bounds.queues
+            and self.unknown < bounds.unknown_queues
+        )
 
     def is_full(self, known: bool, new: bool, coming: bool = True) -> bool:
         """Whether it takes no message.
@@ -47,7 +79,7 @@ class Balance:
             new: it makes one more queue.
             coming: what is on its way counts.
         """
-        bounds = self.bounds
+        bounds = self._bounds
         messages, size_bytes, queues, unknown = self._waiting(coming)
         if messages >= bounds.messages or size_bytes >= bounds.size_bytes:
             return True
@@ -57,7 +89,7 @@ class Balance:
 
     def is_half_full(self, coming: bool = True) -> bool:
         """Whether so much waits that no source may have more than its share."""
-        return self._fills(2, self.bounds, coming)
+        return self._fills(2, self._bounds, coming)
 
     def fills_share(self, bounds: TwinBounds, coming: bool = True) -> bool:
         """Whether as much of this source waits anywhere as may for a twin that is half full.
@@ -73,21 +105,42 @@ class Balance:
         return messages * part >= bounds.messages or size_bytes * part >= bounds.size_bytes
 
     def _waiting(self, coming: bool) -> Held:
-        held = self.held
-        if not (coming and self.coming):
-            return held
-        return Held(
-            held.messages + self.coming,
-            held.size_bytes + self.coming_bytes,
-            held.queues + self.coming_queues,
-            held.unknown_queues + self.coming_unknown,
-        )
+        if not coming:
+            return self._counted
+        return Held(self.messages, self.size_bytes, self.queues, self.unknown)
+
+
+class Flow:
+    """What one batch has of a source for a queue."""
+
+    __slots__ = ("messages", "queues", "size_bytes", "source", "twin", "unknown")
+
+    def __init__(self, source: Balance, twin: Balance, queues: int, unknown: int) -> None:
+        self.source = source
+        self.twin = twin
+        self.messages = self.size_bytes = 0
+        self.queues = queues
+        self.unknown = unknown
+
+    def add(self, size_bytes: int) -> None:
+        """Count one message."""
+        self.messages += 1
+        self.size_bytes += size_bytes
+        source, twin = self.source, self.twin
+        source.messages += 1
+        source.size_bytes += size_bytes
+        twin.messages += 1
+        twin.size_bytes += size_bytes
 
 
 class Coming:
-    """What one batch is going to charge, until it is counted or refused."""
+    """What one batch is going to charge, until it is counted or refused.
 
-    __slots__ = ("_added", "_new", "_waiting")
+    Attributes:
+        flows: by source twin and queue.
+    """
+
+    __slots__ = ("_new", "_waiting", "flows")
 
     def __init__(self, new: set[Destination]) -> None:
         """
@@ -95,21 +148,21 @@ class Coming:
             new: the worker's set of queues that are being made.
         """
         self._new = new
-        self._added: list[tuple[Balance, Balance, int, int, int, Destination]] = []
+        self.flows: dict[tuple[int, Destination], Flow] = {}
         self._waiting: list[Then] = []
 
-    def add(
-        self, source: Balance, twin: Balance, destination: Destination, size_bytes: int
-    ) -> None:
-        """Counts one message."""
-        size_bytes += ENTRY_BYTES
+    def begin(
+        self, source: int, destination: Destination, of_source: Balance, of_twin: Balance
+    ) -> Flow:
+        """Begin to count what a source twin sends to a queue."""
         queues = unknown = 0
         if not destination.queued and destination not in self._new:
             self._new.add(destination)
             queues, unknown = 1, int(not destination.known)
-        source.add(1, size_bytes, queues, 0)
-        twin.add(1, size_bytes, queues, unknown)
-        self._added.append((source, twin, size_bytes, queues, unknown, destination))
+        of_source.add(0, 0, queues, 0)
+        of_twin.add(0, 0, queues, unknown)
+        flow = self.flows[source, destination] = Flow(of_source, of_twin, queues, unknown)
+        return flow
 
     def when_done(self, then: Then) -> None:
         """Tells when it is decided."""
@@ -117,12 +170,12 @@ class Coming:
 
     def batch_done(self) -> None:
         """It is counted, or refused."""
-        for source, twin, size_bytes, queues, unknown, destination in self._added:
-            source.add(-1, -size_bytes, -queues, 0)
-            twin.add(-1, -size_bytes, -queues, -unknown)
-            if queues:
+        for (_, destination), flow in self.flows.items():
+            flow.source.add(-flow.messages, -flow.size_bytes, -flow.queues, 0)
+            flow.twin.add(-flow.messages, -flow.size_bytes, -flow.queues, -flow.unknown)
+            if flow.queues:
                 self._new.discard(destination)
-        self._added.clear()
+        self.flows.clear()
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()

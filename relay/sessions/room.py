@@ -20,7 +20,7 @@ from proto.rmb.reasons import MessageReason
 from redispipe import resp
 from relay.queues import charging, keys
 from relay.queues.batch import FRESH_S, SHARE_FROM, SHARE_FROM_BYTES, SIZE_LOOK_S
-from relay.queues.charging import FIELDS, Held, TwinBounds
+from relay.queues.charging import ENTRY_BYTES, FIELDS, Held, TwinBounds
 from relay.queues.destination import Share
 from relay.queues.held import MESSAGE_BITS, SOURCE_SHARE, is_share_full
 from relay.sessions.balances import Balance, Coming, Then
@@ -111,6 +111,8 @@ class Room:
     ) -> MessageReason | None:
         """Why one of two twins has no room for a message that would wait."""
         sent, received = self._sources.get(source), self._twins.get(destination.key[0])
+        if (sent is None or sent.is_roomy()) and (received is None or received.is_roomy()):
+            return None
         first = not _share(destination, source)
         if source and sent is not None and sent.is_full(True, first, coming):
             return MessageReason.SOURCE_FULL
@@ -132,8 +134,12 @@ class Room:
         if self._coming is None or self._coming[0] is not batch:
             self._coming = batch, Coming(self._new)
             batch.waiters.append(self._coming[1])
-        twin = self._balance(self._twins, destination.key[0])
-        self._coming[1].add(self._balance(self._sources, source), twin, destination, size_bytes)
+        coming = self._coming[1]
+        flow = coming.flows.get((source, destination))
+        if flow is None:
+            twin = self._balance(self._twins, destination.key[0])
+            flow = coming.begin(source, destination, self._balance(self._sources, source), twin)
+        flow.add(size_bytes + ENTRY_BYTES)
 
     def _balance(self, balances: dict[int, Balance], twin: int) -> Balance:
         balance = balances.get(twin)
@@ -189,7 +195,7 @@ class Room:
         """What waits of a twin, by the name of its hash, as of a loop time."""
         balances = self._sources if name.startswith(keys.SENT) else self._twins
         balance = self._balance(balances, _twin_of(name))
-        balance.held, balance.seen_at = held, now
+        balance.count(held, now)
 
     def filled_percent(self, name: str, held: Held) -> float:
         """How much of a twin's bounds is filled, of the one that is filled most."""
