@@ -425,6 +425,7 @@ async def test_every_page_stands(
                 wrong += [f"{path}: too wide"] * (await view.overflow_px() > 0)
                 wrong += [f"{path}: no heading"] * (not await view.heading())
                 if scripts:
+                    wrong += [f"{path}: {each}" for each in await view.unreadable()]
                     # What differs on a phone and in the dark; the rest is the desk's.
                     rules = () if width == DESK_PX else ("color-contrast",)
                     wrong += [f"{path}: {each}" for each in await view.barriers(*rules)]
