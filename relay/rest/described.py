@@ -135,12 +135,10 @@ def example(document: Json, operation: Operation, site: str) -> str:
 
 def _found(document: Json, value: Json) -> Json:
     """What a reference names; the value itself where it is none."""
-    found: Any = value
     if "$ref" in value:
-        found = document
-        for key in value["$ref"].removeprefix("#/").split("/"):
-            found = found[key]
-    return found
+        _, kind, name = value["$ref"].rsplit("/", 2)
+        value = document["components"][kind][name]
+    return value
 
 
 def _sample(document: Json, schema: Json, name: str) -> Any:
@@ -158,7 +156,7 @@ def _sample(document: Json, schema: Json, name: str) -> Any:
         return schema["enum"][0]
     if "items" in schema:
         return [_sample(document, schema["items"], name)]
-    return _SAMPLES.get(schema.get("format", schema.get("type")), name.upper())
+    return _SAMPLES.get(schema.get("format") or schema.get("type", ""), name.upper())
 
 
 def _field(name: str, schema: Json, required: bool, place: str = "") -> Field:

@@ -49,7 +49,7 @@ def operations(request: HttpRequest) -> HttpResponseBase:
         name, _ = one_of(ask.order, ORDERS)
         return page_of(
             rows,
-            lambda row: (row.values[name], row.values["path"], row.values["method"]),
+            lambda row: (row.values[name], f"{row.values['path']} {row.values['method']}"),
             ask.order,
             ask.limit,
             ask.cursor,

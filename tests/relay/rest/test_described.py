@@ -81,3 +81,10 @@ def test_answers_name_what_they_hold() -> None:
     }
     assert found["200"][1].startswith("application/json: ")
     assert found["404"] == ("There is no such thing.", "application/problem+json: Problem")
+
+
+def test_bounds_are_said_as_openapi_does() -> None:
+    told = OPERATIONS["put_default_limit"].told
+    kind = fields("DefaultIn", told)["count"].kind
+    assert kind == "integer, at least 0, at most 9223372036854775807"
+    assert not any(f'"{each}":' in json.dumps(DOCUMENT) for each in ("ge", "le", "gt", "lt"))
