@@ -24,10 +24,6 @@ urlpatterns = [
     path("ready", views.ready),
     path("metrics", views.metrics),
     path("api/v1/", api.urls),
-    path("api/docs/", admin.site.admin_view(api_docs.operations), name="api_docs"),
-    path(
-        "api/docs/<slug:name>/",
-        admin.site.admin_view(api_docs.operation),
-        name="api_docs_operation",
-    ),
+    path("api/docs/", api_docs.operations, name="api_docs"),
+    path("api/docs/<slug:name>/", api_docs.operation, name="api_docs_operation"),
 ]

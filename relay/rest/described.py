@@ -48,7 +48,7 @@ class Operation(NamedTuple):
 
 
 def operations(document: Json) -> dict[str, Operation]:
-    """All operations by their names, in the document's order."""
+    """List all operations by their names, in the document's order."""
     return {
         told["operationId"]: Operation(
             told["operationId"],
@@ -56,7 +56,7 @@ def operations(document: Json) -> dict[str, Operation]:
             path,
             told["tags"][0],
             told["summary"],
-            # Some tell everybody something, and more to who has the role.
+            # No sign-in is needed; with the role the answer tells more.
             "" if {} in told["security"] else told.get("x-role", ""),
             told.get("x-permission", ""),
             told,
@@ -67,7 +67,7 @@ def operations(document: Json) -> dict[str, Operation]:
 
 
 def parameters(told: Json) -> list[Field]:
-    """What an operation takes in its path, query and headers."""
+    """List what an operation takes in its path, query and headers."""
     return [
         _field(each["name"], each["schema"], each["required"], each["in"])
         for each in told["parameters"]
@@ -75,13 +75,13 @@ def parameters(told: Json) -> list[Field]:
 
 
 def answers(document: Json, told: Json) -> list[tuple[str, str, str]]:
-    """The status, meaning and content of each answer."""
+    """List the status, meaning and content of each answer."""
     found = {status: _found(document, each) for status, each in told["responses"].items()}
     return [(status, each["description"], content(each)) for status, each in found.items()]
 
 
 def content(body: Json) -> str:
-    """Media types of a body, and what is in them where that is more than text."""
+    """Name the media types of a body, and what is in them where that is more than text."""
     return ", ".join(
         kind if each["schema"].get("type") == "string" else f"{kind}: {_kind(each['schema'])}"
         for kind, each in body.get("content", {}).items()
@@ -89,7 +89,7 @@ def content(body: Json) -> str:
 
 
 def schemas(document: Json, told: Json) -> Iterator[tuple[str, str, list[Field]]]:
-    """The name, meaning and fields of each object in bodies and answers, and of those in these."""
+    """Yield name, meaning and fields of each object in a body or an answer, nested ones too."""
     waiting: list[Any] = [told.get("requestBody"), told["responses"]]
     seen: set[str] = set()
     while waiting:
@@ -111,7 +111,7 @@ def schemas(document: Json, told: Json) -> Iterator[tuple[str, str, list[Field]]
 
 
 def example(document: Json, operation: Operation, site: str) -> str:
-    """An operation as a command line; capitals stand for what the caller knows.
+    """Write an operation as a command line; capitals stand for what the caller knows.
 
     Args:
         site: such as `https://relay.example.com`.
@@ -134,7 +134,7 @@ def example(document: Json, operation: Operation, site: str) -> str:
 
 
 def _found(document: Json, value: Json) -> Json:
-    """What a reference names; the value itself where it is none."""
+    """Return what a reference names, or the value itself if it is no reference."""
     if "$ref" in value:
         _, kind, name = value["$ref"].rsplit("/", 2)
         value = document["components"][kind][name]
@@ -142,7 +142,7 @@ def _found(document: Json, value: Json) -> Json:
 
 
 def _sample(document: Json, schema: Json, name: str) -> Any:
-    """A value of this type: of an object, what must be there, or all where nothing must."""
+    """Return a value: of an object the required fields, or all if no field is required."""
     schema = _found(document, schema)
     if "properties" in schema:
         properties = schema["properties"]
@@ -164,7 +164,7 @@ def _field(name: str, schema: Json, required: bool, place: str = "") -> Field:
 
 
 def _kind(schema: Json) -> str:
-    """A type and its bounds in words."""
+    """Describe a type and its bounds in words."""
     if "$ref" in schema:
         words = [schema["$ref"].rpartition("/")[2]]
     elif "anyOf" in schema:

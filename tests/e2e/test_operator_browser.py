@@ -306,6 +306,7 @@ async def test_a_second_factor_from_set_up_to_a_spent_recovery_code(
         await view.open(f"{FACTOR}recovery-codes/")
         codes = re.findall(r"\b[0-9]{8}\b", await page.locator("textarea").input_value())
         assert len(codes) == 10 and await view.overflow_px() <= 0
+        assert not await view.unreadable()
 
         await view.open("/admin/")
         for recovery in ("", codes[0]):

@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from relay.access.errors import NotFound
 from relay.access.matrix import Role
-from relay.dashboard.pages import refuse, render
+from relay.dashboard.pages import page, render
 from relay.dashboard.tables import LIMITS, Action, Ask, Cell, Column, Filter, Row, Table, respond
 from relay.ops.paging import Page, one_of, page_of
 from relay.rest import described
@@ -40,8 +40,9 @@ def _document() -> dict[str, Any]:
     return document
 
 
+@page()
 def operations(request: HttpRequest) -> HttpResponseBase:
-    """All of them, on one page."""
+    """List all operations on one page."""
     every = described.operations(_document()).values()
 
     def fetch(ask: Ask) -> Page[Row]:
@@ -69,12 +70,13 @@ def operations(request: HttpRequest) -> HttpResponseBase:
     return respond(request, table, "relay_dashboard/api_docs.html", "REST API", context)
 
 
+@page()
 def operation(request: HttpRequest, name: str) -> HttpResponseBase:
-    """One of them."""
+    """Show one operation."""
     document = _document()
     found = described.operations(document).get(name)
     if found is None:
-        return refuse(request, NotFound(f"the REST API has no operation {name}"))
+        raise NotFound(f"the REST API has no operation {name}")
     told = found.told
     context = {
         "operation": found,

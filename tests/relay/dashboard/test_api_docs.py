@@ -98,3 +98,8 @@ def test_a_missing_second_factor_comes_first(sign_in: SignIn, settings: Any) -> 
     # A page goes by the session, whatever header is sent.
     answer = client.get("/api/docs/", headers={"Authorization": "Bearer no"})
     assert answer.status_code == 302 and "totp" in answer.headers["Location"]
+
+
+@pytest.mark.parametrize("query", ["find=%00", "limit=x", "order=x", "cursor=x"])
+def test_odd_requests(client: Client, query: str) -> None:
+    assert client.get(f"/api/docs/?{query}").status_code in (200, 400, 422)
