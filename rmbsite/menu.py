@@ -133,6 +133,12 @@ NAVIGATION: Final = [
             _page("Access", "shield_person", "access", "account.view"),
             _page("Audit", "receipt_long", "audit", "audit.view"),
             _page("Settings", "tune", "settings", "setting.view"),
+            {
+                "title": "REST API",
+                "icon": "api",
+                "link": reverse_lazy("api_docs"),
+                "active": lambda request: request.path.startswith("/api/docs/"),
+            },
         ],
     },
 ]

@@ -225,6 +225,7 @@ UNFOLD = {
     ],
     "SCRIPTS": [
         lambda request: static("relay_dashboard/theme.js"),
+        lambda request: static("relay_dashboard/expressions.js"),
         lambda request: static("relay_dashboard/palette.js"),
     ],
     "SHOW_HISTORY": True,

@@ -34,12 +34,12 @@ _TITLES: Final = {
 }
 
 
-def page(action: str) -> Callable[[View], View]:
-    """A view for accounts that may do an action of `relay.access.matrix`.
+def page(action: str = "") -> Callable[[View], View]:
+    """A view for accounts that may do an action of `relay.access.matrix`; for all without one.
 
     Others are led to the sign-in, or told which permission is missing.
     """
-    permission = matrix.permission_of(action)
+    permission = matrix.permission_of(action) if action else ""
 
     def decorate(view: View) -> View:
         @functools.wraps(view)
@@ -47,7 +47,8 @@ def page(action: str) -> Callable[[View], View]:
             if not admin.site.has_permission(request):
                 return redirect_to_login(request.get_full_path(), reverse("admin:login"))
             try:
-                faces.operator(request).require(permission)
+                if permission:
+                    faces.operator(request).require(permission)
                 return view(request, *args, **kwargs)
             except ServiceError as error:
                 return refuse(request, error)

@@ -22,8 +22,6 @@ def policy(issuer: str) -> str:
     return "; ".join(
         (
             "default-src 'self'",
-            # The theme's Alpine compiles the expressions in its attributes. Nothing inline runs.
-            "script-src 'self' 'unsafe-eval'",
             # The theme writes its colours and widths into its pages.
             "style-src 'self' 'unsafe-inline'",
             "img-src 'self' data:",

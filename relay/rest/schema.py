@@ -52,7 +52,7 @@ BodyTwinId = Annotated[Whole, Field(ge=1, le=MAX_TWIN, description="Id of a twin
 
 RowId = Annotated[int, Field(ge=1, le=MAX_ID)]
 
-Count = Annotated[Whole, Field(ge=0, le=MAX_ID)]
+Count = Annotated[int, Field(ge=0, le=MAX_ID), BeforeValidator(_whole)]
 """A number of a body that is none below zero."""
 
 

@@ -383,6 +383,28 @@ async def test_offline_and_back(site: str, browser: Browser, signed_in: Cookies)
         assert not await view.page.evaluate("document.documentElement.hasAttribute('data-stale')")
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(DESK_PX, "light"), (PHONE_PX, "dark")])
+async def test_the_rest_api_is_told(
+    site: str, browser: Browser, signed_in: Cookies, width: int, scheme: Scheme
+) -> None:
+    async with open_tab(
+        browser, site, width=width, scheme=scheme, cookies=signed_in["viewer"]
+    ) as view:
+        page = view.page
+        await view.open("/console/")
+        await page.locator(".c-page").get_by_role("link", name="REST API").click()
+        await page.wait_for_url(f"{site}/api/docs/")
+        document = await (await page.request.get(f"{site}/api/v1/openapi.json")).json()
+        operations = sum(len(item) for item in document["paths"].values())
+        await expect(page.locator("#table-operations tbody tr")).to_have_count(operations)
+        for path in ("/api/docs/", "/api/docs/put_limit/", "/api/docs/list_twins/"):
+            assert await view.open(path) == 200
+            assert await view.heading() and await view.overflow_px() <= 0
+            assert not await view.unreadable() + await view.barriers()
+        await page.locator("pre", has_text="$RMB_TOKEN").wait_for()
+        assert not view.problems
+
+
 @pytest.mark.parametrize(
     ("width", "scheme", "scripts"),
     [(DESK_PX, "light", True), (PHONE_PX, "dark", True), (PHONE_PX, "light", False)],
@@ -425,6 +447,7 @@ async def test_every_page_stands(
                 wrong += [f"{path}: too wide"] * (await view.overflow_px() > 0)
                 wrong += [f"{path}: no heading"] * (not await view.heading())
                 if scripts:
+                    wrong += [f"{path}: {each}" for each in await view.unreadable()]
                     # What differs on a phone and in the dark; the rest is the desk's.
                     rules = () if width == DESK_PX else ("color-contrast",)
                     wrong += [f"{path}: {each}" for each in await view.barriers(*rules)]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from allauth.mfa.totp.internal import auth
-from playwright.async_api import Browser, StorageState
+from playwright.async_api import Browser, StorageState, expect
 
 from tests.support.operator_browser import (
     FACTOR,
@@ -125,8 +125,75 @@ async def test_every_page_stands(
             assert await view.open(path) == 200, path
             assert await view.overflow_px() <= 0, path
             assert await view.heading(), path
+            assert not await view.unreadable(), path
             paths += await view.links()
         assert len(seen) >= MIN_KINDS
+        kinds = {path.rstrip("/").rpartition("/")[2] for path in seen}
+        assert kinds >= {"twin", "add", "change", "delete", "history"}
+        assert not view.problems
+
+
+async def test_the_frame_answers_clicks(relay: RelayProcess, view: View) -> None:
+    """Menu, colours, search, filters, actions: the theme's expressions, which are read, not
+    compiled."""
+    page, twins = view.page, "/admin/relay_twins/twin/"
+    await view.open(twins)
+    menu, toggle = page.locator("#nav-sidebar"), page.get_by_text("dock_to_right")
+    await toggle.first.click()
+    await expect(menu).to_be_hidden()
+    await page.reload()
+    await expect(menu).to_be_hidden()
+    await toggle.first.click()
+    await expect(menu).to_be_visible()
+
+    root, name = page.locator("html"), menu.get_by_text("operator", exact=True)
+    await name.click()
+    for label, pattern in (
+        ("Dark", r"\bdark\b"),
+        ("Light", r"\blight\b"),
+        ("System", r"^(?!.*dark)"),
+    ):
+        await menu.get_by_text(label, exact=True).click()
+        await expect(root).to_have_class(re.compile(pattern))
+    await expect(menu.get_by_text("Log out")).to_be_visible()
+    await page.locator("h1").click()
+    await expect(menu.get_by_text("Log out")).to_be_hidden()
+    await page.keyboard.press("Control+e")  # the theme's key for the other colours
+    await expect(root).to_have_class(re.compile(r"\blight\b"))
+
+    await page.keyboard.press("/")
+    await expect(page.locator("#searchbar")).to_be_focused()
+    filters = page.locator("#changelist-filter")
+    await page.locator("#changelist a", has_text="Filters").first.click()
+    await expect(filters).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(filters).to_be_hidden()
+    run = page.locator("#changelist-actions button[type=submit]")
+    await page.locator("#result_list tbody input[type=checkbox]").first.check()
+    await expect(run).to_be_hidden()
+    await page.locator("#changelist-actions select").select_option("delete_selected")
+    await run.click()
+    await page.get_by_text("Are you sure").first.wait_for()
+
+
+async def test_the_frame_answers_taps(
+    relay: RelayProcess, browser: Browser, signed_in: StorageState
+) -> None:
+    async with open_tab(browser, _site(relay), width=PHONE_PX, cookies=signed_in) as view:
+        page = view.page
+        await view.open("/console/")
+        menu = page.locator("#nav-sidebar")
+        await expect(menu).to_be_hidden()
+        await page.get_by_text("dock_to_right").last.click()
+        await expect(menu).to_be_visible()
+        await menu.get_by_text("close", exact=True).click()
+        await expect(menu).to_be_hidden()
+        await page.context.clear_cookies()
+        await view.open("/admin/login/")
+        assert not await view.unreadable()
+        await page.get_by_text("computer", exact=True).first.click()
+        await page.get_by_text("Dark", exact=True).click()
+        await expect(page.locator("html")).to_have_class(re.compile(r"\bdark\b"))
         assert not view.problems
 
 
@@ -239,6 +306,7 @@ async def test_a_second_factor_from_set_up_to_a_spent_recovery_code(
         await view.open(f"{FACTOR}recovery-codes/")
         codes = re.findall(r"\b[0-9]{8}\b", await page.locator("textarea").input_value())
         assert len(codes) == 10 and await view.overflow_px() <= 0
+        assert not await view.unreadable()
 
         await view.open("/admin/")
         for recovery in ("", codes[0]):

@@ -45,6 +45,33 @@ TIMEOUT_MS = 15_000
 _OBJECT = re.compile(r"^(/admin/\w+/\w+/)[^/]+(/(?:change|delete|history|password)/)$")
 _NUMBER = re.compile(r"/\d+/")
 
+_UNREADABLE = r"""() => {
+    const found = [];
+    for (const element of document.querySelectorAll("*")) {
+        for (const { name, value } of element.attributes) {
+            if (!value || !/^(x-(?!cloak|for|ref|sort|teleport|transition)|@|:)/.test(name)) {
+                continue;
+            }
+            const told = `${name}="${value}"`;
+            try {
+                Alpine.evaluateRaw(element, `false && (${value.trim().replace(/;$/, "")})`);
+            } catch (error) {
+                found.push(`${told}: ${error.message}`);
+            }
+            if (/^(x-on|@)/.test(name)) {
+                const code = value.replace(/'[^']*'|"[^"]*"/g, "''");
+                const names = code.match(/(?<![.\w$])[a-z_]\w*/gi);
+                const known = Alpine.$data(element);
+                const lacking = (names ?? []).filter(
+                    (each) => !(each in known) && !["true", "false"].includes(each),
+                );
+                found.push(...lacking.map((each) => `${told}: ${each} is not known`));
+            }
+        }
+    }
+    return found;
+}"""
+
 
 def find_chromium() -> str | None:
     """The system's browser; Debian calls it chromium, others add a word."""
@@ -173,6 +200,14 @@ class View:
             if each["impact"] in ("serious", "critical")
             for node in each["nodes"]
         ]
+
+    async def unreadable(self) -> list[str]:
+        """Expressions of the theme that its script cannot read, or that name what it lacks.
+
+        Those of events show it when they happen only, so they are read without being evaluated.
+        """
+        found: list[str] = await self.page.evaluate(_UNREADABLE)
+        return found
 
     def _on_request(self, request: Request) -> None:
         if not request.url.startswith((self.site, "data:", "blob:")):

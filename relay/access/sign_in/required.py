@@ -20,6 +20,7 @@ from relay.access.matrix import Role
 
 OPEN: Final = ("/admin/account/", "/admin/login/", "/admin/logout/", "/admin/jsi18n/")
 GUARDED: Final = ("/admin/", "/console/", "/api/")
+REST: Final = "/api/v1/"
 
 
 @sync_only_middleware
@@ -28,7 +29,7 @@ def second_factor(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpR
 
     def respond(request: HttpRequest) -> Any:
         if settings.RMB.access.require_totp and _lacks_it(request):
-            if request.path.startswith("/api/"):
+            if request.path.startswith(REST):
                 return _refuse()
             return HttpResponseRedirect(reverse("mfa_activate_totp"))
         return get_response(request)
@@ -50,7 +51,7 @@ def _lacks_it(request: HttpRequest) -> bool:
     if not request.user.is_authenticated:
         return False
     # The API then goes by the token alone; pages know no such header, anybody could send it.
-    if request.path.startswith("/api/") and "Authorization" in request.headers:
+    if request.path.startswith(REST) and "Authorization" in request.headers:
         return False
     return lacks_second_factor(request)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime
 from typing import Any
 
@@ -10,8 +11,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from relay.dashboard import cells, figures, states, tables, tiles
+from relay.server.cli import package_version
 
 register = template.Library()
+register.simple_tag(functools.cache(package_version), name="version")
 
 
 @register.filter

@@ -137,14 +137,12 @@
         }
     }
 
-    // On the window and first: the theme has a palette of its own on the same keys.
     window.addEventListener("keydown", (event) => {
         if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey) {
             event.preventDefault();
-            event.stopImmediatePropagation();
             open();
         }
-    }, true);
+    });
     document.addEventListener("click", (event) => {
         if (event.target.closest?.("[data-palette]")) {
             event.preventDefault();
