@@ -122,7 +122,8 @@ def test_other_commands_are_ignored_before_and_after(ignored: bytes) -> None:
     assert events_of(server) == [Authenticated()]
     server.data_to_send()
     server.receive_data(ignored, 0)
-    assert events_of(server) == server.data_to_send() == []
+    assert events_of(server) == []
+    assert server.data_to_send() == []
     assert server.state is State.READY
 
 
