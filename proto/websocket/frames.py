@@ -2,8 +2,8 @@
 
 `FrameReader` is fed what a socket read and returns the binary messages it completed; pings, a close
 and refused input wait in `events`. No extension is negotiated, so reserved bits are refused, and so
-are text messages where they are not asked for. A bound is checked as soon as a frame's header is there, before its payload is
-held.
+are text messages where they are not asked for. A bound is checked as soon as a frame's header is
+there, before its payload is held.
 
 `binary_frames`, `pong_frame` and `close_frame` make what a server sends: frames without a mask.
 `masked_frame` makes what a client sends.
