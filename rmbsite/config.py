@@ -33,6 +33,7 @@ from rmbsite.options import (
     read_secret_file,
     unknown_key,
 )
+from rmbsite.protocol_sections import SbdConfig
 from rmbsite.sections import (
     AccessConfig,
     AdminConfig,
@@ -83,6 +84,7 @@ class Config:
     federation: FederationConfig = dataclasses.field(default_factory=FederationConfig)
     celery: CeleryConfig = dataclasses.field(default_factory=CeleryConfig)
     queue: QueueConfig = dataclasses.field(default_factory=QueueConfig)
+    sbd: SbdConfig = dataclasses.field(default_factory=SbdConfig)
     limits: LimitsConfig = dataclasses.field(default_factory=LimitsConfig)
     metrics: MetricsConfig = dataclasses.field(default_factory=MetricsConfig)
     sessions: SessionsConfig = dataclasses.field(default_factory=SessionsConfig)
@@ -127,6 +129,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "federation": FederationConfig,
     "celery": CeleryConfig,
     "queue": QueueConfig,
+    "sbd": SbdConfig,
     "limits": LimitsConfig,
     "metrics": MetricsConfig,
     "sessions": SessionsConfig,

@@ -25,6 +25,7 @@ class DropReason(StrEnum):
     EARLY_FORWARD = "early_forward"
     SECOND_RESPONSE = "second_response"
     RATE_LIMIT = "rate_limit"
+    PROTOCOL_ERROR = "protocol_error"
     HANDSHAKE_TIMEOUT = "handshake_timeout"
     IDLE = "idle"
 

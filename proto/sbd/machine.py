@@ -149,9 +149,10 @@ class ServerSide:
             self._deadline_ns = now_ns + self._idle_ms * NANOS_PER_MS
         return packets
 
-    def refuse_input(self, reason: DropReason) -> None:
-        """Note that the websocket brought no message: it was too long, or broke its rules."""
-        self._drop(reason)
+    @property
+    def has_news(self) -> bool:
+        """Whether there are events, or messages to send."""
+        return bool(self._events or self._output)
 
     def data_to_send(self) -> list[bytes]:
         """Return the messages to send, in order."""

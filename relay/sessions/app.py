@@ -21,6 +21,7 @@ from relay.ops.exposition import CONTENT_TYPE, render
 from relay.ops.health import STATE_REASONS
 from relay.ops.workers import list_workers_async
 from relay.queues import keys, purging
+from relay.sbd.consumer import SbdConsumer, key_of
 from relay.sessions.routing import websocket_urlpatterns
 from relay.sessions.runtime import Runtime, install, running
 from relay.twins import chain_state
@@ -48,12 +49,16 @@ class RelayApp:
         self._refused = refused
         self._metrics_readers = [ipaddress.ip_network(net) for net in config.metrics.allow]
         self._websocket = URLRouter(websocket_urlpatterns)
+        self._sbd = SbdConsumer.as_asgi() if config.sbd.enabled else None
         self._runtime: Runtime | None = None
         self.post_paths: Final = [path.encode() for path in inbound.paths(config)]
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await self._websocket(scope, receive, send)
+            if self._sbd is not None and key_of(scope) is not None:
+                await self._sbd(scope, receive, send)
+            else:
+                await self._websocket(scope, receive, send)
         elif scope["type"] == "http":
             if await self._federation(scope, receive, send):
                 return

@@ -1,0 +1,196 @@
+"""SBD beside RMB: two workers are one server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from proto.sbd import frames
+from proto.sbd.bounds import MAX_MESSAGE_BYTES
+from tests.e2e.conftest import _shared
+from tests.proto.sbd.pairs import Identity
+from tests.support.redis_servers import RedisServer
+from tests.support.relay_process import RelayProcess, eventually
+from tests.support.sbd_client import RawClient
+
+NUMBERS = itertools.count(100)
+SETTINGS = {"sbd.enabled": "true", "sbd.limit_kbit_per_s": "0"}
+NONE = frames.ZEROS + b"none" + bytes(17)
+
+
+@pytest.fixture(scope="module")
+def sbd(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterator[RelayProcess]:
+    """Two workers without a limit."""
+    yield from _shared(tmp_path_factory, data_template, processes=2, settings=SETTINGS)
+
+
+def fresh() -> Identity:
+    return Identity(next(NUMBERS))
+
+
+def client(relay: RelayProcess, identity: Identity | None = None) -> RawClient:
+    return RawClient(f"ws://127.0.0.1:{relay.port}", identity or fresh())
+
+
+@contextlib.asynccontextmanager
+async def on_both_workers(relay: RelayProcess) -> AsyncIterator[list[RawClient]]:
+    """Clients of both workers, four at least."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients: list[RawClient] = []
+
+        async def spread() -> bool:
+            clients.append(await stack.enter_async_context(client(relay)))
+            counts = [
+                value for name, value in relay.metrics().items() if name.startswith("sbd_keys{")
+            ]
+            return len(clients) >= 4 and len(counts) == 2 and min(counts) > 0
+
+        while not await spread():
+            pass
+        yield clients
+
+
+async def test_packets_reach_the_right_client_on_every_worker(sbd: RelayProcess) -> None:
+    async with on_both_workers(sbd) as clients:
+        assert {each.idle_ms for each in clients} == {10_000}
+        assert all(each.limits == [1] for each in clients)
+        for source, target in itertools.product(clients, clients):  # also to itself
+            for number in range(5):
+                await source.forward(target.key, b"%d" % number)
+        for target in clients:
+            received: dict[bytes, list[bytes]] = {}
+            for _ in range(5 * len(clients)):
+                packet = await target.receive()
+                received.setdefault(packet.key, []).append(packet.payload)
+            assert set(received) == {source.key for source in clients}
+            assert set(map(tuple, received.values())) == {(b"0", b"1", b"2", b"3", b"4")}
+        await eventually(lambda: sbd.counted("sbd_crossed_total") > 0)
+
+
+async def test_the_empty_and_the_largest_packet_and_text(sbd: RelayProcess) -> None:
+    async with client(sbd) as one, client(sbd) as two:
+        for payload in (b"", bytes(MAX_MESSAGE_BYTES - 32)):
+            await one.forward(two.key, payload)
+            assert await two.receive() == frames.Forward(one.key, payload)
+        await one.send(NONE)
+        text = (frames.ZEROS + b"text").decode()
+        await one.send(text)
+        await one.forward(two.key, b"still here")
+        assert (await two.receive()).payload == b"still here"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        bytes(31),
+        b"",
+        bytes(MAX_MESSAGE_BYTES + 1),
+        frames.auth_response(bytes(64)),
+        frames.auth_response(b""),
+    ],
+    ids=["short", "empty", "large", "second response", "bad response"],
+)
+async def test_a_violation_ends_the_connection_without_close_frame(
+    sbd: RelayProcess, message: bytes
+) -> None:
+    async with client(sbd) as one:
+        await one.send(message)
+        assert await one.ended() is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        frames.auth_response(bytes(64)),
+        frames.forward(fresh().key, b"early"),
+        bytes(31),
+    ],
+    ids=["wrong signature", "early packet", "short"],
+)
+async def test_a_failed_handshake_relays_nothing(sbd: RelayProcess, message: bytes) -> None:
+    async with client(sbd) as target:
+        async with client(sbd).opened() as thief:
+            await thief.challenge()
+            await thief.send(message)
+            with contextlib.suppress(ConnectionClosed):
+                await thief.send(frames.forward(target.key, b"spoofed"))
+            assert await thief.ended() is None
+        async with client(sbd) as honest:
+            await honest.forward(target.key, b"true")
+            assert await target.receive() == frames.Forward(honest.key, b"true")
+
+
+async def test_the_newest_proven_connection_of_a_key_is_the_one(sbd: RelayProcess) -> None:
+    identity = fresh()
+    async with client(sbd) as sender:
+        for _ in range(6):  # whichever workers they come to
+            async with (
+                client(sbd, identity) as older,
+                client(sbd, identity).opened() as stranger,
+            ):
+                await stranger.challenge()  # knows the key, and cannot sign
+                await sender.forward(identity.key, b"old")
+                assert (await older.receive()).payload == b"old"
+                async with client(sbd, identity) as newer:
+                    assert await older.ended() is None
+                    await sender.forward(identity.key, b"new")
+                    assert (await newer.receive()).payload == b"new"
+
+
+async def test_packets_for_nobody_are_counted(sbd: RelayProcess) -> None:
+    before = sbd.counted("sbd_lost_absent_total")
+    async with client(sbd) as one:
+        await one.forward(fresh().key, b"lost")
+        await one.forward(one.key, b"behind it")
+        assert (await one.receive()).payload == b"behind it"
+        await eventually(lambda: sbd.counted("sbd_lost_absent_total") == before + 1)
+
+
+async def test_other_paths_are_sessions_of_rmb(sbd: RelayProcess) -> None:
+    path = frames.path_of_key(fresh().key)
+    for wrong in (f"{path}?x=1", f"{path}=", f"{path}/", "bad-pubkey-path"):
+        with pytest.raises(InvalidStatus) as refused:
+            async with RawClient(f"ws://127.0.0.1:{sbd.port}", fresh(), wrong).opened():
+                pass
+        assert refused.value.response.status_code in (400, 401)
+
+
+async def test_an_illegal_key_gets_nothing(sbd: RelayProcess) -> None:
+    identity = fresh()
+    identity.key = bytes(28) + b"abcd"
+    async with client(sbd, identity).opened() as one:
+        assert await one.ended() is None
+        assert one.limits == []
+
+
+async def test_redis_away_and_back(sbd: RelayProcess, tmp_path: Path) -> None:
+    """Clients of one worker go on; all others are reachable again when Redis is back."""
+    async with on_both_workers(sbd) as clients:
+        redis: RedisServer = sbd.redis
+        redis.kill()
+        for one in clients:
+            await one.forward(one.key, b"own")
+            assert (await one.receive()).payload == b"own"
+        for target in clients[1:]:
+            await clients[0].forward(target.key, b"away")
+        redis.start()
+
+        async def reach(target: RawClient) -> None:
+            while True:
+                await clients[0].forward(target.key, b"back")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        while (await target.receive()).payload != b"back":
+                            pass
+                        return
+
+        async with asyncio.timeout(30):
+            for target in clients[1:]:
+                await reach(target)
+        await eventually(lambda: sbd.counted("sbd_lost_redis_away_total") > 0)
