@@ -46,9 +46,10 @@ class ByteRate:
 
     Attributes:
         due_ns: the time by which all of it would have come at the allowed rate.
+        charged_bytes: all that was counted.
     """
 
-    __slots__ = ("_burst_ns", "_byte_nanos", "due_ns")
+    __slots__ = ("_burst_ns", "_byte_nanos", "charged_bytes", "due_ns")
 
     def __init__(
         self, byte_nanos: int = DEFAULT_BYTE_NANOS, burst_bytes: int = DEFAULT_BURST_BYTES
@@ -60,10 +61,11 @@ class ByteRate:
         """
         self._byte_nanos = byte_nanos
         self._burst_ns = burst_bytes * byte_nanos
-        self.due_ns = 0
+        self.due_ns = self.charged_bytes = 0
 
     def charge(self, size_bytes: int, now_ns: int) -> bool:
         """Count what was sent, and return whether it may pass."""
+        self.charged_bytes += size_bytes
         self.due_ns = max(self.due_ns, now_ns) + size_bytes * self._byte_nanos
         return self.due_ns - now_ns <= self._burst_ns
 

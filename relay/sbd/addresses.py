@@ -1,6 +1,7 @@
 """What each address may send, and how its connections are told.
 
-All connections of an address at a worker share one `ByteRate`. The time each byte takes is the
+All connections of an address at a worker share one `ByteRate`; `sharing` keeps those of several
+workers together. The time each byte takes is the
 address's, times its connections: who signs in is told at once, and the others within `ROUND_S`,
 in one round for however many came and left meanwhile.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from proto.sbd.rate import ByteRate, announced_byte_nanos
@@ -21,23 +23,47 @@ ROUND_S: Final = 0.1
 
 
 class Place:
-    """One address, or one network of IPv6, while connections of it are open."""
+    """One address, or one network of IPv6, while connections of it are open.
 
-    __slots__ = ("_loop", "_options", "_round", "connections", "elsewhere", "name", "rate")
+    Attributes:
+        name: of it, the same on all workers.
+        rate: what it sent, here and on other workers.
+        connections: that are open here.
+        elsewhere: boot id of another worker -> open connections there, and until when that holds.
+        told_bytes: of what it sent, what other workers know or told themselves.
+    """
+
+    __slots__ = ("_loop", "_options", "_round", "connections", "elsewhere", "name", "rate",
+                 "told_bytes")  # fmt: skip
 
     def __init__(self, name: str, options: SbdOptions, loop: asyncio.AbstractEventLoop) -> None:
         self.name = name
         self.rate = ByteRate(options.byte_nanos, options.burst_bytes)
         self.connections: set[Connection] = set()
-        self.elsewhere = 0  # connections of it on other workers
+        self.elsewhere: dict[str, tuple[int, float]] = {}
+        self.told_bytes = 0
         self._options = options
         self._loop = loop
         self._round: asyncio.TimerHandle | None = None
 
+    @property
+    def charge(self) -> Callable[[int, int], bool]:
+        """Counts what a connection of it sends; see `ByteRate.charge`."""
+        return self.rate.charge if self._options.byte_nanos else _unlimited
+
     def byte_nanos(self) -> int:
         """What each byte of one connection takes now."""
-        count = max(1, len(self.connections) + self.elsewhere)
-        return announced_byte_nanos(self._options.byte_nanos, count)
+        elsewhere = sum(count for count, _ in self.elsewhere.values())
+        return announced_byte_nanos(
+            self._options.byte_nanos, max(1, len(self.connections) + elsewhere)
+        )
+
+    def forget_elsewhere(self, now: float) -> None:
+        """Forget what workers told that have not told it again; `now` is the loop's time."""
+        for boot_id, (_, until) in list(self.elsewhere.items()):
+            if until < now:
+                del self.elsewhere[boot_id]
+                self.changed()
 
     def changed(self) -> None:
         """Connections came or left: tell the others, all at once."""
@@ -67,6 +93,10 @@ class Places:
             place = self._places[name] = Place(name, self._options, self._loop)
         return place
 
+    def get(self, name: str) -> Place | None:
+        """The place of that name, if there is one."""
+        return self._places.get(name)
+
     def forget(self, now_ns: int) -> None:
         """Forget places without connections that owe no time."""
         for name, place in list(self._places.items()):
@@ -84,3 +114,7 @@ class Places:
             return str(parsed.ipv4_mapped)
         network = ipaddress.IPv6Network((parsed, self._options.ipv6_prefix), strict=False)
         return str(network)
+
+
+def _unlimited(size_bytes: int, now_ns: int) -> bool:
+    return True

@@ -51,14 +51,14 @@ class Connection:
         self._switch = switch
         self._socket = socket
         self._place = place
-        self._machine = ServerSide(key, nonce, place.rate.charge, switch.options.idle_ms)
+        self._machine = ServerSide(key, nonce, place.charge, switch.options.idle_ms)
         self._reason: DropReason | EndReason | None = None
         self._write_later = False
 
     def start(self) -> None:
         """Begin the handshake; the websocket is accepted."""
         self._place.connections.add(self)
-        self._place.changed()
+        self._switch.place_changed(self._place)
         self._machine.start(self._place.byte_nanos(), time.monotonic_ns())
         self._after()
 
@@ -146,6 +146,6 @@ class Connection:
 
     def _leave(self) -> None:
         self._place.connections.discard(self)
-        self._place.changed()
+        self._switch.place_changed(self._place)
         assert self._reason is not None
         self._switch.left(self, self._reason)

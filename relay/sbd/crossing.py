@@ -25,6 +25,7 @@ from redispipe import resp, scripts
 from redispipe.address import Connect
 from redispipe.pipe import RedisPipe
 from relay.sbd.options import LossReason
+from relay.sbd.sharing import CHANNEL, Sharing
 from relay.sessions.hub import Hub
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ MAX_ASKING: Final = 256
 ENTER_AGAIN_S: Final = 5.0
 """After Redis refused to enter a key, as it was out of memory."""
 
+BURIED_AT_ONCE: Final = 500
+
 FOLDER: Final = Path(__file__).with_name("lua")
 PACKETS: Final = b"P"
 REPLACED: Final = b"R"
@@ -61,6 +64,12 @@ def channel(boot_id: str) -> str:
 def held(boot_id: str) -> str:
     """The set of a worker's keys, so that they can be taken out when it is gone."""
     return f"sbd:held:{boot_id}"
+
+
+def bury(boot_id: str) -> bytes:
+    """The command that takes some keys of a worker that is gone out; replies how many are left."""
+    source = scripts.source(FOLDER, "bury")
+    return resp.command("EVAL", source, 2, KEYS, held(boot_id), boot_id, BURIED_AT_ONCE)
 
 
 def encode(groups: list[tuple[bytes, list[bytes]]]) -> bytes:
@@ -107,13 +116,18 @@ def decode(data: bytes) -> list[tuple[bytes, list[bytes]]]:
 
 
 class Crossing:
-    """A worker's connections to Redis for SBD."""
+    """A worker's connections to Redis for SBD.
+
+    Attributes:
+        sharing: what the workers tell each other of addresses.
+    """
 
     def __init__(
         self, boot_id: str, connect: Connect, opening: list[tuple[str | int, ...]]
     ) -> None:
         self._boot_id = boot_id
         self._switch: Switch
+        self.sharing: Sharing
         self._pipe = RedisPipe(connect, opening, on_usable=self._enter_all, quiet=True)
         self._hub = Hub(connect, opening, self)
         self._numbers = itertools.count(1)
@@ -134,18 +148,21 @@ class Crossing:
     def start(self, switch: Switch) -> None:
         """Connect, and listen."""
         self._switch = switch
+        self.sharing = Sharing(self._boot_id, switch.places, self._tell)
         self._pipe.start()
         self._hub.pipe.start()
         subscribe = self._hub.subscribe
         self._tasks = [
             self._loop.create_task(subscribe(channel(self._boot_id).encode(), self._received)),
             self._loop.create_task(subscribe(NEWS, self._moved)),
+            self._loop.create_task(subscribe(CHANNEL, self.sharing.heard)),
         ]
 
     async def stop(self) -> None:
         """Take the worker's keys out, and end the connections."""
         if self._again is not None:
             self._again.cancel()
+        self.sharing.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -270,6 +287,10 @@ class Crossing:
                 self._switch.counts.crossed += count
 
         self._pipe.submit(resp.command("PUBLISH", channel(boot), payload), answered)
+
+    def _tell(self, name: bytes, data: bytes) -> None:
+        if self._pipe.usable:
+            self._pipe.submit(resp.command("PUBLISH", name, data), _ignore)
 
     def _lose(self, reason: LossReason, count: int) -> None:
         if count:

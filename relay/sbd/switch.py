@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from proto.sbd.bounds import HEADER_BYTES
 from proto.sbd.errors import DropReason
-from relay.sbd.addresses import Places
+from relay.sbd.addresses import Place, Places
 from relay.sbd.connection import Connection
 from relay.sbd.options import EndReason, LossReason, SbdCounts, SbdOptions
 
@@ -73,6 +73,13 @@ class Switch:
         self._look_later(connection)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def place_changed(self, place: Place) -> None:
+        """Connections of an address came or left."""
+        if self.options.byte_nanos:
+            place.changed()
+            if self._crossing is not None:
+                self._crossing.sharing.changed(place)
 
     def authenticated(self, connection: Connection) -> None:
         """A client has proven that it holds its key: it becomes reachable."""

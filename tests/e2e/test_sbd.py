@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from proto.sbd import frames
 from proto.sbd.bounds import MAX_MESSAGE_BYTES
-from tests.e2e.conftest import _shared
+from tests.e2e.conftest import StartRelay, _shared
 from tests.proto.sbd.pairs import Identity
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import RelayProcess, eventually
@@ -44,15 +46,15 @@ async def on_both_workers(relay: RelayProcess) -> AsyncIterator[list[RawClient]]
     async with contextlib.AsyncExitStack() as stack:
         clients: list[RawClient] = []
 
-        async def spread() -> bool:
-            clients.append(await stack.enter_async_context(client(relay)))
-            counts = [
+        def counts() -> list[float]:
+            return [
                 value for name, value in relay.metrics().items() if name.startswith("sbd_keys{")
             ]
-            return len(clients) >= 4 and len(counts) == 2 and min(counts) > 0
 
-        while not await spread():
-            pass
+        while not clients or min(counts()) == 0:
+            for _ in range(4):
+                clients.append(await stack.enter_async_context(client(relay)))
+            await eventually(lambda: sum(counts()) >= len(clients))
         yield clients
 
 
@@ -194,3 +196,47 @@ async def test_redis_away_and_back(sbd: RelayProcess, tmp_path: Path) -> None:
             for target in clients[1:]:
                 await reach(target)
         await eventually(lambda: sbd.counted("sbd_lost_redis_away_total") > 0)
+
+
+# --- limits and lost workers ------------------------------------------------------------------
+
+
+async def test_an_address_has_one_limit_on_all_workers(start_relay: StartRelay) -> None:
+    settings = {"sbd.enabled": "true", "sbd.limit_kbit_per_s": "8"}
+    relay = start_relay(processes=2, settings=settings)
+    async with on_both_workers(relay) as clients:
+        share = len(clients) * 1_000_000
+
+        async def told(count: int) -> None:
+            async with asyncio.timeout(10):
+                for each in clients:
+                    while each.limits[-1] != count * 1_000_000:
+                        await each.receive_frame()
+
+        await told(len(clients))
+        async with client(relay) as another:
+            assert another.limits[-1] <= share + 1_000_000
+            await told(len(clients) + 1)
+        await told(len(clients))  # relaxed again
+        # What one worker was sent counts at the other: no second burst.
+        sent, size = 0, 20_000 // len(clients)
+        with contextlib.suppress(ConnectionClosed):
+            while sent < 2 * 262_144:
+                for each in clients:
+                    await each.send(frames.KEEP_ALIVE.ljust(size, b"\0"))
+                    sent += size
+                await asyncio.sleep(0.1)  # what one worker took is told the others meanwhile
+        assert sent < 1.4 * 262_144
+
+
+async def test_the_keys_of_a_killed_worker_are_forgotten(start_relay: StartRelay) -> None:
+    relay = start_relay(processes=2, settings=SETTINGS)
+    assert relay.redis is not None
+    with relay.redis.client() as redis:
+        async with on_both_workers(relay) as clients:
+            assert redis.hlen("sbd:keys") == len(clients)
+            (boot, pid), *_ = relay.worker_pids().items()
+            assert redis.scard(f"sbd:held:{boot}") > 0
+            os.kill(pid, signal.SIGKILL)
+            await eventually(lambda: not redis.exists(f"sbd:held:{boot}"), 60)
+        await eventually(lambda: redis.hlen("sbd:keys") == 0)
