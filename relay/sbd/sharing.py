@@ -56,9 +56,10 @@ class Sharing:
             ValueError: something else sent it.
         """
         try:
-            boot_id, entries = json.loads(data)
+            found, entries = json.loads(data)
+            boot_id = str(found)
             told = [(str(name), int(count), int(size_bytes)) for name, count, size_bytes in entries]
-        except TypeError:
+        except (TypeError, ValueError):
             raise ValueError("not a worker's addresses") from None
         if boot_id == self._boot_id:
             return
