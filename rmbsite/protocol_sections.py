@@ -18,8 +18,7 @@ class SbdConfig:
     max_clients: int = option(32_768, "SBD connections of one worker.", minimum=1)
     limit_kbit_per_s: int = option(
         1_000,
-        "Kilobits per second an address may send, over all its SBD connections of a worker; "
-        "0: no limit.",
+        "Kilobits per second an address may send, over all its SBD connections; 0: no limit.",
         minimum=0,
     )
     limit_burst_bytes: int = option(
