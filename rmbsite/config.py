@@ -350,6 +350,11 @@ def _validate(config: Config) -> None:
             raise ConfigError(
                 "otel.endpoint needs OpenTelemetry: pip install 'rmb-relay-platform[otel]'"
             )
+    if config.sbd.hook_url and _scheme("sbd.hook_url", config.sbd.hook_url) not in (
+        "http",
+        "https",
+    ):
+        raise ConfigError("sbd.hook_url: must begin with http:// or https://")
     schemes = ("sqlite", "postgres", "postgresql")
     if config.database.url and _scheme("database.url", config.database.url) not in schemes:
         raise ConfigError("database.url: must begin with sqlite:// or postgres://")

@@ -43,3 +43,8 @@ class SbdConfig:
         minimum=32,
         maximum=128,
     )
+    hook_url: str = option(
+        "",
+        "URL of a server that decides who may connect: it gets the body of PUT /authenticate and "
+        "answers with a token. Empty: everyone may connect.",
+    )

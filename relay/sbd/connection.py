@@ -32,18 +32,26 @@ class Connection:
         routable: packets for its key are delivered to it.
         address: of the client, for operators.
         opened_at: unix time.
+        token: that it was opened with, if any.
         sent, sent_bytes: what its client sent.
         received, received_bytes: what was delivered to it.
     """
 
     __slots__ = ("_machine", "_place", "_reason", "_socket", "_switch", "_write_later", "address",
                  "key", "opened_at", "received", "received_bytes", "routable", "sent",
-                 "sent_bytes")  # fmt: skip
+                 "sent_bytes", "token")  # fmt: skip
 
     def __init__(
-        self, switch: Switch, key: bytes, nonce: bytes, socket: RelaySocket, place: Place
+        self,
+        switch: Switch,
+        key: bytes,
+        nonce: bytes,
+        socket: RelaySocket,
+        place: Place,
+        token: str | None = None,
     ) -> None:
         self.key = key
+        self.token = token
         self.address = socket.remote
         self.routable = False
         self.opened_at = time.time()

@@ -13,8 +13,10 @@ from proto.sbd.errors import KeyFormatError
 from proto.sbd.frames import key_of_path
 from relay.sbd.connection import RULES
 from relay.sbd.options import EndReason
+from relay.sbd.tokens import MAX_BODY_BYTES, METHOD, TEXT, Answer, Tokens
 from relay.server.asgi_socket import AsgiSocket
 from relay.server.socket import EXTENSION
+from relay.sessions.consumers.rmb import ANSWER
 from relay.sessions.runtime import running
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -37,6 +39,49 @@ def _has_query(scope: dict[str, Any]) -> bool:
     return extension is not None and extension["query"] is not None
 
 
+def authorization(scope: dict[str, Any]) -> bytes | None:
+    """The Authorization header of a request."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            return bytes(value)
+    return None
+
+
+async def refuse(scope: dict[str, Any], send: Send, answer: Answer) -> None:
+    """Answer a handshake over HTTP; a server that cannot do so closes with 403."""
+    if ANSWER not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    headers = [(b"content-type", answer.content_type), (b"connection", b"close")]
+    headers.append((b"content-length", b"%d" % len(answer.body)))
+    await send({"type": f"{ANSWER}.start", "status": answer.status, "headers": headers})
+    await send({"type": f"{ANSWER}.body", "body": answer.body})
+
+
+async def authenticate(scope: dict[str, Any], receive: Receive, send: Send, tokens: Tokens) -> None:
+    """Answer `PUT /authenticate`."""
+    if scope["method"] != METHOD:
+        await _answer(send, Answer(405, TEXT, b"Method Not Allowed"), (b"allow", METHOD.encode()))
+        return
+    body = b""
+    more = True
+    while more and len(body) <= MAX_BODY_BYTES:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            return
+        body += event.get("body", b"")
+        more = event.get("more_body", False)
+    answer = await tokens.authenticate(body)
+    await _answer(send, answer, *([(b"connection", b"close")] if more else []))
+
+
+async def _answer(send: Send, answer: Answer, *more: tuple[bytes, bytes]) -> None:
+    headers = [(b"content-type", answer.content_type), *more]
+    headers.append((b"content-length", b"%d" % len(answer.body)))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
 class SbdConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
     """One connection of an SBD client."""
 
@@ -47,6 +92,10 @@ class SbdConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         if event["type"] != "websocket.connect" or key is None or server is None:
             return
         switch = server.switch
+        token = await server.tokens.admit(authorization(scope))
+        if isinstance(token, Answer):
+            await refuse(scope, send, token)
+            return
         extension = scope.get("extensions", {}).get(EXTENSION)
         pumped = None
         if extension is not None:
@@ -56,7 +105,7 @@ class SbdConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         socket.set_rules(RULES)
         client = scope.get("client") or ("", 0)
         full = switch.full
-        connection = switch.open(key, os.urandom(NONCE_BYTES), socket, client[0])
+        connection = switch.open(key, os.urandom(NONCE_BYTES), socket, client[0], token)
         try:
             await send({"type": "websocket.accept"})
             socket.start(connection)

@@ -20,10 +20,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import hiredis
+
 from proto.sbd.bounds import HEADER_BYTES, MAX_MESSAGE_BYTES
 from redispipe import resp, scripts
 from redispipe.address import Connect
-from redispipe.pipe import RedisPipe
+from redispipe.pipe import LinkLost, RedisPipe
 from relay.sbd.options import LossReason
 from relay.sbd.sharing import CHANNEL, Sharing
 from relay.sessions.hub import Hub
@@ -168,6 +170,17 @@ class Crossing:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._hub.pipe.close()
         await self._pipe.close()
+
+    async def ask(self, *arguments: resp.Argument) -> Any:
+        """Send a command, and await its reply.
+
+        Raises:
+            LinkLost: Redis is away, or refuses it.
+        """
+        try:
+            return await self._pipe.ask(*arguments)
+        except hiredis.ReplyError as error:
+            raise LinkLost(str(error)) from error
 
     # --- who is where -----------------------------------------------------------------------------
 

@@ -54,6 +54,18 @@ class LossReason(StrEnum):
     """More is on its way to other workers than may wait."""
 
 
+class AuthReason(StrEnum):
+    """Why no token was given, or a handshake refused."""
+
+    NO_TOKEN = "no_token"
+    BAD_TOKEN = "bad_token"
+    REFUSED = "refused"
+    """By the hook server."""
+    HOOK_FAILED = "hook_failed"
+    TOO_LARGE = "too_large"
+    REDIS_AWAY = "redis_away"
+
+
 @dataclass(slots=True)
 class SbdCounts:
     """What one worker counted since it started."""

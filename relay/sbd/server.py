@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from proto.sbd.rate import byte_nanos_of
 from redispipe.address import RedisAddress
+from redispipe.pipe import LinkLost
 from relay.sbd.crossing import Crossing
 from relay.sbd.options import SbdOptions
 from relay.sbd.switch import Switch
+from relay.sbd.tokens import Tokens
 
 
 class SbdServer:
@@ -17,19 +20,27 @@ class SbdServer:
 
     Attributes:
         switch: between the connections.
+        tokens: of clients.
     """
 
     def __init__(self, config: Any, boot_id: str) -> None:
         address = RedisAddress.parse(config.redis.url)
         self._crossing = Crossing(boot_id, address.connect, address.opening(f"sbd-{boot_id}"))
         self.switch = Switch(sbd_options(config.sbd), asyncio.get_running_loop(), self._crossing)
+        self.tokens = Tokens(self._crossing.ask, config.sbd.hook_url, config.sbd.idle_ms)
+        self._keep_s = config.sbd.idle_ms / 3_000
+        self._keeping: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Connect to the other workers; clients are served before that as well."""
         self._crossing.start(self.switch)
+        self._keeping = asyncio.get_running_loop().create_task(self._keep_tokens())
 
     async def stop(self) -> None:
         """End all connections."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
         self.switch.stop()
         await self._crossing.stop()
 
@@ -47,7 +58,22 @@ class SbdServer:
             "sbd_crossed_total": counts.crossed,
             **{f"sbd_ended_{reason}_total": count for reason, count in counts.ended.items()},
             **{f"sbd_lost_{reason}_total": count for reason, count in counts.lost.items()},
+            **{
+                f"sbd_auth_failures_{reason}_total": count
+                for reason, count in self.tokens.counts.items()
+            },
         }
+
+    async def _keep_tokens(self) -> None:
+        """A token lives for as long as a connection that was opened with it."""
+        while True:
+            await asyncio.sleep(self._keep_s)
+            with contextlib.suppress(LinkLost):
+                await self.tokens.keep(
+                    connection.token
+                    for connection in self.switch.connections
+                    if connection.token is not None
+                )
 
 
 def sbd_options(config: Any) -> SbdOptions:

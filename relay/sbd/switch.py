@@ -61,9 +61,11 @@ class Switch:
         """Whether no more connections are taken."""
         return len(self.connections) >= self.options.max_clients
 
-    def open(self, key: bytes, nonce: bytes, socket: RelaySocket, address: str) -> Connection:
+    def open(
+        self, key: bytes, nonce: bytes, socket: RelaySocket, address: str, token: str | None = None
+    ) -> Connection:
         """Make the connection of a websocket that is about to be accepted."""
-        connection = Connection(self, key, nonce, socket, self.places.of(address))
+        connection = Connection(self, key, nonce, socket, self.places.of(address), token)
         self.connections.add(connection)
         self.counts.opened += 1
         return connection

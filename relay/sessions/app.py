@@ -21,7 +21,8 @@ from relay.ops.exposition import CONTENT_TYPE, render
 from relay.ops.health import STATE_REASONS
 from relay.ops.workers import list_workers_async
 from relay.queues import keys, purging
-from relay.sbd.consumer import SbdConsumer, key_of
+from relay.sbd import tokens
+from relay.sbd.consumer import SbdConsumer, authenticate, key_of
 from relay.sessions.routing import websocket_urlpatterns
 from relay.sessions.runtime import Runtime, install, running
 from relay.twins import chain_state
@@ -61,6 +62,11 @@ class RelayApp:
                 await self._websocket(scope, receive, send)
         elif scope["type"] == "http":
             if await self._federation(scope, receive, send):
+                return
+            if self._sbd is not None and scope["path"] == tokens.PATH:
+                server = (await running()).sbd
+                assert server is not None
+                await authenticate(scope, receive, send, server.tokens)
                 return
             status, content_type, body = await self._answer(scope)
             headers = [(b"content-type", content_type.encode())]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import itertools
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -17,6 +19,7 @@ from proto.sbd import frames
 from proto.sbd.bounds import MAX_MESSAGE_BYTES
 from tests.e2e.conftest import StartRelay, _shared
 from tests.proto.sbd.pairs import Identity
+from tests.support.hook_server import hook_server
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.sbd_client import RawClient
@@ -240,3 +243,67 @@ async def test_the_keys_of_a_killed_worker_are_forgotten(start_relay: StartRelay
             os.kill(pid, signal.SIGKILL)
             await eventually(lambda: not redis.exists(f"sbd:held:{boot}"), 60)
         await eventually(lambda: redis.hlen("sbd:keys") == 0)
+
+
+# --- tokens -----------------------------------------------------------------------------------
+
+
+def request(relay: RelayProcess, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=10)
+    try:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "size", "status"),
+    [
+        ("GET", "/authenticate", 0, 405),
+        ("POST", "/authenticate", 10, 405),
+        ("PUT", "/authenticate/", 0, 404),
+        ("PUT", "/authenticate", 0, 200),
+        ("PUT", "/authenticate", 1024, 200),
+        ("PUT", "/authenticate", 1025, 413),
+        ("PUT", "/authenticate", 1_000_000, 413),
+    ],
+)
+def test_authenticate(sbd: RelayProcess, method: str, path: str, size: int, status: int) -> None:
+    assert request(sbd, method, path, bytes(size))[0] == status
+
+
+async def test_tokens_hold_on_every_worker_and_while_they_are_used(
+    start_relay: StartRelay,
+) -> None:
+    with hook_server() as hook:
+        settings = {**SETTINGS, "sbd.hook_url": hook.url, "sbd.idle_ms": "1500"}
+        relay = start_relay(processes=2, settings=settings)
+        status, body = request(relay, "PUT", "/authenticate", b"material")
+        assert (status, hook.bodies) == (200, [b"material"])
+        headers = {"Authorization": f"Bearer {json.loads(body)['authToken']}"}
+
+        def authorized(**more: str) -> RawClient:
+            url = f"ws://127.0.0.1:{relay.port}"
+            return RawClient(url, fresh(), additional_headers={**headers, **more})
+
+        for _ in range(8):
+            async with authorized():
+                pass
+        async with authorized() as one:
+            for _ in range(8):  # twice as long as a token lives unused
+                await one.forward(one.key, b"")
+                await one.receive()
+                await asyncio.sleep(0.4)
+            async with authorized():
+                pass
+        for refused in (client(relay), authorized(Authorization="Bearer wrong")):
+            with pytest.raises(InvalidStatus) as error:
+                async with refused:
+                    pass
+            assert error.value.response.status_code == 401
+            assert error.value.response.body == b"Unauthorized"
+        assert relay.redis is not None
+        with relay.redis.client() as redis:
+            await eventually(lambda: not redis.keys("sbd:token:*"))
