@@ -13,7 +13,11 @@ class SbdConfig:
     """The SBD server beside the relay: clients connect under a public key."""
 
     enabled: bool = option(
-        False, "Serve SBD on the public listener, for paths that are a public key."
+        False,
+        "Serve SBD: on the public listener for paths that are a public key, and on sbd.listen.",
+    )
+    listen: tuple[str, ...] = option(
+        (), "Further addresses where only SBD is served: host:port or unix:/path each."
     )
     max_clients: int = option(32_768, "SBD connections of one worker.", minimum=1)
     limit_kbit_per_s: int = option(

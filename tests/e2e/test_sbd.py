@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -18,21 +19,25 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from proto.sbd import frames
 from proto.sbd.bounds import MAX_MESSAGE_BYTES
 from tests.e2e.conftest import StartRelay, _shared
+from tests.interop.recorded import recorded_sbd
 from tests.proto.sbd.pairs import Identity
 from tests.support.hook_server import hook_server
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess, eventually, free_port
 from tests.support.sbd_client import RawClient
 
 NUMBERS = itertools.count(100)
 SETTINGS = {"sbd.enabled": "true", "sbd.limit_kbit_per_s": "0"}
+OWN_PORT = free_port()
+"""Of the listener where only SBD is served."""
 NONE = frames.ZEROS + b"none" + bytes(17)
 
 
 @pytest.fixture(scope="module")
 def sbd(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterator[RelayProcess]:
     """Two workers without a limit."""
-    yield from _shared(tmp_path_factory, data_template, processes=2, settings=SETTINGS)
+    settings = {**SETTINGS, "sbd.listen": f"127.0.0.1:{OWN_PORT}"}
+    yield from _shared(tmp_path_factory, data_template, processes=2, settings=settings)
 
 
 def fresh() -> Identity:
@@ -41,6 +46,16 @@ def fresh() -> Identity:
 
 def client(relay: RelayProcess, identity: Identity | None = None) -> RawClient:
     return RawClient(f"ws://127.0.0.1:{relay.port}", identity or fresh())
+
+
+def request(port: int, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
 
 
 @contextlib.asynccontextmanager
@@ -166,6 +181,44 @@ async def test_other_paths_are_sessions_of_rmb(sbd: RelayProcess) -> None:
         assert refused.value.response.status_code in (400, 401)
 
 
+@pytest.mark.parametrize("vector", recorded_sbd()["paths"], ids=lambda each: each["case"])
+async def test_paths_of_a_listener_of_its_own(sbd: RelayProcess, vector: dict[str, Any]) -> None:
+    """Their status as the reference server answers."""
+    raw = RawClient(f"ws://127.0.0.1:{OWN_PORT}", fresh(), vector["path"][1:])
+    if vector["status"] == 101:
+        async with raw.opened():
+            return
+    with pytest.raises(InvalidStatus) as refused:
+        async with raw.opened():
+            pass
+    answer = refused.value.response
+    assert answer.status_code == vector["status"]
+    assert answer.body == b"" or answer.status_code != 400
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/a/b", 404),
+        ("POST", "/" + "a" * 43, 405),
+        ("HEAD", "/" + "a" * 43, 405),
+        ("GET", "/" + "a" * 43, 400),
+        ("GET", "/metrics", 400),
+    ],
+)
+def test_requests_to_a_listener_of_its_own(
+    sbd: RelayProcess, method: str, path: str, status: int
+) -> None:
+    assert request(OWN_PORT, method, path)[0] == status
+
+
+async def test_both_listeners_are_one_server(sbd: RelayProcess) -> None:
+    async with client(sbd) as one, RawClient(f"ws://127.0.0.1:{OWN_PORT}", fresh()) as two:
+        await one.forward(two.key, b"there")
+        assert await two.receive() == frames.Forward(one.key, b"there")
+
+
 async def test_an_illegal_key_gets_nothing(sbd: RelayProcess) -> None:
     identity = fresh()
     identity.key = bytes(28) + b"abcd"
@@ -248,16 +301,6 @@ async def test_the_keys_of_a_killed_worker_are_forgotten(start_relay: StartRelay
 # --- tokens -----------------------------------------------------------------------------------
 
 
-def request(relay: RelayProcess, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=10)
-    try:
-        connection.request(method, path, body)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
-
-
 @pytest.mark.parametrize(
     ("method", "path", "size", "status"),
     [
@@ -271,7 +314,7 @@ def request(relay: RelayProcess, method: str, path: str, body: bytes = b"") -> t
     ],
 )
 def test_authenticate(sbd: RelayProcess, method: str, path: str, size: int, status: int) -> None:
-    assert request(sbd, method, path, bytes(size))[0] == status
+    assert request(sbd.port, method, path, bytes(size))[0] == status
 
 
 async def test_tokens_hold_on_every_worker_and_while_they_are_used(
@@ -280,7 +323,7 @@ async def test_tokens_hold_on_every_worker_and_while_they_are_used(
     with hook_server() as hook:
         settings = {**SETTINGS, "sbd.hook_url": hook.url, "sbd.idle_ms": "1500"}
         relay = start_relay(processes=2, settings=settings)
-        status, body = request(relay, "PUT", "/authenticate", b"material")
+        status, body = request(relay.port, "PUT", "/authenticate", b"material")
         assert (status, hook.bodies) == (200, [b"material"])
         headers = {"Authorization": f"Bearer {json.loads(body)['authToken']}"}
 

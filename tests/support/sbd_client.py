@@ -25,12 +25,15 @@ class RawClient:
         idle_ms: the `lidl` it was sent.
     """
 
-    def __init__(self, url: str, identity: Identity, path: str = "", **options: Any) -> None:
+    def __init__(
+        self, url: str, identity: Identity, path: str | None = None, **options: Any
+    ) -> None:
         self.identity = identity
         self.key = identity.key
         self.limits: list[int] = []
         self.idle_ms = 0
-        path = path or frames.path_of_key(identity.key)
+        if path is None:
+            path = frames.path_of_key(identity.key)
         self._connect = connect(
             f"{url}/{path}", compression=None, max_size=None, ping_interval=None, **options
         )
