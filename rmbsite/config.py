@@ -33,6 +33,7 @@ from rmbsite.options import (
     read_secret_file,
     unknown_key,
 )
+from rmbsite.protocol_sections import SbdConfig
 from rmbsite.sections import (
     AccessConfig,
     AdminConfig,
@@ -83,6 +84,7 @@ class Config:
     federation: FederationConfig = dataclasses.field(default_factory=FederationConfig)
     celery: CeleryConfig = dataclasses.field(default_factory=CeleryConfig)
     queue: QueueConfig = dataclasses.field(default_factory=QueueConfig)
+    sbd: SbdConfig = dataclasses.field(default_factory=SbdConfig)
     limits: LimitsConfig = dataclasses.field(default_factory=LimitsConfig)
     metrics: MetricsConfig = dataclasses.field(default_factory=MetricsConfig)
     sessions: SessionsConfig = dataclasses.field(default_factory=SessionsConfig)
@@ -127,6 +129,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "federation": FederationConfig,
     "celery": CeleryConfig,
     "queue": QueueConfig,
+    "sbd": SbdConfig,
     "limits": LimitsConfig,
     "metrics": MetricsConfig,
     "sessions": SessionsConfig,
@@ -347,6 +350,11 @@ def _validate(config: Config) -> None:
             raise ConfigError(
                 "otel.endpoint needs OpenTelemetry: pip install 'rmb-relay-platform[otel]'"
             )
+    if config.sbd.hook_url and _scheme("sbd.hook_url", config.sbd.hook_url) not in (
+        "http",
+        "https",
+    ):
+        raise ConfigError("sbd.hook_url: must begin with http:// or https://")
     schemes = ("sqlite", "postgres", "postgresql")
     if config.database.url and _scheme("database.url", config.database.url) not in schemes:
         raise ConfigError("database.url: must begin with sqlite:// or postgres://")

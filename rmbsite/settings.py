@@ -58,6 +58,7 @@ INSTALLED_APPS = [
     "relay.twins",
     "relay.limits",
     "relay.sessions",
+    "relay.sbd",
     "relay.federation",
     "relay.trace",
     "relay.ops",

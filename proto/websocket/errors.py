@@ -64,6 +64,7 @@ class Fault(Enum):
     )
     CONTROL_SIZE = (CloseCode.PROTOCOL_ERROR, Refusal.PROTOCOL_ERROR, "control frame too long")
     CLOSE_CODE = (CloseCode.PROTOCOL_ERROR, Refusal.PROTOCOL_ERROR, "invalid close code")
+    MESSAGE_TEXT = (CloseCode.INVALID_DATA, Refusal.PROTOCOL_ERROR, "text is not UTF-8")
     CLOSE_TEXT = (CloseCode.INVALID_DATA, Refusal.PROTOCOL_ERROR, "close reason is not UTF-8")
     CLOSE_INSIDE_MESSAGE = (
         CloseCode.PROTOCOL_ERROR,

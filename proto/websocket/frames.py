@@ -2,8 +2,8 @@
 
 `FrameReader` is fed what a socket read and returns the binary messages it completed; pings, a close
 and refused input wait in `events`. No extension is negotiated, so reserved bits are refused, and so
-are text messages. A bound is checked as soon as a frame's header is there, before its payload is
-held.
+are text messages where they are not asked for. A bound is checked as soon as a frame's header is
+there, before its payload is held.
 
 `binary_frames`, `pong_frame` and `close_frame` make what a server sends: frames without a mask.
 `masked_frame` makes what a client sends.
@@ -69,6 +69,8 @@ class FrameReader:
         "_held",
         "_limit_bytes",
         "_needed_bytes",
+        "_takes_text",
+        "_text",
         "_wake",
         "account",
         "charged_bytes",
@@ -81,11 +83,13 @@ class FrameReader:
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         budget: MessageBudget | None = None,
         wake: Callable[[], None] | None = None,
+        takes_text: bool = False,
     ) -> None:
         """Begin to read.
 
         Args:
             max_message_bytes: of one message.
+            takes_text: text messages are taken as their bytes.
             budget: for what is incomplete.
             wake: is called when the budget has ended this reader, which `events` then tells. It
                 is called out of another reader's `receive_data`: look at them later.
@@ -93,6 +97,8 @@ class FrameReader:
         self._limit_bytes = max_message_bytes
         self._budget = budget
         self._wake = wake
+        self._takes_text = takes_text
+        self._text = False  # the message in `_fragments` is text
         self.account: Hashable | None = None
         self.charged_bytes = 0
         self._held: bytearray | None = None  # an incomplete frame, from its first byte on
@@ -236,7 +242,7 @@ class FrameReader:
             raise FrameError(Fault.UNKNOWN_OPCODE)
         elif (opcode == CONTINUATION) != (self._fragments is not None):
             raise FrameError(Fault.FRAGMENT_ORDER)
-        elif opcode == TEXT:
+        elif opcode == TEXT and not self._takes_text:
             raise FrameError(Fault.TEXT_FRAME)
 
     def _extended(self, source: bytes | bytearray, position: int, end: int) -> int:
@@ -276,10 +282,11 @@ class FrameReader:
         if opcode < CLOSE:
             if self._fragments is None:
                 self._fragments = bytearray(payload)
+                self._text = opcode == TEXT
             else:
                 self._fragments += payload
             if first & FINAL:
-                messages.append(bytes(self._fragments))
+                messages.append(self._whole(self._fragments))
                 self._fragments = None
         elif opcode == PING:
             self.events.append(PingReceived(payload))
@@ -287,6 +294,14 @@ class FrameReader:
             self._read_close(payload)
             return -1
         return following
+
+    def _whole(self, fragments: bytearray) -> bytes:
+        if self._text:
+            try:
+                fragments.decode()
+            except UnicodeDecodeError:
+                raise FrameError(Fault.MESSAGE_TEXT) from None
+        return bytes(fragments)
 
     def _read_close(self, payload: bytes) -> None:
         code = int(CloseCode.NO_STATUS)

@@ -18,7 +18,7 @@ from proto.websocket.errors import CloseCode, Fault
 from proto.websocket.frames import framed_bytes
 from relay.server.client_address import shown_client
 from relay.server.limits import CLOSE_TIMEOUT_S
-from relay.server.socket import Receiver
+from relay.server.socket import InputRules, Receiver
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 LOW_WATER_BYTES: Final = 16 * 1024
@@ -54,7 +54,7 @@ class AsgiSocket:
     ) -> None:
         self._receive = receive
         self._send = send
-        self._max_message_bytes = max_message_bytes
+        self._rules = InputRules(max_message_bytes)
         self._close_timeout_s = close_timeout_s
         self._loop = asyncio.get_running_loop()
         client = scope.get("client")
@@ -78,6 +78,9 @@ class AsgiSocket:
         self._aborted = False
 
     # --- RelaySocket -----------------------------------------------------------------------------
+
+    def set_rules(self, rules: InputRules) -> None:
+        self._rules = rules
 
     def start(self, receiver: Receiver, account: Hashable | None = None) -> None:
         self._receiver = receiver
@@ -168,16 +171,22 @@ class AsgiSocket:
             if self._closing or self._receiver is None:
                 continue
             payload = message.get("bytes")
+            if payload is None and self._rules.takes_text:
+                payload = message["text"].encode()
             if payload is None:
                 self._refuse(Fault.TEXT_FRAME)
-            elif len(payload) > self._max_message_bytes:
+            elif len(payload) > self._rules.max_message_bytes:
                 self._refuse(Fault.TOO_LARGE)
             else:
                 self._receiver.messages_received([payload])
 
     def _refuse(self, fault: Fault) -> None:
         self._detail = fault.refusal.value
-        self.close(fault.code, fault.text)
+        if self._rules.drops:
+            self._close_code = fault.code
+            self._stop()
+        else:
+            self.close(fault.code, fault.text)
 
     async def _write(self) -> None:
         try:

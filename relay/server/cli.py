@@ -173,6 +173,12 @@ def build_parser(entry: str) -> _Parser:
         metavar="ADDRESS",
         help="operator site (default 127.0.0.1:8081); none leaves it out",
     )
+    add(
+        "--sbd-listen",
+        **many,
+        metavar="ADDRESS",
+        help="serve SBD at host:port or unix:/path as well; several may be given",
+    )
     add("--tls-cert", metavar="FILE", help="certificate: the relay then speaks TLS itself")
     add("--tls-key", metavar="FILE", help="key of --tls-cert")
     add(
@@ -264,6 +270,9 @@ def parse_options(arguments: Sequence[str], entry: str) -> Options:
             "admin_listen",
             "" if found.admin_listen == "none" else found.admin_listen,
         )
+    if found.sbd_listen is not None:
+        put("sbd.enabled", "sbd_listen", "1")
+        put("sbd.listen", "sbd_listen", " ".join(found.sbd_listen))
     if found.record:
         put("analytics.record", "record", "1")
     if found.debug:
@@ -335,6 +344,7 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
     for name, address in (
         ("--listen", config.relay.listen),
         ("--admin-listen", config.admin.listen),
+        *(("--sbd-listen", address) for address in config.sbd.listen),
     ):
         try:
             if address or name == "--listen":

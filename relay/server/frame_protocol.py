@@ -33,7 +33,7 @@ from relay.server.acknowledgement import Outgoing
 from relay.server.conversation import Conversation
 from relay.server.handshake import http_answer
 from relay.server.limits import FULL_READ_BYTES, MAX_TURN_PINGS, ServerLimits, read_pause_s
-from relay.server.socket import Receiver
+from relay.server.socket import InputRules, Receiver
 
 GATHERED_BYTES: Final = 4096
 """From this size on the kernel gathers header and payload: a copy costs more than two pieces."""
@@ -53,35 +53,11 @@ class FrameProtocol(asyncio.Protocol):
         written, last_received, remote: see `RelaySocket`.
     """
 
-    __slots__ = (
-        "_close_code",
-        "_close_frame",
-        "_close_on_accept",
-        "_detail",
-        "_discarded_bytes",
-        "_early",
-        "_input_over",
-        "_limits",
-        "_listener",
-        "_loop",
-        "_outgoing",
-        "_owner",
-        "_pending_pong",
-        "_pings",
-        "_reader",
-        "_reading_paused",
-        "_receiver",
-        "_scope",
-        "_state",
-        "_timer",
-        "_transport",
-        "_turn_given",
-        "_waiter",
-        "_writing_paused",
-        "last_received",
-        "remote",
-        "written",
-    )
+    __slots__ = ("_close_code", "_close_frame", "_close_on_accept", "_detail", "_discarded_bytes",
+                 "_early", "_input_over", "_limits", "_listener", "_loop", "_outgoing", "_owner",
+                 "_pending_pong", "_pings", "_reader", "_reading_paused", "_receiver", "_rules",
+                 "_scope", "_state", "_timer", "_transport", "_turn_given", "_waiter",
+                 "_writing_paused", "last_received", "remote", "written")  # fmt: skip
 
     def __init__(
         self,
@@ -107,6 +83,7 @@ class FrameProtocol(asyncio.Protocol):
         self._reader: FrameReader | None = None
         self._receiver: Receiver | None = None  # takes messages now
         self._listener: Receiver | None = None  # is to be told of the end
+        self._rules = limits.rules
         self._early = b""  # received before there was a receiver
         self._scope: dict[str, Any] | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -154,8 +131,8 @@ class FrameProtocol(asyncio.Protocol):
 
     def accept(self, answer: bytes) -> None:
         """Send the answer that makes it a websocket."""
-        bound, budget = self._limits.max_message_bytes, self._limits.partial
-        self._reader = FrameReader(bound, budget, self._reader_ended)
+        rules, budget, wake = self._rules, self._limits.partial, self._reader_ended
+        self._reader = FrameReader(rules.max_message_bytes, budget, wake, rules.takes_text)
         self._state = State.OPEN
         self._write(answer)
         if self._close_on_accept is not None:
@@ -168,6 +145,9 @@ class FrameProtocol(asyncio.Protocol):
         self._scope = None
         self._transport.close()
         self._arm_timer()
+
+    def set_rules(self, rules: InputRules) -> None:
+        self._rules = rules
 
     async def wait_closed(self) -> int:
         """Wait for the end; returns the close code."""
@@ -382,6 +362,9 @@ class FrameProtocol(asyncio.Protocol):
         self._input_over = True
         if self._state is State.OPEN:
             self._close_code, self._detail = code, detail
+            if detail is not None and self._rules.drops:
+                self.abort()
+                return
             self._begin_close(close_frame(payload))
         elif self._close_frame is None:
             self._end_output()

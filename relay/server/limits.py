@@ -12,6 +12,7 @@ from typing import Final
 from proto.websocket.bounds import MAX_MESSAGE_BYTES, PARTIAL_BYTES
 from proto.websocket.budget import MessageBudget
 from relay.server.deadlines import Deadlines
+from relay.server.socket import InputRules
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 MAX_REQUEST_LINE_BYTES: Final = 8 * 1024
@@ -63,6 +64,7 @@ class ServerLimits:
         max_request_line_bytes: of path and query string; beyond it 414.
         max_head_bytes: of request line and headers; beyond it 431.
         keep_alive_s: between two requests of one connection.
+        rules: of a websocket that sets none of its own.
         refused: count by reason of what was refused before a websocket began.
     """
 
@@ -79,8 +81,10 @@ class ServerLimits:
     handshakes: Deadlines = field(init=False)
     unread: Deadlines = field(init=False)
     idle: Deadlines = field(init=False)
+    rules: InputRules = field(init=False)
 
     def __post_init__(self) -> None:
+        self.rules = InputRules(self.max_message_bytes)
         self.partial = MessageBudget(self.partial_bytes)
         self.handshakes = Deadlines(self.handshake_timeout_s)
         self.unread = Deadlines(self.answer_timeout_s)

@@ -17,9 +17,25 @@ read brought, and the consumer writes without awaiting.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 EXTENSION: Final = "rmb.frames"  # scope["extensions"][EXTENSION] == {"socket": RelaySocket}
+
+
+@dataclass(frozen=True, slots=True)
+class InputRules:
+    """What a connection takes of its client.
+
+    Attributes:
+        max_message_bytes: of one message.
+        takes_text: text messages are taken as their bytes.
+        drops: input that is refused ends the connection without a close frame.
+    """
+
+    max_message_bytes: int
+    takes_text: bool = False
+    drops: bool = False
 
 
 class Receiver(Protocol):
@@ -62,6 +78,9 @@ class RelaySocket(Protocol):
     @property
     def last_received(self) -> float:
         """`loop.time()` of the last bytes from the client; infinite while it is not read."""
+
+    def set_rules(self, rules: InputRules) -> None:
+        """Set what the connection takes; before it is accepted."""
 
     def start(self, receiver: Receiver, account: Hashable | None = None) -> None:
         """Deliver messages to `receiver` from now on.

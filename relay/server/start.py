@@ -103,6 +103,7 @@ class Run:
         self._supervisor = Supervisor()
         self._relay_listeners: list[socket.socket] = []
         self._admin_listeners: list[socket.socket] = []
+        self._sbd_listeners: list[socket.socket] = []
         self._held_fds: list[int] = []
         """Inherited by every child: the data folder's lock, the users end of the server's pipe."""
         self._own_fds: list[int] = []
@@ -113,7 +114,8 @@ class Run:
             open_files_text = open_files.raise_limit()
             cleanup.callback(self._close_listeners)
             self._open_listeners()
-            doorkeeper = Doorkeeper(self._relay_listeners, self._config.relay)
+            public = [*self._relay_listeners, *self._sbd_listeners]
+            doorkeeper = Doorkeeper(public, self._config.relay)
             cleanup.callback(doorkeeper.leave)
             self._own_fds.append(doorkeeper.accepting_fd)
             data_dir: Path = self._config.make_data_dir()
@@ -131,6 +133,7 @@ class Run:
                 config=self._config,
                 relay=[bound_address(each) for each in self._relay_listeners],
                 admin=[bound_address(each) for each in self._admin_listeners],
+                sbd=[bound_address(each) for each in self._sbd_listeners],
                 prepared=prepared,
                 open_files=open_files_text,
             )
@@ -180,6 +183,7 @@ class Run:
         for option, text, opened in (
             ("--listen", self._config.relay.listen, self._relay_listeners),
             ("--admin-listen", self._config.admin.listen, self._admin_listeners),
+            *(("--sbd-listen", text, self._sbd_listeners) for text in self._sbd_addresses),
         ):
             if text:
                 try:
@@ -188,6 +192,11 @@ class Run:
                     if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
                         raise
                     raise ListenError(f"{error}; {self._other_ports(option)}") from None
+
+    @property
+    def _sbd_addresses(self) -> tuple[str, ...]:
+        sbd = self._config.sbd
+        return sbd.listen if sbd.enabled else ()
 
     def _other_ports(self, option: str) -> str:
         """What to do about a port that is in use."""
@@ -204,9 +213,9 @@ class Run:
         return f', as in make run {folder}ARGS="{options}"' if self._embedded else ""
 
     def _close_listeners(self) -> None:
-        close_listeners([*self._relay_listeners, *self._admin_listeners])
-        self._relay_listeners.clear()
-        self._admin_listeners.clear()
+        for listeners in (self._relay_listeners, self._admin_listeners, self._sbd_listeners):
+            close_listeners(listeners)
+            listeners.clear()
 
     def _close_held(self) -> None:
         for fd in (*self._held_fds, *self._own_fds):
@@ -270,6 +279,7 @@ class Run:
         drain_s = self._config.relay.drain_s
         relay_fds = [listener.fileno() for listener in self._relay_listeners]
         admin_fds = [listener.fileno() for listener in self._admin_listeners]
+        sbd_fds = [listener.fileno() for listener in self._sbd_listeners]
 
         def worker(slot: int) -> ChildSpec:
             return ChildSpec(
@@ -278,8 +288,9 @@ class Run:
                 arguments=(
                     *("--role", "worker", "--slot", str(slot)),
                     *("--accepting-fd", str(accepting_fd), *_listen_arguments(relay_fds)),
+                    *_listen_arguments(sbd_fds, "--sbd-listen-fd"),
                 ),
-                inherited_fds=(*relay_fds, accepting_fd, *self._held_fds),
+                inherited_fds=(*relay_fds, *sbd_fds, accepting_fd, *self._held_fds),
                 stop_grace_s=drain_s + STOP_MARGIN_S,
             )
 
@@ -331,5 +342,5 @@ class Run:
         await asyncio.gather(*(self._supervisor.keep(child) for child in children))
 
 
-def _listen_arguments(fds: list[int]) -> list[str]:
-    return [argument for fd in fds for argument in ("--listen-fd", str(fd))]
+def _listen_arguments(fds: list[int], name: str = "--listen-fd") -> list[str]:
+    return [argument for fd in fds for argument in (name, str(fd))]

@@ -30,6 +30,7 @@ class Summary:
     config: Any
     relay: Sequence[ListenAddress]
     admin: Sequence[ListenAddress]
+    sbd: Sequence[ListenAddress]
     prepared: Mapping[str, Any]
     open_files: str
 
@@ -41,6 +42,7 @@ class Summary:
         lines = [
             f"relay     {_places(self.relay)}{tls} ({processes}, {relay.server})",
             f"domains   {', '.join(relay.domains)}",
+            *([f"sbd       {self._sbd()}"] if self.config.sbd.enabled else []),
             f"operator  {_places(self.admin) or 'none'}",
             f"redis     {self.prepared['redis']}",
             f"database  {self.prepared['database']}",
@@ -85,6 +87,10 @@ class Summary:
 
     def _relay_url(self) -> str:
         return client_url(self.relay[0], "wss" if self.config.relay.tls_cert else "ws")
+
+    def _sbd(self) -> str:
+        own = f" and {_places(self.sbd)}" if self.sbd else ""
+        return f"at the relay's address{own}, for paths that are a public key"
 
     def _limits(self) -> str:
         limits, relay = self.config.limits, self.config.relay

@@ -118,7 +118,8 @@ class DrainingServer(uvicorn.Server):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one server process until SIGTERM or until the parent is gone."""
     options = _parse(arguments)
-    listeners = [socket.socket(fileno=fd) for fd in options.listen_fd]
+    sbd_listeners = [socket.socket(fileno=fd) for fd in options.sbd_listen_fd]
+    listeners = [*(socket.socket(fileno=fd) for fd in options.listen_fd), *sbd_listeners]
     # Until the server listens to SIGTERM itself, and again when it hands it on after its drain.
     stop_asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop_asked.set())
@@ -148,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     limits = listener_limits(config)
     create_app = importlib.import_module("relay.sessions.app").create_app
-    relay_app = create_app(config, options.slot, limits.refused)
+    relay_app = create_app(config, options.slot, limits.refused, map(_place, sbd_listeners))
     app = name_clients(relay_app, config.relay.trusted_proxies)
     if config.relay.server == "daphne":
         # Importing it installs a Twisted reactor.
@@ -219,6 +220,12 @@ def admin_server() -> uvicorn.Config:
     )
 
 
+def _place(listener: socket.socket) -> int | str:
+    """Port or path of a listener, as the server of a scope has it."""
+    name = listener.getsockname()
+    return name if isinstance(name, str) else int(name[1])
+
+
 def _loop() -> str:
     return "uvloop" if importlib.util.find_spec("uvloop") else "asyncio"
 
@@ -228,6 +235,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--role", choices=("worker", "admin"), required=True)
     parser.add_argument("--slot", type=int, default=0)
     parser.add_argument("--listen-fd", type=int, action="append", required=True)
+    parser.add_argument("--sbd-listen-fd", type=int, action="append", default=[])
     parser.add_argument("--accepting-fd", type=int)
     parser.add_argument("--lifeline-fd", type=int, required=True)
     parser.add_argument("--ready-fd", type=int, required=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from channels.routing import URLRouter
@@ -21,6 +21,7 @@ from relay.ops.exposition import CONTENT_TYPE, render
 from relay.ops.health import STATE_REASONS
 from relay.ops.workers import list_workers_async
 from relay.queues import keys, purging
+from relay.sbd.consumer import SbdEndpoint
 from relay.sessions.routing import websocket_urlpatterns
 from relay.sessions.runtime import Runtime, install, running
 from relay.twins import chain_state
@@ -42,19 +43,32 @@ Answer = tuple[int, str, bytes]
 class RelayApp:
     """One worker's application."""
 
-    def __init__(self, config: Any, slot: int | str, refused: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        config: Any,
+        slot: int | str,
+        refused: Mapping[str, int],
+        sbd_places: frozenset[int | str] = frozenset(),
+    ) -> None:
         self._config = config
         self._slot = slot
         self._refused = refused
         self._metrics_readers = [ipaddress.ip_network(net) for net in config.metrics.allow]
         self._websocket = URLRouter(websocket_urlpatterns)
+        self._sbd = SbdEndpoint(sbd_places) if config.sbd.enabled else None
         self._runtime: Runtime | None = None
         self.post_paths: Final = [path.encode() for path in inbound.paths(config)]
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await self._websocket(scope, receive, send)
+            if self._sbd is not None and self._sbd.takes(scope):
+                await self._sbd(scope, receive, send)
+            else:
+                await self._websocket(scope, receive, send)
         elif scope["type"] == "http":
+            if self._sbd is not None and self._sbd.answers(scope):
+                await self._sbd.answer(scope, receive, send)
+                return
             if await self._federation(scope, receive, send):
                 return
             status, content_type, body = await self._answer(scope)
@@ -139,7 +153,10 @@ class RelayApp:
 
 
 def create_app(
-    config: Any, slot: int | str = 0, refused: Mapping[str, int] | None = None
+    config: Any,
+    slot: int | str = 0,
+    refused: Mapping[str, int] | None = None,
+    sbd_places: Iterable[int | str] = (),
 ) -> RelayApp:
     """The application of one worker.
 
@@ -147,5 +164,6 @@ def create_app(
         config: `rmbsite.config.Config`.
         slot: number of the worker on this host.
         refused: what the server counts of the handshakes it refuses itself, by its reasons.
+        sbd_places: ports and paths of the listeners where only SBD is served.
     """
-    return RelayApp(config, slot, {} if refused is None else refused)
+    return RelayApp(config, slot, {} if refused is None else refused, frozenset(sbd_places))

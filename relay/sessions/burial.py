@@ -10,6 +10,7 @@ import hiredis
 
 from redispipe import resp
 from relay.queues import keys
+from relay.sbd import crossing
 from relay.sessions import scripts
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ async def bury(worker: Worker, boot: str) -> None:
                 worker.guests.left(worker.destination(keys.parse_key(text)))
         if cursor == b"0":
             break
+    while await worker.request(crossing.bury(boot)):
+        await ask("EXPIRE", lease, LEASE_S)
     await ask("SREM", keys.WORKERS, boot)
     await ask("HDEL", LINKS, boot)
     await ask("DEL", lease)

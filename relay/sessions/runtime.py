@@ -32,6 +32,7 @@ from relay.ops.redis_client import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, RETRIES
 from relay.queues import keys
 from relay.queues.batch import QueuePolicy
 from relay.queues.charging import TwinBounds
+from relay.sbd.server import SbdServer
 from relay.sessions.admission import Admission
 from relay.sessions.history import PROGRESS_INTERVAL_S, SessionHistory
 from relay.sessions.options import SessionBounds, WorkerOptions
@@ -102,6 +103,7 @@ class Runtime:
         self.inbound = Inbound(self.worker, config)
         self.events = _events(config, self.worker, slot) if config.analytics.record else None
         self.trace = WorkerTrace(self.worker, config.relay.domains[0])
+        self.sbd = SbdServer(config, boot_id) if config.sbd.enabled else None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -111,6 +113,8 @@ class Runtime:
             self.events.start()
         self.worker.start()
         self.inbound.start()
+        if self.sbd is not None:
+            self.sbd.start()
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._nudges()),
@@ -129,6 +133,8 @@ class Runtime:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.inbound.stop()
+        if self.sbd is not None:
+            await self.sbd.stop()
         self.trace.tracer.flush()
         await self.worker.stop()
         await asyncio.to_thread(self._starter.stop)
@@ -149,6 +155,7 @@ class Runtime:
             **self.inbound.figures(),
             **self.trace.figures(),
             **(self.events.figures() if self.events is not None else {}),
+            **(self.sbd.figures() if self.sbd is not None else {}),
         }
 
     async def _progress(self) -> None:

@@ -5,16 +5,22 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from time import perf_counter_ns
+from typing import Protocol
 
 from picows import WSMsgType, WSTransport
-
-from tests.bench.envelopes import Template
 
 BINARY = WSMsgType.BINARY
 RING = 64
 """Send times kept per flow: at least the largest window; latencies beyond it are not recorded."""
 LONGEST_GAP = 1_000_000
 """Missing messages remembered per flow, so that a wild sequence number cannot fill the memory."""
+
+
+class Patched(Protocol):
+    """One flow's message in a buffer that is patched in place."""
+
+    def patch(self, sequence: int) -> bytearray:
+        """Make the buffer the message with this number, and return it."""
 
 
 class Lane:
@@ -99,7 +105,7 @@ class Flow:
     )
 
     def __init__(
-        self, ledger: Ledger, lane: Lane, template: Template, transport: WSTransport
+        self, ledger: Ledger, lane: Lane, template: Patched, transport: WSTransport
     ) -> None:
         self.ledger = ledger
         self.lane = lane

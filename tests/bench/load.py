@@ -21,6 +21,7 @@ from typing import Any
 
 import uvloop
 
+from tests.bench import sbd_clients
 from tests.bench import twins as bench_twins
 from tests.bench.clients import BareClient, Client, sign_in, stay
 from tests.bench.envelopes import Template, ping
@@ -47,15 +48,21 @@ class Generator:
         """Sign tokens ahead, so that no measured second pays for it."""
         self.tokens.update((twin, bench_twins.token(twin)) for twin in twins)
 
-    async def connect(self, url: str, twins: list[int]) -> None:
+    async def connect(self, url: str, twins: list[int], sbd: bool = False) -> None:
         """Sign full clients in."""
-        await self.prepare([twin for twin in twins if twin not in self.tokens])
+        if not sbd:
+            await self.prepare([twin for twin in twins if twin not in self.tokens])
         for first in range(0, len(twins), CONNECTS_AT_ONCE):
             group = twins[first : first + CONNECTS_AT_ONCE]
-            clients = [Client(self.ledger, twin) for twin in group]
-            await asyncio.gather(
-                *(sign_in(client, url, self.tokens[client.twin]) for client in clients)
-            )
+            if sbd:
+                clients: list[Client] = await asyncio.gather(
+                    *(sbd_clients.sign_in(self.ledger, twin, url) for twin in group)
+                )
+            else:
+                clients = [Client(self.ledger, twin) for twin in group]
+                await asyncio.gather(
+                    *(sign_in(client, url, self.tokens[client.twin]) for client in clients)
+                )
             self.clients.update((client.twin, client) for client in clients)
 
     async def stay(self, url: str, twins: list[int], slow: bool = False) -> dict[str, float]:
@@ -90,6 +97,7 @@ class Generator:
         lanes: list[str] | None = None,
         signed: bool = False,
         signed_ahead: int = 0,
+        sbd: bool = False,
     ) -> None:
         """Make flows between (sender, receiver) twins; flows of an earlier call are forgotten.
 
@@ -99,6 +107,7 @@ class Generator:
             lanes: name of the lane of each flow, all "all" by default.
             signed: with valid signatures.
             signed_ahead: of each flow, before this returns; those after them are signed when sent.
+            sbd: of SBD clients.
         """
         ledger = self.ledger
         ledger.reset(payload_size_bytes)
@@ -106,11 +115,16 @@ class Generator:
         for index, (source, destination) in enumerate(pairs):
             transport = self.clients[source].transport
             assert transport is not None
-            template = Template(
-                *(ledger.measurement, index, source, destination, payload_size_bytes, now),
-                key=bench_twins.signing_key(source) if signed else None,
-                signed_ahead=signed_ahead,
-            )
+            head = (ledger.measurement, index)
+            template: Template | sbd_clients.Template
+            if sbd:
+                template = sbd_clients.Template(*head, destination, payload_size_bytes)
+            else:
+                template = Template(
+                    *(*head, source, destination, payload_size_bytes, now),
+                    key=bench_twins.signing_key(source) if signed else None,
+                    signed_ahead=signed_ahead,
+                )
             lane = ledger.lanes.setdefault(lanes[index] if lanes else "all", Lane())
             ledger.flows.append(Flow(ledger, lane, template, transport))
         self.senders = [self.clients[source] for source, _ in pairs]

@@ -121,7 +121,11 @@ def connect(
         generators.each(
             "connect",
             [
-                {"url": url, "twins": sorted({t for p in share for t in p} & there)}
+                {
+                    "url": url,
+                    "twins": sorted({t for p in share for t in p} & there),
+                    "sbd": target.sbd,
+                }
                 for share in shares
             ],
         )
@@ -131,6 +135,7 @@ def connect(
             {
                 "pairs": share,
                 "payload_size_bytes": load.payload_size_bytes,
+                "sbd": target.sbd,
                 "signed": bool(load.signed_per_s),
                 "signed_ahead": int(load.signed_per_s * (WARM_UP_S + seconds) / len(load.pairs)),
             }

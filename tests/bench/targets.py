@@ -50,6 +50,7 @@ class Target:
 
     Attributes:
         site: host and port of its operator site; empty where it has none.
+        sbd: its clients speak SBD.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Target:
     log: Path
     redis: RedisServer | None = None
     site: str = ""
+    sbd: bool = False
 
     @property
     def roots(self) -> dict[str, int]:

@@ -23,3 +23,9 @@ def recorded_chain() -> dict[str, Any]:
     """All of `vectors/tfchain.json`: bytes of a local chain that ran the real tfchain runtime."""
     content: dict[str, Any] = json.loads((_VECTORS / "tfchain.json").read_text(encoding="utf-8"))
     return content
+
+
+def recorded_sbd() -> dict[str, Any]:
+    """All of `vectors/sbd.json`: messages, log-ins and answers of the SBD server 0.4.0."""
+    content: dict[str, Any] = json.loads((_VECTORS / "sbd.json").read_text(encoding="utf-8"))
+    return content

@@ -247,3 +247,19 @@ def test_so_many_frames_at_a_time_that_give_nothing(opcode: Opcode) -> None:
         messages = reader.receive_data(b"")
         calls += 1
     assert (messages, calls) == ([b""], 3)
+
+
+def test_text_is_taken_as_its_bytes_where_it_may_be() -> None:
+    reader = FrameReader(takes_text=True)
+    wire = (
+        FrameSpec(1, "é".encode()).serialize()
+        + FrameSpec(1, b"\xc3", final=False).serialize()
+        + FrameSpec(0, b"\xa9").serialize()
+        + FrameSpec(2, b"\xff", final=False).serialize()
+        + FrameSpec(0, b"\xfe").serialize()
+    )
+    assert reader.receive_data(wire) == ["é".encode(), "é".encode(), b"\xff\xfe"]
+    assert reader.receive_data(FrameSpec(1, b"\xff").serialize()) == []
+    (event,) = reader.events
+    assert isinstance(event, InputRefused)
+    assert event.fault is Fault.MESSAGE_TEXT

@@ -17,7 +17,7 @@ from relay.server.http_protocol import http_protocol
 from relay.server.limits import ServerLimits
 from relay.server.listen import ListenAddress, open_listeners
 from relay.server.small_post import TakePost
-from relay.server.socket import EXTENSION, RelaySocket
+from relay.server.socket import EXTENSION, InputRules, RelaySocket
 from tests.proto.websocket.oracle import FrameSpec
 
 
@@ -60,8 +60,9 @@ class Nothing:
 class EchoApp:
     """Accepts every websocket and echoes, unless `verdict` is set; answers other requests 200."""
 
-    def __init__(self, *, echo: bool = True) -> None:
+    def __init__(self, *, echo: bool = True, rules: InputRules | None = None) -> None:
         self.echo = echo
+        self.rules = rules
         self.account: int | None = None
         self.verdict: Callable[..., Any] | None = None
         self.connections: asyncio.Queue[Recorded] = asyncio.Queue()
@@ -77,6 +78,8 @@ class EchoApp:
             await self.verdict(scope, receive, send)
             return
         relay_socket = scope["extensions"][EXTENSION]["socket"]
+        if self.rules is not None:
+            relay_socket.set_rules(self.rules)
         await send({"type": "websocket.accept"})
         recorded = Recorded(relay_socket, scope, echo=self.echo)
         relay_socket.start(recorded, self.account)

@@ -14,7 +14,7 @@ import pytest
 from proto.websocket.bounds import MAX_CALL_FRAMES
 from proto.websocket.frames import close_payload
 from relay.server.limits import ServerLimits
-from relay.server.socket import EXTENSION
+from relay.server.socket import EXTENSION, InputRules
 from tests.proto.websocket.oracle import FrameSpec
 from tests.relay.server.running import (
     HANDSHAKE,
@@ -252,5 +252,33 @@ def test_server_shutdown_closes_with_1012(run: Run) -> None:
         assert await closing == (1012, "drained")
         assert recorded_again.ends == [(1012, None)]
         writer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("sent", "detail"),
+    [
+        (frame(bytes(101)), "too_large"),
+        (frame(b"\xff", 1), "protocol_error"),
+        (frame(b"x", 3), "protocol_error"),
+    ],
+)
+def test_input_that_drops_a_connection_gets_no_close_frame(
+    run: Run, sent: bytes, detail: str
+) -> None:
+    async def main() -> None:
+        async with running(EchoApp(rules=InputRules(100, takes_text=True, drops=True))) as server:
+            reader, writer, recorded = await raw_websocket(server)
+            writer.write(frame(b"before", 1) + sent)
+            received = b""
+            with contextlib.suppress(ConnectionResetError):
+                while data := await reader.read(100):
+                    received += data
+            assert received in (b"\x82\x06before", b"")
+            assert recorded.messages == [b"before"]
+            await recorded.ended.wait()
+            assert recorded.ends[0][1] == detail
+            writer.close()
 
     run(main())

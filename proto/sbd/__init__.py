@@ -1,0 +1,1 @@
+"""SBD, a relay addressed by public keys: its frames, both sides of a connection, encryption."""

@@ -1,0 +1,227 @@
+"""Messages of SBD between bytes and values; one is one websocket message (sheet section 1).
+
+The first 32 bytes are a public key, or a command: 28 zero bytes and a name of four. Integers are
+signed, 32 bits, big-endian. A server reads with `parse_from_client`, a client with
+`parse_from_server`: each checks the lengths that the reference checks.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final, NamedTuple
+
+from proto.sbd.bounds import (
+    COMMAND_ZEROS,
+    HEADER_BYTES,
+    KEY_BYTES,
+    MAX_INT,
+    MAX_MESSAGE_BYTES,
+    MAX_PAYLOAD_BYTES,
+    NONCE_BYTES,
+    PATH_CHARS,
+    SIGNATURE_BYTES,
+)
+from proto.sbd.errors import DropReason, FrameError, KeyFormatError, MessageSizeError
+
+ZEROS: Final = bytes(COMMAND_ZEROS)
+LIMIT_BYTE_NANOS: Final = ZEROS + b"lbrt"
+LIMIT_IDLE_MS: Final = ZEROS + b"lidl"
+AUTH_REQUEST: Final = ZEROS + b"areq"
+AUTH_RESPONSE: Final = ZEROS + b"ares"
+READY: Final = ZEROS + b"srdy"
+KEEP_ALIVE: Final = ZEROS + b"keep"
+
+_INT: Final = struct.Struct(">i")
+_PATH: Final = re.compile(rf"[A-Za-z0-9_-]{{{PATH_CHARS}}}")
+
+
+class Forward(NamedTuple):
+    """A packet.
+
+    Attributes:
+        key: of the destination on the way to a server, of the source on the way from it.
+        payload: at most `MAX_PAYLOAD_BYTES`.
+    """
+
+    key: bytes
+    payload: bytes
+
+
+class LimitByteNanos(NamedTuple):
+    """The time that each byte takes of its sender, in nanoseconds."""
+
+    byte_nanos: int
+
+
+class LimitIdle(NamedTuple):
+    """The silence after which the server drops a connection."""
+
+    idle_ms: int
+
+
+class AuthRequest(NamedTuple):
+    """What a client has to sign."""
+
+    nonce: bytes
+
+
+class AuthResponse(NamedTuple):
+    """A nonce's signature."""
+
+    signature: bytes
+
+
+class Ready(NamedTuple):
+    """The server takes and delivers packets from here on."""
+
+
+class KeepAlive(NamedTuple):
+    """A client without anything to say."""
+
+
+class Unknown(NamedTuple):
+    """Another command: to be ignored."""
+
+    name: bytes
+
+
+FromClient = Forward | AuthResponse | KeepAlive | Unknown
+FromServer = Forward | LimitByteNanos | LimitIdle | AuthRequest | Ready | Unknown
+
+
+def parse_from_client(message: bytes) -> FromClient:
+    """Read a message as a server does: what only servers send is unknown to it.
+
+    Raises:
+        FrameError: too short, too long, or an authentication response of a wrong length.
+    """
+    header = _header(message)
+    if not header.startswith(ZEROS):
+        return Forward(header, message[HEADER_BYTES:])
+    if header == AUTH_RESPONSE:
+        if len(message) != HEADER_BYTES + SIGNATURE_BYTES:
+            raise FrameError(
+                DropReason.BAD_RESPONSE,
+                f"authentication response of {len(message)} bytes, "
+                f"expected {HEADER_BYTES + SIGNATURE_BYTES}",
+            )
+        return AuthResponse(message[HEADER_BYTES:])
+    return KeepAlive() if header == KEEP_ALIVE else Unknown(header[COMMAND_ZEROS:])
+
+
+def parse_from_server(message: bytes) -> FromServer:
+    """Read a message as a client does.
+
+    Raises:
+        FrameError: too short, too long, or a command of a wrong length.
+    """
+    header = _header(message)
+    if not header.startswith(ZEROS):
+        return Forward(header, message[HEADER_BYTES:])
+    rest = message[HEADER_BYTES:]
+    if header == LIMIT_BYTE_NANOS:
+        return LimitByteNanos(_int(rest, "lbrt"))
+    if header == LIMIT_IDLE_MS:
+        return LimitIdle(_int(rest, "lidl"))
+    if header == AUTH_REQUEST:
+        _check_length(rest, NONCE_BYTES, "areq")
+        return AuthRequest(rest)
+    return Ready() if header == READY else Unknown(header[COMMAND_ZEROS:])
+
+
+def forward(key: bytes, payload: bytes) -> bytes:
+    """Encode a packet.
+
+    Args:
+        key: of the destination in a client, of the source in a server.
+        payload: at most `MAX_PAYLOAD_BYTES`.
+
+    Raises:
+        MessageSizeError: the payload is too long.
+    """
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise MessageSizeError(
+            f"message of {len(payload)} bytes is too large, limit: {MAX_PAYLOAD_BYTES} bytes"
+        )
+    return key + payload
+
+
+def limit_byte_nanos(byte_nanos: int) -> bytes:
+    """Encode the time each byte takes; what is above the largest number becomes that."""
+    return LIMIT_BYTE_NANOS + _INT.pack(min(byte_nanos, MAX_INT))
+
+
+def limit_idle(idle_ms: int) -> bytes:
+    """Encode the silence that ends a connection."""
+    return LIMIT_IDLE_MS + _INT.pack(min(idle_ms, MAX_INT))
+
+
+def auth_request(nonce: bytes) -> bytes:
+    """Encode the nonce a client has to sign."""
+    return AUTH_REQUEST + nonce
+
+
+def auth_response(signature: bytes) -> bytes:
+    """Encode the signature of the nonce."""
+    return AUTH_RESPONSE + signature
+
+
+def key_of_path(segment: str) -> bytes:
+    """Return the key that a path names, as strictly as the reference reads it.
+
+    Args:
+        segment: the path without its slash, percent-decoded.
+
+    Raises:
+        KeyFormatError: not base64url without padding, bits set that no key has, or not 32 bytes.
+    """
+    if not _PATH.fullmatch(segment):
+        raise KeyFormatError(
+            f"invalid key in the path, expected {PATH_CHARS} characters of base64url"
+        )
+    try:
+        key = urlsafe_b64decode(f"{segment}=")
+    except binascii.Error as error:
+        raise KeyFormatError(f"invalid key in the path: {error}") from None
+    if path_of_key(key) != segment:
+        raise KeyFormatError("invalid key in the path: the last character has unused bits set")
+    return key
+
+
+def path_of_key(key: bytes) -> str:
+    """Return how a path names a key."""
+    return urlsafe_b64encode(key).rstrip(b"=").decode()
+
+
+def is_addressable(key: bytes) -> bool:
+    """Whether packets can be sent to a key: one that begins as a command does is illegal."""
+    return len(key) == KEY_BYTES and not key.startswith(ZEROS)
+
+
+def _header(message: bytes) -> bytes:
+    if len(message) < HEADER_BYTES:
+        raise FrameError(
+            DropReason.TOO_SHORT, f"message of {len(message)} bytes, at least {HEADER_BYTES}"
+        )
+    if len(message) > MAX_MESSAGE_BYTES:
+        raise FrameError(
+            DropReason.TOO_LARGE, f"message of {len(message)} bytes, limit: {MAX_MESSAGE_BYTES}"
+        )
+    return message[:HEADER_BYTES]
+
+
+def _int(rest: bytes, name: str) -> int:
+    _check_length(rest, _INT.size, name)
+    number: int = _INT.unpack(rest)[0]
+    return number
+
+
+def _check_length(rest: bytes, size: int, name: str) -> None:
+    if len(rest) != size:
+        raise FrameError(
+            DropReason.BAD_RESPONSE,
+            f"{name} of {HEADER_BYTES + len(rest)} bytes, expected {HEADER_BYTES + size}",
+        )

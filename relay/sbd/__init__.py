@@ -1,0 +1,1 @@
+"""SBD on the relay (`proto.sbd`): connections, the switch between them, other workers."""

@@ -1,0 +1,182 @@
+"""The SBD endpoint: `GET /<key>`, without a query string."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from channels.consumer import AsyncConsumer
+
+from proto.sbd.bounds import NONCE_BYTES
+from proto.sbd.errors import KeyFormatError
+from proto.sbd.frames import key_of_path
+from relay.sbd.connection import RULES
+from relay.sbd.options import EndReason
+from relay.sbd.tokens import MAX_BODY_BYTES, METHOD, PATH, TEXT, Answer, Tokens
+from relay.server.asgi_socket import AsgiSocket
+from relay.server.socket import EXTENSION
+from relay.sessions.consumers.rmb import ANSWER
+from relay.sessions.runtime import running
+
+NOT_FOUND: Final = Answer(404, TEXT, b"Not Found")
+NOT_ALLOWED: Final = Answer(405, TEXT, b"Method Not Allowed")
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class SbdEndpoint:
+    """Which requests are SBD's, and their answers.
+
+    On a listener of its own that is all of them; on the public one websockets whose path is a key
+    without a query string, and `/authenticate`.
+    """
+
+    def __init__(self, places: frozenset[int | str]) -> None:
+        """
+        Args:
+            places: ports and paths of its own listeners.
+        """
+        self._places = places
+        self._consumer = SbdConsumer.as_asgi()
+
+    def takes(self, scope: dict[str, Any]) -> bool:
+        """Whether a websocket is for SBD."""
+        return self._is_own(scope) or (not _has_query(scope) and key_of(scope) is not None)
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Serve a websocket."""
+        await self._consumer(scope, receive, send)
+
+    def answers(self, scope: dict[str, Any]) -> bool:
+        """Whether a request is for SBD that is no websocket."""
+        return scope["path"] == PATH or self._is_own(scope)
+
+    async def answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Answer a request that is no websocket, as the reference does."""
+        if scope["path"] == PATH:
+            server = (await running()).sbd
+            assert server is not None
+            await authenticate(scope, receive, send, server.tokens)
+        elif not _is_segment(scope["path"]):
+            await _answer(send, NOT_FOUND)
+        elif scope["method"] != "GET":
+            await _answer(send, NOT_ALLOWED, (b"allow", b"GET"))
+        else:
+            await _answer(send, Answer(400, TEXT, b"not a websocket handshake"))
+
+    def _is_own(self, scope: dict[str, Any]) -> bool:
+        server = scope.get("server") or ("", None)
+        return (server[0] if server[1] is None else server[1]) in self._places
+
+
+def key_of(scope: dict[str, Any]) -> bytes | None:
+    """The key that a websocket's path names; None: it names none."""
+    try:
+        return key_of_path(scope["path"][1:])
+    except KeyFormatError:
+        return None
+
+
+def _is_segment(path: str) -> bool:
+    return len(path) > 1 and "/" not in path[1:]
+
+
+def _has_query(scope: dict[str, Any]) -> bool:
+    """Whether there is a question mark, with or without something behind it."""
+    extension = scope.get("extensions", {}).get(EXTENSION)
+    return bool(scope.get("query_string")) or (
+        extension is not None and extension["query"] is not None
+    )
+
+
+def authorization(scope: dict[str, Any]) -> bytes | None:
+    """The Authorization header of a request."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            return bytes(value)
+    return None
+
+
+async def refuse(scope: dict[str, Any], send: Send, answer: Answer) -> None:
+    """Answer a handshake over HTTP; a server that cannot do so closes with 403."""
+    if ANSWER not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    headers = [(b"content-type", answer.content_type), (b"connection", b"close")]
+    headers.append((b"content-length", b"%d" % len(answer.body)))
+    await send({"type": f"{ANSWER}.start", "status": answer.status, "headers": headers})
+    await send({"type": f"{ANSWER}.body", "body": answer.body})
+
+
+async def authenticate(scope: dict[str, Any], receive: Receive, send: Send, tokens: Tokens) -> None:
+    """Answer `PUT /authenticate`."""
+    if scope["method"] != METHOD:
+        await _answer(send, NOT_ALLOWED, (b"allow", METHOD.encode()))
+        return
+    body = b""
+    more = True
+    while more and len(body) <= MAX_BODY_BYTES:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            return
+        body += event.get("body", b"")
+        more = event.get("more_body", False)
+    answer = await tokens.authenticate(body)
+    await _answer(send, answer, *([(b"connection", b"close")] if more else []))
+
+
+async def _answer(send: Send, answer: Answer, *more: tuple[bytes, bytes]) -> None:
+    headers = [(b"content-type", answer.content_type), *more]
+    headers.append((b"content-length", b"%d" % len(answer.body)))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+class SbdConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
+    """One connection of an SBD client."""
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        runtime = await running()
+        event = await receive()
+        key, server = key_of(scope), runtime.sbd
+        if event["type"] != "websocket.connect" or server is None:
+            return
+        switch = server.switch
+        if scope["path"] == PATH or not _is_segment(scope["path"]):
+            await refuse(scope, send, NOT_ALLOWED if scope["path"] == PATH else NOT_FOUND)
+            return
+        token = await server.tokens.admit(authorization(scope))
+        if isinstance(token, Answer):
+            await refuse(scope, send, token)
+            return
+        if key is None:
+            await refuse(scope, send, Answer(400, TEXT, b""))
+            return
+        extension = scope.get("extensions", {}).get(EXTENSION)
+        pumped = None
+        if extension is not None:
+            socket = extension["socket"]
+        else:
+            socket = pumped = AsgiSocket(receive, send, scope)
+        socket.set_rules(RULES)
+        client = scope.get("client") or ("", 0)
+        full = switch.full
+        connection = switch.open(key, os.urandom(NONCE_BYTES), socket, client[0], token)
+        try:
+            await send({"type": "websocket.accept"})
+            socket.start(connection)
+            if full:  # the reference as well tells it only after the upgrade
+                connection.end(EndReason.CAPACITY)
+            else:
+                connection.start()
+                switch.started(connection)
+        except BaseException:
+            connection.end(EndReason.CLIENT_CLOSE)
+            raise
+        if pumped is not None:
+            await pumped.run()
+        else:
+            del scope, event, extension, client, key
+            await receive()  # the disconnect

@@ -1,0 +1,326 @@
+"""The way between the workers of one Redis: who holds which key, and packets for them.
+
+`sbd:keys` names the worker of each key; its entry is written when a client has proven that it holds
+the key, and a worker that looked one up keeps it until `sbd:news` says that the key has moved.
+Packets of one turn of the loop for one worker are one message on its channel `sbd:to:<boot id>`.
+Redis keeps nothing of them: what is published while a worker is away is lost, and counted where
+that can be known.
+
+While Redis is away packets between clients of one worker go on; others are dropped and counted.
+When it is back, every worker enters its keys again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import hiredis
+
+from proto.sbd.bounds import HEADER_BYTES, MAX_MESSAGE_BYTES
+from redispipe import resp, scripts
+from redispipe.address import Connect
+from redispipe.pipe import LinkLost, RedisPipe
+from relay.sbd.options import LossReason
+from relay.sbd.sharing import CHANNEL, Sharing
+from relay.sessions.hub import Hub
+
+if TYPE_CHECKING:
+    from relay.sbd.connection import Connection
+    from relay.sbd.switch import Switch
+
+log = logging.getLogger(__name__)
+
+KEYS: Final = "sbd:keys"
+"""Hash: key -> boot id of its worker and a number, which tells two connections there apart."""
+NEWS: Final = b"sbd:news"
+MAX_KNOWN: Final = 100_000
+"""Keys on other workers that are remembered; the one looked up first makes room."""
+MAX_FLYING_BYTES: Final = 16 << 20
+"""Of packets that Redis has not answered for yet; what comes beyond is dropped."""
+MAX_ASKING: Final = 256
+"""Packets for one key that wait for the answer where it is."""
+ENTER_AGAIN_S: Final = 5.0
+"""After Redis refused to enter a key, as it was out of memory."""
+
+BURIED_AT_ONCE: Final = 500
+
+FOLDER: Final = Path(__file__).with_name("lua")
+PACKETS: Final = b"P"
+REPLACED: Final = b"R"
+MAX_GROUP: Final = 0xFFFF
+_GROUP: Final = struct.Struct(">32sH")  # destination, number of packets
+_SIZE: Final = struct.Struct(">H")
+
+
+def channel(boot_id: str) -> str:
+    """Where a worker is told of packets and of keys that have moved."""
+    return f"sbd:to:{boot_id}"
+
+
+def held(boot_id: str) -> str:
+    """The set of a worker's keys, so that they can be taken out when it is gone."""
+    return f"sbd:held:{boot_id}"
+
+
+def bury(boot_id: str) -> bytes:
+    """The command that takes some keys of a worker that is gone out; replies how many are left."""
+    source = scripts.source(FOLDER, "bury")
+    return resp.command("EVAL", source, 2, KEYS, held(boot_id), boot_id, BURIED_AT_ONCE)
+
+
+def encode(groups: list[tuple[bytes, list[bytes]]]) -> bytes:
+    """Packets for one worker, by destination.
+
+    Args:
+        groups: destination, and packets with the source first.
+    """
+    parts = [PACKETS]
+    for destination, packets in groups:
+        for start in range(0, len(packets), MAX_GROUP):
+            some = packets[start : start + MAX_GROUP]
+            parts.append(_GROUP.pack(destination, len(some)))
+            for packet in some:
+                parts += (_SIZE.pack(len(packet)), packet)
+    return b"".join(parts)
+
+
+def decode(data: bytes) -> list[tuple[bytes, list[bytes]]]:
+    """Read what `encode` made.
+
+    Raises:
+        ValueError: something else made it.
+    """
+    groups = []
+    position = len(PACKETS)
+    try:
+        while position < len(data):
+            destination, count = _GROUP.unpack_from(data, position)
+            position += _GROUP.size
+            packets = []
+            for _ in range(count):
+                (size,) = _SIZE.unpack_from(data, position)
+                position += _SIZE.size
+                packet = data[position : position + size]
+                if not HEADER_BYTES <= len(packet) == size <= MAX_MESSAGE_BYTES:
+                    raise ValueError("a packet of a wrong size")
+                packets.append(packet)
+                position += size
+            groups.append((destination, packets))
+    except struct.error:
+        raise ValueError("packets that are cut off") from None
+    return groups
+
+
+class Crossing:
+    """A worker's connections to Redis for SBD.
+
+    Attributes:
+        sharing: what the workers tell each other of addresses.
+    """
+
+    def __init__(
+        self, boot_id: str, connect: Connect, opening: list[tuple[str | int, ...]]
+    ) -> None:
+        self._boot_id = boot_id
+        self._switch: Switch
+        self.sharing: Sharing
+        self._pipe = RedisPipe(connect, opening, on_usable=self._enter_all, quiet=True)
+        self._hub = Hub(connect, opening, self)
+        self._numbers = itertools.count(1)
+        self._entries: dict[Connection, str] = {}  # what was entered for it
+        self._known: dict[bytes, str] = {}  # key -> boot id of another worker
+        self._asking: dict[bytes, list[bytes]] = {}  # packets that wait for the answer
+        self._out: dict[str, dict[bytes, list[bytes]]] = {}  # worker -> packets of this turn
+        self._flying_bytes = 0
+        self._loop = asyncio.get_running_loop()
+        self._again: asyncio.TimerHandle | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def usable(self) -> bool:
+        """Whether Redis answers."""
+        return self._pipe.usable
+
+    def start(self, switch: Switch) -> None:
+        """Connect, and listen."""
+        self._switch = switch
+        self.sharing = Sharing(self._boot_id, switch.places, self._tell)
+        self._pipe.start()
+        self._hub.pipe.start()
+        subscribe = self._hub.subscribe
+        self._tasks = [
+            self._loop.create_task(subscribe(channel(self._boot_id).encode(), self._received)),
+            self._loop.create_task(subscribe(NEWS, self._moved)),
+            self._loop.create_task(subscribe(CHANNEL, self.sharing.heard)),
+        ]
+
+    async def stop(self) -> None:
+        """Take the worker's keys out, and end the connections."""
+        if self._again is not None:
+            self._again.cancel()
+        self.sharing.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._hub.pipe.close()
+        await self._pipe.close()
+
+    async def ask(self, *arguments: resp.Argument) -> Any:
+        """Send a command, and await its reply.
+
+        Raises:
+            LinkLost: Redis is away, or refuses it.
+        """
+        try:
+            return await self._pipe.ask(*arguments)
+        except hiredis.ReplyError as error:
+            raise LinkLost(str(error)) from error
+
+    # --- who is where -----------------------------------------------------------------------------
+
+    def claim(self, connection: Connection, then: Callable[[Connection], None]) -> None:
+        """Enter a connection under its key, then call; at once where Redis does not answer."""
+        self._entries[connection] = entry = f"{self._boot_id} {next(self._numbers)}"
+        if not self._pipe.usable:
+            then(connection)
+            return
+
+        def entered(reply: Any) -> None:
+            if isinstance(reply, Exception):
+                self._enter_later()
+            then(connection)
+
+        self._pipe.submit(self._claim(connection.key, entry), entered)
+
+    def release(self, connection: Connection) -> None:
+        """Take a connection's entry out, if it is still its own."""
+        entry = self._entries.pop(connection, None)
+        if entry is not None and self._pipe.usable:
+            command = self._script("release", connection.key, entry)
+            self._pipe.submit(command, _ignore)
+
+    def resubscribed(self) -> None:
+        """News may have been missed."""
+        self._known.clear()
+
+    def _enter_all(self) -> None:
+        """Redis is back, maybe without anything that was entered."""
+        self._known.clear()
+        for connection, entry in self._entries.items():
+            if connection.routable:
+                self._pipe.submit(self._claim(connection.key, entry), self._refused)
+
+    def _refused(self, reply: Any) -> None:
+        if isinstance(reply, Exception):
+            self._enter_later()
+
+    def _enter_later(self) -> None:
+        if self._again is None:
+            self._again = self._loop.call_later(ENTER_AGAIN_S, self._enter_again)
+
+    def _enter_again(self) -> None:
+        self._again = None
+        if self._pipe.usable:
+            self._enter_all()
+
+    def _claim(self, key: bytes, entry: str) -> bytes:
+        return self._script("claim", key, entry, self._boot_id)
+
+    def _script(self, name: str, *arguments: resp.Argument) -> bytes:
+        source = scripts.source(FOLDER, name)
+        return resp.command("EVAL", source, 2, KEYS, held(self._boot_id), *arguments)
+
+    # --- packets ----------------------------------------------------------------------------------
+
+    def send(self, destination: bytes, packets: list[bytes]) -> None:
+        """Send packets for a key that is not here on their way, source first."""
+        boot = self._known.get(destination)
+        if boot is not None:
+            self._put(boot, destination, packets)
+        elif not self._pipe.usable:
+            self._lose(LossReason.REDIS_AWAY, len(packets))
+        elif destination in self._asking:
+            waiting = self._asking[destination]
+            room = MAX_ASKING - len(waiting)
+            waiting += packets[:room]
+            self._lose(LossReason.CROSSING_FULL, max(0, len(packets) - room))
+        else:
+            self._asking[destination] = list(packets)
+            command = resp.command("HGET", KEYS, destination)
+            self._pipe.submit(command, lambda reply: self._found(destination, reply))
+
+    def _found(self, destination: bytes, reply: Any) -> None:
+        packets = self._asking.pop(destination)
+        boot = reply.partition(b" ")[0].decode() if isinstance(reply, bytes) else ""
+        if destination in self._switch.keys:  # it has come meanwhile
+            self._switch.arrived(destination, packets)
+        elif isinstance(reply, Exception):
+            self._lose(LossReason.REDIS_AWAY, len(packets))
+        elif not boot or boot == self._boot_id:
+            self._lose(LossReason.ABSENT, len(packets))
+        else:
+            if len(self._known) >= MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[destination] = boot
+            self._put(boot, destination, packets)
+
+    def _put(self, boot: str, destination: bytes, packets: list[bytes]) -> None:
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.setdefault(boot, {}).setdefault(destination, []).extend(packets)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, {}
+        for boot, groups in out.items():
+            count = sum(map(len, groups.values()))
+            if self._flying_bytes >= MAX_FLYING_BYTES:
+                self._lose(LossReason.CROSSING_FULL, count)
+                continue
+            self._publish(boot, encode(list(groups.items())), count)
+
+    def _publish(self, boot: str, payload: bytes, count: int) -> None:
+        self._flying_bytes += len(payload)
+
+        def answered(reply: Any) -> None:
+            self._flying_bytes -= len(payload)
+            if isinstance(reply, Exception):
+                self._lose(LossReason.REDIS_AWAY, count)
+            elif reply == 0:  # nobody listens: the worker is gone
+                self._lose(LossReason.ABSENT, count)
+                gone = [key for key, worker in self._known.items() if worker == boot]
+                for key in gone:
+                    del self._known[key]
+            else:
+                self._switch.counts.crossed += count
+
+        self._pipe.submit(resp.command("PUBLISH", channel(boot), payload), answered)
+
+    def _tell(self, name: bytes, data: bytes) -> None:
+        if self._pipe.usable:
+            self._pipe.submit(resp.command("PUBLISH", name, data), _ignore)
+
+    def _lose(self, reason: LossReason, count: int) -> None:
+        if count:
+            self._switch.counts.lost[reason] += count
+
+    def _received(self, data: bytes) -> None:
+        if data[:1] == PACKETS:
+            for destination, packets in decode(data):
+                self._switch.arrived(destination, packets)
+        elif data[:1] == REPLACED:
+            self._switch.replaced(data[1:])
+        else:
+            raise ValueError("neither packets nor a key that has moved")
+
+    def _moved(self, key: bytes) -> None:
+        self._known.pop(key, None)
+
+
+def _ignore(reply: Any) -> None:
+    """The command's effect is all that counts."""

@@ -1,0 +1,93 @@
+"""The SBD server of a worker: its switch, and its way to the other workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from proto.sbd.rate import byte_nanos_of
+from redispipe.address import RedisAddress
+from redispipe.pipe import LinkLost
+from relay.sbd.crossing import Crossing
+from relay.sbd.options import SbdOptions
+from relay.sbd.switch import Switch
+from relay.sbd.tokens import Tokens
+
+
+class SbdServer:
+    """What a worker starts and stops.
+
+    Attributes:
+        switch: between the connections.
+        tokens: of clients.
+    """
+
+    def __init__(self, config: Any, boot_id: str) -> None:
+        address = RedisAddress.parse(config.redis.url)
+        self._crossing = Crossing(boot_id, address.connect, address.opening(f"sbd-{boot_id}"))
+        self.switch = Switch(sbd_options(config.sbd), asyncio.get_running_loop(), self._crossing)
+        self.tokens = Tokens(self._crossing.ask, config.sbd.hook_url, config.sbd.idle_ms)
+        self._keep_s = config.sbd.idle_ms / 3_000
+        self._keeping: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Connect to the other workers; clients are served before that as well."""
+        self._crossing.start(self.switch)
+        self._keeping = asyncio.get_running_loop().create_task(self._keep_tokens())
+
+    async def stop(self) -> None:
+        """End all connections."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        self.switch.stop()
+        await self._crossing.stop()
+
+    def figures(self) -> dict[str, float]:
+        """What the worker counted, for `/metrics`."""
+        counts = self.switch.counts
+        return {
+            "sbd_connections": len(self.switch.connections),
+            "sbd_keys": len(self.switch.keys),
+            "sbd_opened_total": counts.opened,
+            "sbd_authenticated_total": counts.authenticated,
+            "sbd_received_total": counts.received,
+            "sbd_delivered_total": counts.delivered,
+            "sbd_delivered_bytes_total": counts.delivered_bytes,
+            "sbd_crossed_total": counts.crossed,
+            **{f"sbd_ended_{reason}_total": count for reason, count in counts.ended.items()},
+            **{f"sbd_lost_{reason}_total": count for reason, count in counts.lost.items()},
+            **{
+                f"sbd_auth_failures_{reason}_total": count
+                for reason, count in self.tokens.counts.items()
+            },
+        }
+
+    async def _keep_tokens(self) -> None:
+        """A token lives for as long as a connection that was opened with it."""
+        while True:
+            await asyncio.sleep(self._keep_s)
+            with contextlib.suppress(LinkLost):
+                await self.tokens.keep(
+                    connection.token
+                    for connection in self.switch.connections
+                    if connection.token is not None
+                )
+
+
+def sbd_options(config: Any) -> SbdOptions:
+    """The bounds that the settings ask for.
+
+    Args:
+        config: `rmbsite.sections.SbdConfig`.
+    """
+    limit = config.limit_kbit_per_s
+    return SbdOptions(
+        max_clients=config.max_clients,
+        byte_nanos=byte_nanos_of(limit) if limit else 0,
+        burst_bytes=config.limit_burst_bytes,
+        idle_ms=config.idle_ms,
+        receiver_bytes=config.receiver_bytes,
+        ipv6_prefix=config.ipv6_prefix,
+    )

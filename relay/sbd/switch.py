@@ -1,0 +1,183 @@
+"""Who is connected under which key, here and on other workers, and the way of a packet.
+
+    read of a socket -> Connection.messages_received -> Switch.forward
+        destination here:       written to its socket, all packets of the read at once
+        on another worker:      Crossing: one PUBLISH for all of a turn of the loop
+        not known here:         Directory asks Redis; packets for it wait for the answer, in order
+        nowhere:                dropped and counted
+
+A key becomes reachable when its client has proven that it holds it: the directory is told first,
+then the client gets its `srdy`, and from then on packets are written behind that. Its older
+connection is dropped, wherever it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from proto.sbd.bounds import HEADER_BYTES
+from proto.sbd.errors import DropReason
+from relay.sbd.addresses import Place, Places
+from relay.sbd.connection import Connection
+from relay.sbd.options import EndReason, LossReason, SbdCounts, SbdOptions
+
+if TYPE_CHECKING:
+    from relay.sbd.crossing import Crossing
+    from relay.server.socket import RelaySocket
+
+SWEEP_S: Final = 0.1
+"""How often connections are looked for that have been silent for too long."""
+
+
+class Switch:
+    """The SBD connections of one worker.
+
+    Attributes:
+        keys: connections whose clients have proven that they hold their key.
+        connections: all of them.
+    """
+
+    def __init__(
+        self,
+        options: SbdOptions,
+        loop: asyncio.AbstractEventLoop,
+        crossing: Crossing | None = None,
+    ) -> None:
+        self.options = options
+        self.counts = SbdCounts()
+        self.keys: dict[bytes, Connection] = {}
+        self.connections: set[Connection] = set()
+        self.places = Places(options, loop)
+        self._crossing = crossing
+        self._loop = loop
+        self._timers: dict[int, list[Connection]] = {}  # sweep at which they are looked at -> they
+        self._sweeps = 0
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether no more connections are taken."""
+        return len(self.connections) >= self.options.max_clients
+
+    def open(
+        self, key: bytes, nonce: bytes, socket: RelaySocket, address: str, token: str | None = None
+    ) -> Connection:
+        """Make the connection of a websocket that is about to be accepted."""
+        connection = Connection(self, key, nonce, socket, self.places.of(address), token)
+        self.connections.add(connection)
+        self.counts.opened += 1
+        return connection
+
+    def started(self, connection: Connection) -> None:
+        """Watch its time."""
+        self._look_later(connection)
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def place_changed(self, place: Place) -> None:
+        """Connections of an address came or left."""
+        if self.options.byte_nanos:
+            place.changed()
+            if self._crossing is not None:
+                self._crossing.sharing.changed(place)
+
+    def authenticated(self, connection: Connection) -> None:
+        """A client has proven that it holds its key: it becomes reachable."""
+        self.counts.authenticated += 1
+        if self._crossing is None:
+            self._enter(connection)
+        else:
+            self._crossing.claim(connection, self._enter)
+
+    def forward(self, source: Connection, packets: list[bytes]) -> None:
+        """Send packets, destination first, on their way."""
+        counts, keys, key = self.counts, self.keys, source.key
+        counts.received += len(packets)
+        targets: dict[bytes, list[bytes]] = {}
+        for packet in packets:
+            destination = packet[:HEADER_BYTES]
+            queue = targets.get(destination)
+            if queue is None:
+                queue = targets[destination] = []
+            queue.append(key + packet[HEADER_BYTES:])
+        for destination, queue in targets.items():
+            target = keys.get(destination)
+            if target is not None:
+                self._deliver(target, queue)
+            elif self._crossing is not None:
+                self._crossing.send(destination, queue)
+            else:
+                counts.lost[LossReason.ABSENT] += len(queue)
+
+    def arrived(self, destination: bytes, packets: list[bytes]) -> None:
+        """Deliver packets that came from another worker, source first."""
+        target = self.keys.get(destination)
+        if target is None:
+            self.counts.lost[LossReason.ABSENT] += len(packets)
+        else:
+            self._deliver(target, packets)
+
+    def replaced(self, key: bytes) -> None:
+        """A newer connection has proven on another worker that it holds a key."""
+        connection = self.keys.get(key)
+        if connection is not None:
+            connection.end(EndReason.REPLACED)
+
+    def left(self, connection: Connection, reason: DropReason | EndReason) -> None:
+        """A connection has ended."""
+        self.connections.discard(connection)
+        self.counts.ended[reason] += 1
+        if self.keys.get(connection.key) is connection:
+            del self.keys[connection.key]
+        if self._crossing is not None:
+            self._crossing.release(connection)
+
+    def stop(self) -> None:
+        """End all connections: the worker ends."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self.connections):
+            connection.end(EndReason.DRAINED)
+
+    def _enter(self, connection: Connection) -> None:
+        if connection.ended:
+            return
+        former = self.keys.get(connection.key)
+        connection.ready()
+        self.keys[connection.key] = connection
+        if former is not None:
+            former.end(EndReason.REPLACED)
+
+    def _deliver(self, target: Connection, packets: list[bytes]) -> None:
+        counts = self.counts
+        if target.deliver(packets):
+            counts.delivered += len(packets)
+            counts.delivered_bytes += sum(map(len, packets))
+        else:
+            counts.lost[LossReason.SLOW_READER] += len(packets)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        self._sweeps += 1
+        now_ns = time.monotonic_ns()
+        for connection in self._timers.pop(self._sweeps, ()):
+            if not connection.ended:
+                connection.handle_timer(now_ns)
+                self._look_later(connection)
+        if self._sweeps % 100 == 0:
+            self.places.forget(now_ns)
+        if self.connections:
+            self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+        else:
+            self._sweeper = None
+            self._timers.clear()
+
+    def _look_later(self, connection: Connection) -> None:
+        due_ns = connection.next_timer()
+        if connection.ended or due_ns is None:
+            return
+        wait_s = max(0.0, (due_ns - time.monotonic_ns()) / 1e9)
+        self._timers.setdefault(self._sweeps + 1 + int(wait_s / SWEEP_S), []).append(connection)

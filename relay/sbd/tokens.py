@@ -1,0 +1,200 @@
+"""Bearer tokens of SBD: who may connect at all (sheet section 6).
+
+`PUT /authenticate` gives out a token: without a hook server to anyone, with one to those for whom
+it answers with a token of its own. Tokens are in Redis, so that every worker knows them. One that
+is not used for `sbd.idle_ms` is forgotten; using it is getting it, connecting with it, and keeping
+a connection open that was opened with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from proto.sbd.bounds import NONCE_BYTES
+from redispipe.pipe import LinkLost
+from relay.sbd.options import AuthReason
+
+PATH: Final = "/authenticate"
+METHOD: Final = "PUT"
+MAX_BODY_BYTES: Final = 1024
+MAX_TOKEN_CHARS: Final = 1024
+HOOK_S: Final = 10.0
+"""For the whole answer of a hook server."""
+MAX_HOOK_BYTES: Final = 16 * 1024
+MAX_HOOKS: Final = 32
+"""Requests to the hook server under way at a worker; beyond it the answer is 503."""
+BEARER: Final = b"Bearer "
+JSON: Final = b"application/json"
+TEXT: Final = b"text/plain; charset=utf-8"
+UNAUTHORIZED: Final = "Unauthorized"
+
+Ask = Callable[..., Any]
+"""Sends a command to Redis and awaits its reply."""
+
+
+class Answer(NamedTuple):
+    """An HTTP answer.
+
+    Attributes:
+        reason: to be counted; None for a token.
+    """
+
+    status: int
+    content_type: bytes
+    body: bytes
+    reason: AuthReason | None = None
+
+
+class HookError(Exception):
+    """The hook server gave no token.
+
+    Attributes:
+        answer: for the client.
+    """
+
+    def __init__(self, status: int, text: str, reason: AuthReason) -> None:
+        super().__init__(text)
+        self.answer = Answer(status, TEXT, text.encode(), reason)
+
+
+class Tokens:
+    """The tokens that workers of one Redis gave out."""
+
+    def __init__(self, ask: Ask, hook_url: str, idle_ms: int) -> None:
+        """
+        Args:
+            hook_url: of the hook server; empty: everyone gets a token.
+            idle_ms: after which an unused token is forgotten.
+        """
+        self._ask = ask
+        self._hook_url = hook_url
+        self._idle_ms = idle_ms
+        self._hooks = asyncio.Semaphore(MAX_HOOKS)
+        self.counts: Counter[AuthReason] = Counter()
+
+    async def authenticate(self, body: bytes) -> Answer:
+        """Answer a request for a token whose body was read."""
+        answer = await self._authenticate(body)
+        if answer.reason is not None:
+            self.counts[answer.reason] += 1
+        return answer
+
+    async def _authenticate(self, body: bytes) -> Answer:
+        if len(body) > MAX_BODY_BYTES:
+            text = f"body of {len(body)} bytes is too large, limit: {MAX_BODY_BYTES}"
+            return Answer(413, TEXT, text.encode(), AuthReason.TOO_LARGE)
+        try:
+            token = await self._from_hook(body) if self._hook_url else self._made()
+            await self._ask("SET", _name(token), "", "PX", self._idle_ms)
+        except HookError as error:
+            return error.answer
+        except LinkLost:
+            return Answer(503, TEXT, b"Redis does not answer", AuthReason.REDIS_AWAY)
+        return Answer(200, JSON, json.dumps({"authToken": token}).encode())
+
+    async def admit(self, header: bytes | None) -> Answer | str | None:
+        """Judge the Authorization header of a handshake.
+
+        Returns:
+            The token, None where none is needed, or the answer that refuses.
+        """
+        refusal = Answer(401, TEXT, UNAUTHORIZED.encode(), AuthReason.BAD_TOKEN)
+        if header is None or not header.isascii():
+            if not self._hook_url:
+                return None
+            self.counts[AuthReason.NO_TOKEN] += 1
+            return refusal._replace(reason=AuthReason.NO_TOKEN)
+        token = header
+        while token.startswith(BEARER):  # as the reference: a repeated prefix is stripped too
+            token = token[len(BEARER) :]
+        if token == header or not token or token.startswith(b" "):
+            self.counts[AuthReason.BAD_TOKEN] += 1
+            return refusal
+        try:
+            known = await self._ask("PEXPIRE", _name(token.decode()), self._idle_ms)
+        except LinkLost:
+            self.counts[AuthReason.REDIS_AWAY] += 1
+            return Answer(503, TEXT, b"Redis does not answer", AuthReason.REDIS_AWAY)
+        if known == 1:
+            return token.decode()
+        self.counts[AuthReason.BAD_TOKEN] += 1
+        return refusal
+
+    async def keep(self, tokens: Iterable[str]) -> None:
+        """Put off that tokens are forgotten; every third of `sbd.idle_ms` for those in use."""
+        for token in set(tokens):
+            await self._ask("SET", _name(token), "", "PX", self._idle_ms)
+
+    def _made(self) -> str:
+        return secrets.token_urlsafe(NONCE_BYTES)
+
+    async def _from_hook(self, body: bytes) -> str:
+        if self._hooks.locked():
+            raise HookError(503, "too many requests to the hook server", AuthReason.HOOK_FAILED)
+        async with self._hooks:
+            try:
+                async with asyncio.timeout(HOOK_S):
+                    status, reply = await asyncio.to_thread(put, self._hook_url, body)
+            except (OSError, http.client.HTTPException, TimeoutError) as error:
+                text = f"the hook server did not answer: {error or type(error).__name__}"
+                raise HookError(502, text, AuthReason.HOOK_FAILED) from error
+        if status == 401:
+            raise HookError(401, UNAUTHORIZED, AuthReason.REFUSED)
+        if not 200 <= status < 300:
+            text = f"the hook server answered {status}"
+            raise HookError(502, text, AuthReason.HOOK_FAILED)
+        return _token_of(reply)
+
+
+def put(url: str, body: bytes) -> tuple[int, bytes]:
+    """Send a body to a hook server; blocks for `HOOK_S` at most between two pieces.
+
+    Returns:
+        Status, and one byte more than may be of the answer.
+
+    Raises:
+        OSError: it did not answer.
+        http.client.HTTPException: its answer is not HTTP.
+    """
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.netloc, timeout=HOOK_S)
+    try:
+        path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+        headers = {"Content-Type": "application/octet-stream", "Connection": "close"}
+        connection.request(METHOD, path, body, headers)
+        reply = connection.getresponse()
+        return reply.status, reply.read(MAX_HOOK_BYTES + 1)
+    finally:
+        connection.close()
+
+
+def _token_of(reply: bytes) -> str:
+    if len(reply) > MAX_HOOK_BYTES:
+        text = f"the answer of the hook server is above {MAX_HOOK_BYTES} bytes"
+        raise HookError(502, text, AuthReason.HOOK_FAILED)
+    try:
+        text = reply.decode()
+    except UnicodeDecodeError as error:
+        text = f"the answer of the hook server is not UTF-8: {error.reason}"
+        raise HookError(502, text, AuthReason.HOOK_FAILED) from None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    token = found.get("authToken") if isinstance(found, dict) else None
+    if not isinstance(token, str) or not token.isascii() or not 0 < len(token) <= MAX_TOKEN_CHARS:
+        text = f"the hook server's authToken is not text of 1 to {MAX_TOKEN_CHARS} characters"
+        raise HookError(500, text, AuthReason.HOOK_FAILED)
+    return token
+
+
+def _name(token: str) -> str:
+    return f"sbd:token:{token}"

@@ -1,0 +1,67 @@
+"""SBD clients of the load generator: keys made of twin ids, no pace, no keep-alive."""
+
+from __future__ import annotations
+
+import asyncio
+
+from picows import WSFrame, WSTransport, ws_connect
+
+from proto.sbd import frames
+from tests.bench.clients import BINARY, HANDSHAKE_TIMEOUT_S, Client, source_address
+from tests.bench.envelopes import HEAD
+from tests.bench.flows import Ledger
+from tests.proto.sbd.pairs import Identity
+
+
+class Template:
+    """One flow's packet in a buffer that is patched in place; see `envelopes.Template`."""
+
+    def __init__(
+        self, measurement: int, flow: int, destination: int, payload_size_bytes: int
+    ) -> None:
+        key = Identity(destination).key
+        self._buffer = bytearray(frames.forward(key, bytes(payload_size_bytes)))
+        self._measurement = measurement
+        self._flow = flow
+
+    def patch(self, sequence: int) -> bytearray:
+        """Make the buffer the message with this number, and return it."""
+        buffer = self._buffer
+        HEAD.pack_into(buffer, frames.HEADER_BYTES, self._measurement, self._flow, sequence)
+        return buffer
+
+
+class SbdClient(Client):
+    """One client that has signed in, and counts what arrives."""
+
+    def __init__(self, ledger: Ledger, twin: int) -> None:
+        super().__init__(ledger, twin)
+        self.identity = Identity(twin)
+        self.ready = asyncio.get_running_loop().create_future()
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if self.ready.done():
+            super().on_ws_frame(transport, frame)
+            return
+        match frames.parse_from_server(frame.get_payload_as_bytes()):
+            case frames.AuthRequest(nonce):
+                transport.send(BINARY, frames.auth_response(self.identity.sign(nonce)))
+            case frames.Ready():
+                self.ready.set_result(None)
+
+    def _from_relay(self, body: bytes) -> None:
+        """Another limit: this client sends as fast as it can."""
+
+
+async def sign_in(ledger: Ledger, twin: int, url: str) -> SbdClient:
+    """Connect a client, and return when packets reach it."""
+    client = SbdClient(ledger, twin)
+    await ws_connect(
+        lambda: client,
+        f"{url}/{frames.path_of_key(client.identity.key)}",
+        websocket_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+        local_addr=(source_address(twin), 0),
+    )
+    async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+        await client.ready
+    return client

@@ -1,0 +1,66 @@
+"""An authentication hook of SBD on loopback, which answers as it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class HookServer(ThreadingHTTPServer):
+    """Answers every PUT alike.
+
+    Attributes:
+        status, reply: of the answer.
+        bodies: that it got.
+        silent: set: it does not answer.
+    """
+
+    daemon_threads = True
+    status = 200
+    reply = b'{"authToken": "from the hook"}'
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.bodies: list[bytes] = []
+        self.silent = threading.Event()
+        self.ended = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/authenticate?a=b"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: HookServer
+
+    def do_PUT(self) -> None:
+        size = int(self.headers["Content-Length"])
+        self.server.bodies.append(self.rfile.read(size))
+        assert self.path == "/authenticate?a=b"
+        assert self.headers["Content-Type"] == "application/octet-stream"
+        if self.server.silent.is_set():
+            self.server.ended.wait()
+            return
+        self.send_response(self.server.status)
+        self.end_headers()
+        with contextlib.suppress(ConnectionError):  # who reads only so much of it
+            self.wfile.write(self.server.reply)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """The test tells what matters."""
+
+
+@contextlib.contextmanager
+def hook_server() -> Iterator[HookServer]:
+    """Run one."""
+    with HookServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.ended.set()
+            server.shutdown()
+            thread.join()
