@@ -69,18 +69,6 @@ async def charts_in_sight(view: View) -> None:
     await view.page.locator("#charts").evaluate("charts => charts.scrollIntoView()")
 
 
-async def rates_shown(view: View) -> None:
-    """Rates are between two looks of the site at the sessions."""
-
-    async def known() -> bool:
-        await view.page.reload()
-        cells = await view.page.locator('#table-sessions td[data-label="Out"]').all_inner_texts()
-        return bool(cells) and all("/s" in cell for cell in cells)
-
-    await eventually(known, SHOWN_TIMEOUT_S, "rates of sessions")
-    await live(view)
-
-
 async def put_together(view: View) -> None:
     """What the other relay noted is there, too."""
     await view.page.get_by_role("button", name="Put together").click()
@@ -102,8 +90,8 @@ SHOTS = (
     Shot("relays-dark", "/console/relays/", 1400, 780, "dark", live),
     Shot("relays-phone", "/console/relays/", 400, 860, ready=live),
     Shot("message", MESSAGE, 1400, 640, ready=put_together),
-    Shot("sessions", "/console/sessions/", 1400, 760, ready=rates_shown),
-    Shot("sessions-phone", "/console/sessions/", 400, 860, ready=rates_shown),
+    Shot("sessions", "/console/sessions/", 1400, 760, ready=live),
+    Shot("sessions-phone", "/console/sessions/", 400, 860, ready=live),
     Shot("queues-dark", "/console/queues/", 1400, 740, "dark", live),
     Shot("alarms", "/console/alarms/", 1400, 760, ready=runbook_open),
     Shot("analytics", "/console/analytics/", 1400, 860, ready=live),

@@ -17,9 +17,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from relay.ops.wording import duration, three_digits
+from relay.sessions.rates import WINDOW_S
 
 NONE: Final = "-"
 """Stands where there is no value; not zero."""
+
+OVER: Final = f"each second, over the last {WINDOW_S} s"
+"""What a rate of a session, a queue or a twin stands for."""
 
 _DECIMAL: Final = ("", " k", " M", " G", " T")
 _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nlargest
 from typing import Final, NamedTuple
 
-from relay.history import reading
+from redis.exceptions import RedisError
+
+from relay.access.errors import Away
 from relay.limits import hits
 from relay.limits.hits import TwinHits
+from relay.ops.redis_client import client
+from relay.sessions import published_rates
 
 SHOWN: Final = 5
 
 
 class Busy(NamedTuple):
-    """A twin and its messages a second, in and out, over the last half minute."""
+    """A twin and its messages a second, in and out, over the last `rates.WINDOW_S`."""
 
     twin: int
     rate: float
@@ -32,4 +37,10 @@ def look() -> Top:
     Raises:
         Away: a store does not answer.
     """
-    return Top([Busy(*each) for each in reading.busiest()], hits.top(SHOWN).twins)
+    try:
+        flows = published_rates.read(client()).twins()
+    except RedisError as error:
+        raise Away(f"Redis does not answer: {error}") from error
+    rates = ((flow.both, -twin) for twin, flow in flows.items())
+    busiest = [Busy(-twin, rate) for rate, twin in nlargest(SHOWN, rates)]
+    return Top(busiest, hits.top(SHOWN).twins)

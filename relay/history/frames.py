@@ -1,7 +1,7 @@
 """What open dashboards are told each second: one frame, made once, for all of them.
 
     {"at": unix second, "values": {series: number or null}, "alarms": {"firing": n, "worst": ""},
-     "top": [[twin, messages a second], ...], "partners": [[domain, state], ...]}
+     "partners": [[domain, state], ...]}
 
 Whoever wrote a second's values to the history sends its frame to a group of the channel layer, as
 text: every process with open sockets hands it on as it is (`relay.dashboard.live`).
@@ -20,8 +20,6 @@ from relay.history.series import SERIES
 LAYER: Final = "console"
 """The channel layer: one that forgets soon who went, and what nobody took."""
 GROUP: Final = "console.live"
-KEPT_S: Final = 10
-"""How long the newest frame is kept for pages that are opened."""
 MESSAGE: Final = "console.frame"
 """Type of the group's messages; `text` is the frame."""
 
@@ -33,13 +31,11 @@ class Surroundings:
     Attributes:
         firing: alarms that fire and that nobody has acknowledged or silenced.
         worst: the highest severity among them; empty without any.
-        top: the busiest twins and their messages a second.
         partners: some other relays and how they are, the worst first.
     """
 
     firing: int = 0
     worst: str = ""
-    top: Sequence[tuple[int, float]] = ()
     partners: Sequence[tuple[str, str]] = ()
 
 
@@ -50,7 +46,6 @@ def encode(at: int, values: Values, around: Surroundings) -> str:
         "at": at,
         "values": every,
         "alarms": {"firing": around.firing, "worst": around.worst},
-        "top": around.top,
         "partners": around.partners,
     }
     return json.dumps(frame, separators=(",", ":"), ensure_ascii=False)

@@ -7,7 +7,6 @@ hours, which are not stored yet, are made of what is finer.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from relay.history.keeping import HOUR_S, MINUTE_S, Points
 from relay.history.packing import Values, rolled_up
 from relay.history.series import BY_KEY, SERIES
 from relay.ops.redis_client import client
-from relay.queues.keys import HISTORY_FRAME
 
 MAX_POINTS: Final = 1500
 SPARKLINE_POINTS: Final = 60
@@ -122,17 +120,6 @@ def latest(now: float | None = None) -> Latest:
         found = _from_redis(lambda: seconds.read(client(), newest, newest))
         values = found[-1][1] if found else {}
     return Latest(newest or 0, {each.key: values.get(each.key) for each in SERIES})
-
-
-def busiest() -> list[tuple[int, float]]:
-    """The twins that do most, and their messages a second over the last half minute.
-
-    Raises:
-        Away: Redis does not answer.
-    """
-    text = _from_redis(lambda: client().get(HISTORY_FRAME))
-    frame = json.loads(text) if text else {"top": []}
-    return [(twin, rate) for twin, rate in frame["top"]]
 
 
 def compare(keys: Iterable[str], now: float | None = None) -> dict[str, Compared]:

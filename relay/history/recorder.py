@@ -32,7 +32,6 @@ from relay.history.sampling import Sampler
 from relay.history.surroundings import Watch
 from relay.ops import load
 from relay.ops.redis_client import client
-from relay.queues import keys
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +119,6 @@ class Recorder:
                     continue
                 try:
                     text = frames.encode(*written, self._around)
-                    client().set(keys.HISTORY_FRAME, text, ex=frames.KEPT_S)
                     runner.run(_publish(text))
                     self._over("frames")
                 except (RedisError, OSError) as error:

@@ -1,9 +1,9 @@
-"""What dashboards are told besides the values: alarms, the busiest twins, how other relays are."""
+"""What dashboards are told besides the values: alarms, and how other relays are."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from django.db.models import Q
@@ -14,15 +14,11 @@ from relay.federation import listing, traffic
 from relay.federation.listing import Health
 from relay.federation.live import PartnerState
 from relay.federation.models import RelayNode
-from relay.history import busiest
-from relay.history.busiest import Busiest
 from relay.history.frames import Surroundings
 from relay.ops import load
 from relay.ops.redis_client import client
 
 MAX_PARTNERS: Final = 20
-MAX_TWINS: Final = 5
-TWINS_S: Final = 15.0
 PARTNERS_S: Final = 5.0
 SHARE: Final = 200
 """Part of the time that may go into looking at other relays: a thousand take 70 ms."""
@@ -40,11 +36,8 @@ _WORDS: Final = {
 class Watch:
     """Looks at each of them as often as it needs."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._busiest = Busiest()
-        self._twins_at = self._partners_at = float("-inf")
-        self._top: Sequence[tuple[int, float]] = ()
+    def __init__(self) -> None:
+        self._partners_at = float("-inf")
         self._partners: Sequence[tuple[str, str]] = ()
 
     def look(self) -> Surroundings:
@@ -54,16 +47,13 @@ class Watch:
             redis.exceptions.RedisError, django.db.Error: a store does not answer.
         """
         firing, worst = _alarms()
-        now = self._clock()
-        if now >= self._twins_at:
-            self._top = self._busiest.rank(busiest.look(), now, MAX_TWINS)
-            self._twins_at = now + TWINS_S
+        now = time.monotonic()
         if now >= self._partners_at:
             found = load.look_at_partners(client())
             traffic.meter.note(found)
             self._partners = strip(found, stopped(), time.time())
-            self._partners_at = now + max(PARTNERS_S, SHARE * (self._clock() - now))
-        return Surroundings(firing, worst, self._top, self._partners)
+            self._partners_at = now + max(PARTNERS_S, SHARE * (time.monotonic() - now))
+        return Surroundings(firing, worst, self._partners)
 
 
 def stopped() -> set[str]:

@@ -17,6 +17,7 @@ from relay.rest.operation import get, post
 from relay.rest.paging import listed
 from relay.rest.schema import Body, Page, PageQuery, TwinId, moment
 from relay.sessions.models import MAX_SID_CHARS
+from relay.sessions.rates import WINDOW_S
 
 router = Router(tags=["queues"])
 
@@ -34,8 +35,8 @@ QueueKey = Annotated[
 Entry = Annotated[str, Field(pattern=ENTRY, description="Id of a message in its queue.")]
 
 QueueOrder = Literal[
-    "twin", "messages", "size", "oldest", "newest",
-    "-twin", "-messages", "-size", "-oldest", "-newest",
+    "twin", "messages", "size", "oldest", "newest", "rate_in", "rate_out",
+    "-twin", "-messages", "-size", "-oldest", "-newest", "-rate_in", "-rate_out",
 ]  # fmt: skip
 
 
@@ -53,6 +54,12 @@ class QueueOut(Schema):
     oldest: datetime | None
     newest: datetime | None
     newest_entry: str = Field(description="Id of the last message: `up_to` of a purge.")
+    rate_in: float = Field(
+        description=f"Messages a second stored in it, over the last {WINDOW_S} s."
+    )
+    rate_out: float = Field(
+        description=f"Messages a second delivered to its session, over the last {WINDOW_S} s."
+    )
 
 
 class HeaderOut(Schema):
@@ -136,7 +143,10 @@ class MovedOut(Schema):
 
 @get(router, "/queues", action="queue.view", answer=Page[QueueOut])
 def list_queues(request: Request, query: Query[QueueQuery]) -> Any:
-    """Queues that hold messages."""
+    """Queues that hold messages.
+
+    With `order=-rate_in` the queues that fill fastest now come first.
+    """
     found = services.list_queues(
         twin=query.twin,
         connected=None if query.connected is None else query.connected == "true",
@@ -200,6 +210,8 @@ def _queue(queue: Queue) -> QueueOut:
         oldest=moment(queue.oldest_at),
         newest=moment(queue.newest_at),
         newest_entry=queue.newest,
+        rate_in=queue.rate_in,
+        rate_out=queue.rate_out,
     )
 
 

@@ -48,6 +48,7 @@ class Destination:
         "seen_at",
         "session",
         "shares",
+        "stored",
         "stream",
         "text",
         "wake",
@@ -64,6 +65,7 @@ class Destination:
         self.session: Session | None = None  # the session held by this worker
         self.queued = 0  # messages in the stream, as last seen
         self.queued_bytes = 0  # memory of the stream, as last seen
+        self.stored = 0  # messages put into the stream, since the rate was last measured
         self.present = False  # its session is connected somewhere, as last seen
         self.known = False  # its session has signed in once, as last seen
         self.seen_at = float("-inf")  # loop time as of which both are known

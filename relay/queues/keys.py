@@ -47,8 +47,6 @@ FULLEST_TWINS: Final = "relay:twins:fullest"
 """JSON: the twins the last sweep found near a bound of what waits: percent, hash and counts."""
 WAITING: Final = "relay:queues:waiting"
 """How many messages the last sweep found in all queues."""
-HISTORY_FRAME: Final = "relay:history:frame"
-"""The newest frame of open dashboards (`relay.history.frames`), for pages that are opened now."""
 SCHEMA: Final = "relay:schema"
 UNUSED: Final = "relay:unused"
 """Never written: deleting it is the write that is allowed out of memory (see ``lua/claim.lua``)."""
@@ -96,6 +94,11 @@ def wake(text: str) -> bytes:
 def worker(boot_id: str) -> str:
     """The hash with a worker's heartbeat and counters."""
     return f"relay:worker:{boot_id}"
+
+
+def rates(boot_id: str) -> str:
+    """The hash with the rates of what a worker holds (`relay.sessions.rates`)."""
+    return f"relay:rates:{boot_id}"
 
 
 def burial(boot_id: str) -> str:

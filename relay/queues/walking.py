@@ -22,6 +22,7 @@ from relay.ops import paging
 from relay.ops.paging import Page
 from relay.ops.redis_client import text
 from relay.queues import headers, keys, scripts
+from relay.sessions import published_rates
 from relay.sessions.models import MAX_SID_CHARS
 
 # Sessions were let in under whatever bound was configured then.
@@ -41,6 +42,8 @@ class Queue:
         size_bytes: of Redis' memory, estimated from a few of its entries.
         oldest_at, newest_at: unix times its first and last message were stored.
         newest: id of the last one.
+        rate_in: messages a second that workers put into it, over the last `rates.WINDOW_S`.
+        rate_out: the same, messages that left it for its session.
     """
 
     key: str
@@ -52,9 +55,12 @@ class Queue:
     oldest_at: float
     newest_at: float
     newest: str
+    rate_in: float
+    rate_out: float
 
 
-ORDERS: Final = ("twin", "messages", "size", "oldest", "newest")
+_RATES: Final = ("rate_in", "rate_out")
+ORDERS: Final = ("twin", "messages", "size", "oldest", "newest", *_RATES)
 _Place = tuple[float, str]
 """Where a queue stands in an order: the value it is ordered by, and its key."""
 
@@ -136,6 +142,12 @@ def _places(
     client: Redis, twin: int | None, connected: bool | None, order: str, sign: int
 ) -> Iterator[_Place]:
     """The place of each queue with messages in an order."""
+    if order in _RATES:
+        published = published_rates.read(client)
+        for name, _ in _walk(client, twin, connected, "twin"):
+            key = name.decode()
+            yield sign * getattr(published.queue(key), order), key
+        return
     for name, value in _walk(client, twin, connected, order):
         yield sign * _number(value), name.decode()
 
@@ -182,6 +194,7 @@ def _describe(client: Redis, queues: Mapping[str, SessionKey]) -> Iterator[Queue
         return
     names: list[str | bytes] = [keys.SESSIONS, *map(keys.stream, queues)]
     reply: Any = client.eval(scripts.source("describe"), len(names), *names, *queues)
+    published = published_rates.read(client, queues)
     for at, (key, (twin, sid)) in enumerate(queues.items()):
         messages, size_bytes, first, last, connected = reply[5 * at : 5 * at + 5]
         if messages:
@@ -195,4 +208,5 @@ def _describe(client: Redis, queues: Mapping[str, SessionKey]) -> Iterator[Queue
                 oldest_at=headers.stored_at(text(first)),
                 newest_at=headers.stored_at(text(last)),
                 newest=text(last),
+                **published.queue(key)._asdict(),
             )

@@ -16,6 +16,7 @@ from relay.rest.paging import listed, page
 from relay.rest.schema import Body, Count, Page, PageQuery, RowId, Stamp, TwinId
 from relay.sessions import listing, services
 from relay.sessions.models import MAX_REMOTE_CHARS, MAX_SID_CHARS, Session
+from relay.sessions.rates import WINDOW_S
 
 router = Router(tags=["sessions"])
 
@@ -24,8 +25,9 @@ ORDERS: Final = {"id": "pk", "opened_at": "opened_at", "twin": "twin", "drops": 
 
 LiveOrder = Literal[
     "opened", "twin", "messages_in", "messages_out", "bytes_in", "bytes_out", "backlog", "drops",
+    "rate_in", "rate_out", "byte_rate_in", "byte_rate_out",
     "-opened", "-twin", "-messages_in", "-messages_out", "-bytes_in", "-bytes_out", "-backlog",
-    "-drops",
+    "-drops", "-rate_in", "-rate_out", "-byte_rate_in", "-byte_rate_out",
 ]  # fmt: skip
 """Of `listing.ORDERS`."""
 
@@ -52,7 +54,7 @@ class LiveSessionOut(Schema):
     address: str
     user_agent: str
     opened_at: datetime
-    messages_in: int = Field(description="As all figures, up to 15 s old.")
+    messages_in: int = Field(description="As all figures but rates, up to 15 s old.")
     messages_out: int
     bytes_in: int
     bytes_out: int
@@ -60,6 +62,18 @@ class LiveSessionOut(Schema):
     drops: int = Field(description="Messages from or to it that ended undelivered.")
     slowed: int = Field(
         description="Pauses in reading from its client, because its messages were refused."
+    )
+    rate_in: float = Field(
+        description=f"Messages a second from its client, over the last {WINDOW_S} s."
+    )
+    rate_out: float = Field(
+        description=f"Messages a second to its client, over the last {WINDOW_S} s."
+    )
+    byte_rate_in: float = Field(
+        description=f"Bytes a second from its client, over the last {WINDOW_S} s."
+    )
+    byte_rate_out: float = Field(
+        description=f"Bytes a second to its client, over the last {WINDOW_S} s."
     )
 
 
@@ -157,7 +171,8 @@ class KickedTwin(Schema):
 def list_sessions(request: Request, query: Query[LiveQuery]) -> Any:
     """Sessions that are held now.
 
-    By the directory in Redis; a session shows up within a second or two.
+    By the directory in Redis; a session shows up within a second or two. With `order=-rate_in` the
+    sessions that send most messages now come first.
     """
     found = listing.live(
         twin=query.twin,

@@ -2,13 +2,14 @@
 
 The live truth is the directory in Redis, which has no order; the database has a row of each session
 about a second after it began. So a page is made from rows, in any order, and each is shown only if
-the directory still names it with the same epoch. That costs one query and one command for a page,
-however many sessions there are.
+the directory still names it with the same epoch. That costs one query and two commands for a page,
+however many sessions there are. Rates are in Redis only: in their order a page costs a walk over
+the active sessions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -22,7 +23,11 @@ from relay.ops import paging
 from relay.ops.paging import Page
 from relay.ops.redis_client import client, text
 from relay.queues import keys
+from relay.sessions import published_rates, ranking
 from relay.sessions.models import Session, moment
+from relay.sessions.published_rates import Published, twin_of
+from relay.sessions.ranking import Part, Ranking
+from relay.sessions.rates import Rates
 
 _FIELDS: Final = {
     "opened": "opened_at",
@@ -34,11 +39,13 @@ _FIELDS: Final = {
     "backlog": "backlog",
     "drops": "drops",
 }
-ORDERS: Final = tuple(_FIELDS)
-
-MAX_LOOKS: Final = 10
-"""Queries for one page. More than the first are needed where many sessions ended within the last
-second; then the page has fewer items than it might."""
+_RATES: Final = {
+    "rate_in": "messages_in",
+    "rate_out": "messages_out",
+    "byte_rate_in": "bytes_in",
+    "byte_rate_out": "bytes_out",
+}
+ORDERS: Final = (*_FIELDS, *_RATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,9 @@ class LiveSession:
         backlog: messages on their way to the client at the last look.
         drops: messages from or to it that ended undelivered.
         slowed: pauses in reading from it, because its messages were refused.
+        rate_in, rate_out: messages a second over the last `rates.WINDOW_S`, from its client and
+            to it.
+        byte_rate_in, byte_rate_out: the same, bytes.
     """
 
     key: str
@@ -72,6 +82,10 @@ class LiveSession:
     backlog: int
     drops: int
     slowed: int
+    rate_in: float
+    rate_out: float
+    byte_rate_in: float
+    byte_rate_out: float
 
 
 def live(
@@ -100,9 +114,7 @@ def live(
         Away: Redis or the database does not answer.
     """
     name, descending = paging.one_of(order, ORDERS)
-    field, wanted = _FIELDS[name], paging.bounded(limit)
-    kind = float if field == "opened_at" else int
-    after = paging.decode(cursor, order, kind, int)
+    wanted = paging.bounded(limit)
     rows = Session.objects.filter(closed_at=None)
     given = {"twin": twin, "worker": worker or None}
     rows = rows.filter(**{key: value for key, value in given.items() if value is not None})
@@ -110,25 +122,44 @@ def live(
         rows = rows.filter(_from(address))
     if sid is not None:
         rows = rows.filter(sid_present=True, sid=sid)
-    sign = "-" if descending else ""
-    rows = rows.order_by(f"{sign}{field}", f"{sign}pk")
-    found: list[LiveSession] = []
     try:
-        for _ in range(MAX_LOOKS):
-            part = list(_beyond(rows, field, descending, after)[: wanted + 1 - len(found)])
-            for row in _held(part):
-                if len(found) == wanted:
-                    return Page(found, paging.encode(order, *after))
-                found.append(_shown(row))
-                after = _place(row, field)
-            if not part:
-                return Page(found, "")
-            after = _place(part[-1], field)
-        return Page(found, paging.encode(order, *after))
+        if name in _RATES:
+            return _by_rate(rows, _RATES[name], descending, order, wanted, cursor)
+        field = _FIELDS[name]
+        after = paging.decode(cursor, order, float if field == "opened_at" else int, int)
+        parts = _parts(rows, field, descending, after, wanted + 1)
+        found = ranking.page(parts, lambda row: _place(row, field), order, wanted, keep=_held)
+        rates = published_rates.read(client(), [row.key_text for row in found.items])
+        return _page(found, rates)
     except RedisError as error:
         raise Away(f"Redis does not answer: {error}") from error
     except (OperationalError, InterfaceError) as error:
         raise Away(f"the database does not answer: {error}") from error
+
+
+def _by_rate(
+    rows: QuerySet[Session], rate: str, descending: bool, order: str, wanted: int, cursor: str
+) -> Page[LiveSession]:
+    published = published_rates.read(client())
+    place = 1 + Rates._fields.index(rate)
+    rates = {
+        (twin_of(key), each[0]): each[place]
+        for key, each in published.sessions.items()
+        if each[place] > 0
+    }
+    ranked = Ranking(rows, rates, _named, lambda row: (row.twin, row.epoch), descending)
+    parts = ranked.parts(cursor, order, wanted + 1)
+    return _page(ranking.page(parts, ranked.place, order, wanted, keep=_held), published)
+
+
+def _named(rows: QuerySet[Session], names: Sequence[tuple[int, int]]) -> QuerySet[Session]:
+    twins, epochs = zip(*names, strict=True)
+    return rows.filter(twin__in=twins, epoch__in=epochs)
+
+
+def _page(found: Page[Session], published: Published) -> Page[LiveSession]:
+    items = [_shown(row, published.of(row.key_text, row.epoch)) for row in found.items]
+    return Page(items, found.next)
 
 
 def total() -> int:
@@ -192,18 +223,26 @@ def _from(address: str) -> Q:
     )
 
 
-def _beyond(
-    rows: QuerySet[Session], field: str, descending: bool, after: tuple[Any, ...]
-) -> QuerySet[Session]:
-    if not after:
-        return rows
-    value, number = after
-    if field == "opened_at":
-        value = _moment(value)
-    word = "lt" if descending else "gt"
-    return rows.filter(
-        Q(**{f"{field}__{word}": value}) | Q(**{field: value, f"pk__{word}": number})
-    )
+def _parts(
+    rows: QuerySet[Session], field: str, descending: bool, after: tuple[Any, ...], count: int
+) -> Iterator[Part[Session]]:
+    """Yield rows in the order of a field, from behind a place."""
+    sign, word = ("-", "lt") if descending else ("", "gt")
+    rows = rows.order_by(f"{sign}{field}", f"{sign}pk")
+    while True:
+        behind = rows
+        if after:
+            value, number = after
+            if field == "opened_at":
+                value = _moment(value)
+            behind = rows.filter(
+                Q(**{f"{field}__{word}": value}) | Q(**{field: value, f"pk__{word}": number})
+            )
+        part = list(behind[:count])
+        if not part:
+            return
+        after = _place(part[-1], field)
+        yield after, part
 
 
 def _place(row: Session, field: str) -> tuple[Any, int]:
@@ -230,7 +269,7 @@ def _held(rows: list[Session]) -> list[Session]:
     ]
 
 
-def _shown(row: Session) -> LiveSession:
+def _shown(row: Session, rates: Rates) -> LiveSession:
     twin, sid = row.key
     return LiveSession(
         key=row.key_text,
@@ -249,4 +288,8 @@ def _shown(row: Session) -> LiveSession:
         backlog=row.backlog,
         drops=row.drops,
         slowed=row.slowed,
+        rate_in=rates.messages_in,
+        rate_out=rates.messages_out,
+        byte_rate_in=rates.bytes_in,
+        byte_rate_out=rates.bytes_out,
     )

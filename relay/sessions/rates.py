@@ -1,92 +1,220 @@
-"""How fast sessions send and receive now: what grew between two looks at their counters.
+"""Measure the rates of a worker's sessions and queues all the time, and publish them in Redis.
 
-A worker writes the counters of a session every 15 s, if they changed. So a rate is the growth since
-the counters were last seen to change, over the time since then, and over those 15 s at least; what
-was seen unchanged had not grown 15 s before, so that a pause does not count. It is right where
-somebody keeps looking, as a page does that refreshes itself, and an average since the look before
-otherwise. The first look at a session knows no rate. What was seen is kept in the memory of the
-process that looks; a worker has nothing to do with it.
+Sessions count their messages and bytes anyway; a queue also counts the messages stored in it. A
+worker reads the counters of each session once per window: the rate is what they grew by, divided
+by the time that really passed. The ticks of the worker share these readings, and each tick sends
+the changes to Redis in a few commands, so that 50,000 idle sessions cause none. Messages cost
+nothing but their counters.
+
+    relay:rates:<boot id>    <session key>          -> rates of a session that this worker holds
+                             stream:<session key>   -> rate of a queue that it fills for another
+
+The hash contains active sessions and queues only, and expires after its worker. Sites read it
+(`relay.sessions.published_rates`).
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+import struct
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from relay.sessions.history import PROGRESS_INTERVAL_S
-from relay.sessions.listing import LiveSession
+from redispipe import resp
+from relay.queues import keys
 
-MAX_KNOWN: Final = 20_000
-"""Sessions whose counters are kept, a few hundred bytes each; those looked at last."""
-IDLE_S: Final = 2 * PROGRESS_INTERVAL_S
-"""Counters that did not change for so long do not grow."""
+if TYPE_CHECKING:
+    from relay.queues.destination import Destination
+    from relay.sessions.session import Session
+    from relay.sessions.worker import Worker
+
+WINDOW_S: Final = 2
+"""Seconds over which rates are measured: a load that begins in one is shown in full after the
+next."""
+LIFE_S: Final = 5 * WINDOW_S
+"""How long the rates of a worker outlive it; it renews them once per window."""
+PARTS: Final = 16
+"""Ticks that share the readings of a window; a window has some more, for late ones."""
+PART: Final = 250
+"""Sessions read in one tick at least."""
+
+_PACKED: Final = struct.Struct("<Q5f")
 
 
 class Rates(NamedTuple):
-    """Of one session, each second."""
+    """Rates per second.
 
-    messages_in: float
-    messages_out: float
-    bytes_in: float
-    bytes_out: float
+    Attributes:
+        messages_in, bytes_in: from the client of a session.
+        messages_out, bytes_out: to it.
+        stored: messages stored in its queue.
+    """
 
-
-class _Seen(NamedTuple):
-    """Counters, when they were first and last seen as they are, and the rates told of them."""
-
-    at: float
-    last: float
-    counters: tuple[int, ...]
-    rates: Rates | None
+    messages_in: float = 0.0
+    messages_out: float = 0.0
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+    stored: float = 0.0
 
 
-class Looks:
-    """What was seen of the counters of sessions."""
+Packed = tuple[int, float, float, float, float, float]
+"""Epoch of a connection, and `Rates`; the epoch is 0 where the session is not held."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._seen: OrderedDict[tuple[str, int], _Seen] = OrderedDict()
 
-    def rates(
-        self, sessions: Sequence[LiveSession], now: float | None = None
-    ) -> list[Rates | None]:
-        """The rate of each of these sessions; None where it was not looked at before.
+def pack(epoch: int, rates: tuple[float, ...]) -> bytes:
+    """Encode the value of a field."""
+    return _PACKED.pack(epoch, *rates)
+
+
+def unpack(value: bytes) -> Packed | None:
+    """Decode the value of a field; None where somebody else wrote it."""
+    return _PACKED.unpack(value) if len(value) == _PACKED.size else None
+
+
+class RateMeter:
+    """The rates of one worker.
+
+    Attributes:
+        filled: queues whose messages of late were not delivered from memory; values are unused.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.filled: dict[Destination, object] = {}
+        self._worker = worker
+        self._name = keys.rates(worker.boot_id)
+        self._round_at = worker.loop.time()  # when this round of readings began
+        self._round_s = float(WINDOW_S)  # from the round before to this one
+        self._part = PART
+        self._sessions: list[Session] = []  # to be read in this round
+        self._queues: list[Destination] = []
+        self._filling: dict[bytes, None] = {}  # fields of the queues in this round
+        self._seen: dict[Session, list[float]] = {}  # when, and what its counters were
+        self._published: dict[str | bytes, bytes] = {}
+        self._changed: dict[str | bytes, bytes] = {}
+        self._gone: dict[str | bytes, None] = {}
+        self._begins = True  # the content of the hash is unknown
+
+    def tick(self, now: float) -> None:
+        """Read the counters of the next sessions and queues, and publish what changed.
 
         Args:
-            now: unix seconds; the clock unless given.
+            now: loop time.
         """
-        moment = time.time() if now is None else now
-        with self._lock:
-            found = [self._look(session, moment) for session in sessions]
-            while len(self._seen) > MAX_KNOWN:
-                self._seen.popitem(last=False)
-        return found
+        if not self._sessions and not self._queues and now - self._round_at >= WINDOW_S:
+            self._begin_round(now)
+        for session in _taken(self._sessions, self._part):
+            self._read(session, now)
+        for queue in _taken(self._queues, self._part):
+            self._read_queue(queue)
+        if self._changed or self._gone:
+            self._publish()
 
-    def _look(self, session: LiveSession, now: float) -> Rates | None:
-        identity = (session.key, session.epoch)
-        counters = tuple(getattr(session, name) for name in Rates._fields)
-        before = self._seen.get(identity)
-        if before is None:
-            seen = _Seen(now, now, counters, None)
-        elif counters != before.counters:
-            since = max(before.at, before.last - PROGRESS_INTERVAL_S)
-            over_s = max(now - since, PROGRESS_INTERVAL_S)
-            grown = (
-                max(0, new - old) / over_s
-                for new, old in zip(counters, before.counters, strict=True)
-            )
-            seen = _Seen(now, now, counters, Rates(*grown))
-        elif now - before.at >= IDLE_S:
-            seen = before._replace(last=now, rates=Rates(0, 0, 0, 0))
-        else:
-            seen = before._replace(last=now)
-        self._seen[identity] = seen
-        self._seen.move_to_end(identity)
-        return seen.rates
+    def ended(self, session: Session) -> None:
+        """Forget the rates of a session that is over."""
+        self._seen.pop(session, None)
+        if session.destination.session is None:
+            session.destination.stored = 0
+            self._remove(session.destination.text)
+
+    def _begin_round(self, now: float) -> None:
+        worker = self._worker
+        self._round_s = now - self._round_at
+        self._round_at = now
+        self._sessions = list(worker.sessions)
+        queues, self.filled = self.filled, {}
+        self._queues = [each for each in queues if each.session is None and each.stored]
+        self._part = max(PART, -(-max(len(self._sessions), len(self._queues)) // PARTS))
+        filling = dict.fromkeys(each.stream for each in self._queues)
+        for field in self._filling:
+            if field not in filling:
+                self._remove(field)
+        self._filling = filling
+        if self._published:
+            self._ask(self._renewed, "EXPIRE", self._name, LIFE_S)
+
+    def _read(self, session: Session, now: float) -> None:
+        if session.end_reason is not None or not session.epoch:
+            return
+        destination = session.destination
+        stored, destination.stored = destination.stored, 0
+        messages_in, messages_out = session.messages_in, session.messages_out
+        seen = self._seen.get(session)
+        if seen is None:
+            counted = [now, messages_in, messages_out, session.bytes_in, session.bytes_out]
+            self._seen[session] = counted
+            self._remove(destination.text)  # of the connection before
+            return
+        at, before_in, before_out, bytes_in, bytes_out = seen
+        seen[0] = now
+        if messages_in == before_in and messages_out == before_out and not stored:
+            if destination.text in self._published:
+                self._remove(destination.text)
+            return
+        seen[1:] = messages_in, messages_out, session.bytes_in, session.bytes_out
+        elapsed_s = now - at
+        rates = (
+            (messages_in - before_in) / elapsed_s,
+            (messages_out - before_out) / elapsed_s,
+            (session.bytes_in - bytes_in) / elapsed_s,
+            (session.bytes_out - bytes_out) / elapsed_s,
+            stored / elapsed_s,
+        )
+        self._set(destination.text, pack(session.epoch, rates))
+
+    def _read_queue(self, queue: Destination) -> None:
+        stored, queue.stored = queue.stored, 0
+        self._set(queue.stream, pack(0, Rates(stored=stored / self._round_s)))
+
+    def _set(self, field: str | bytes, value: bytes) -> None:
+        if self._published.get(field) != value:
+            self._published[field] = self._changed[field] = value
+            self._gone.pop(field, None)
+
+    def _remove(self, field: str | bytes) -> None:
+        if self._published.pop(field, None) is not None:
+            self._changed.pop(field, None)
+            self._gone[field] = None
+
+    # --- Redis --------------------------------------------------------------------------------
+
+    def _publish(self) -> None:
+        if not self._worker.commit.pipe.usable:
+            self._lost()
+            return
+        if self._begins:
+            self._begins = False
+            self._ask(self._answered, "DEL", self._name)
+        changed, self._changed = self._changed, {}
+        if changed:
+            pairs = [part for pair in changed.items() for part in pair]
+            self._ask(self._answered, "HSET", self._name, *pairs)
+            self._ask(self._answered, "EXPIRE", self._name, LIFE_S)
+        gone = list(islice(self._gone, self._part))
+        if gone:
+            for field in gone:
+                del self._gone[field]
+            self._ask(self._answered, "HDEL", self._name, *gone)
+
+    def _ask(self, answered: Any, *arguments: resp.Argument) -> None:
+        self._worker.commit.submit(resp.command(*arguments), answered)
+
+    def _answered(self, reply: Any) -> None:
+        if isinstance(reply, Exception):
+            self._lost()
+
+    def _renewed(self, reply: Any) -> None:
+        if reply != 1 and self._published:
+            self._lost()
+
+    def _lost(self) -> None:
+        """Publish everything again: Redis may have lost it."""
+        self._begins = True
+        self._published.clear()
+        self._changed.clear()
+        self._gone.clear()
 
 
-LOOKS: Final = Looks()
-"""Of this process."""
+def _taken(waiting: list[Any], count: int) -> list[Any]:
+    """Take the last items off a list."""
+    taken = waiting[-count:]
+    del waiting[-count:]
+    return taken

@@ -192,9 +192,9 @@ class Session:
     def deliver(self, batch_bytes: int) -> None:
         """Writes what a batch of that size brought (`out`, `out_ids`) to the socket, as far as
         there is room: the rest is in the stream."""
-        out, ids = self.out, self.out_ids
+        worker, out, ids = self.worker, self.out, self.out_ids
         self.out, self.out_ids = [], []
-        worker = self.worker
+        self.destination.stored += len(out)
         if (
             self.socket.buffered_bytes()
             or batch_bytes > worker.socket_bytes

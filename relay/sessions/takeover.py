@@ -150,6 +150,7 @@ async def _released(session: Session, former: int) -> None:
 
 async def leave(worker: Worker, session: Session) -> None:
     """Gives a key up after the session has ended."""
+    worker.upkeep.rates.ended(session)
     destination = session.destination
     # A newcomer that ends while it waits for its predecessor waits on: who follows it relies on
     # its `released` meaning that both are gone. One that Redis has not been asked for, or that it

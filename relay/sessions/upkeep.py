@@ -27,6 +27,7 @@ from relay.queues.commit import TEMPORARY
 from relay.sessions import charges, scripts
 from relay.sessions.burial import LINKS, bury
 from relay.sessions.control import Control
+from relay.sessions.rates import RateMeter
 from relay.sessions.recent import Recent
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Upkeep:
         self.control = Control(worker)
         self.loop_lag_s = 0.0  # the worst of the last second
         self.recent = Recent(worker.metrics)
+        self.rates = RateMeter(worker)
         self.redis_policy = ""  # Redis' maxmemory-policy, once known
         self._ring: list[Session] = []  # whom the check visits in this round
         self._to_compare: list[Session] = []  # at the end of this turn of the loop
@@ -91,7 +93,7 @@ class Upkeep:
         boot_id = self._worker.boot_id
         if self._worker.commit.pipe.usable:
             await asyncio.gather(
-                self._ask("DEL", keys.worker(boot_id)),
+                self._ask("DEL", keys.worker(boot_id), keys.rates(boot_id)),
                 self._ask("SREM", keys.WORKERS, boot_id),
                 self._ask("HDEL", LINKS, boot_id),
                 return_exceptions=True,
@@ -330,6 +332,7 @@ class Upkeep:
             for session in held:
                 if session.memory_mode:  # in catch-up the stream is read anyway
                     self._look(session)
+        self.rates.tick(now)
 
     def _look(self, session: Session) -> None:
         """Is there an entry in the stream that the session does not know of?"""

@@ -100,8 +100,7 @@ class Worker:
         self.room = Room(self)
         self.charged = self.room.charged
         self.upkeep = Upkeep(self)
-        # Joining, held and ending, in order, with the accounts that signed in.
-        self.sessions: dict[Session, bytes] = {}
+        self.sessions: dict[Session, bytes] = {}  # joining, held, ending, in order -> account
         self.connections = 0  # sessions that are not ending
         self.destinations: dict[keys.SessionKey, Destination] = {}
         self._destinations_bound = 2 * DESTINATIONS
@@ -196,8 +195,7 @@ class Worker:
         """
         session = Session(self, self.destination(key), socket, user_agent)
         session.opened_at = self.wall_s()
-        meter = self.meters.acquire(key[0])
-        session.sender = Sender(self, key, socket, session, meter)
+        session.sender = Sender(self, key, socket, session, self.meters.acquire(key[0]))
         session.guest = self.domains.isdisjoint(twin.relays)
         self.sessions[session] = twin.account
         self.connections += 1
@@ -334,6 +332,7 @@ class Worker:
         touched: list[Session] = []
         elsewhere: dict[Destination, None] = {}
         absent = batch.absent
+        self.upkeep.rates.filled.update(absent)
         for (destination, payload, sender), entry_id in zip(batch.items, ids, strict=False):
             if type(entry_id) is not bytes:
                 batch.refused = True
@@ -351,6 +350,7 @@ class Worker:
                 session.out_ids.append(entry_id)
             else:
                 self.metrics.queued += 1
+                destination.stored += 1
                 if session is None and destination not in absent:
                     elsewhere[destination] = None
         if self.recording:

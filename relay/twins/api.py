@@ -17,9 +17,10 @@ from relay.rest.bounds import MAX_IMPORT_BYTES
 from relay.rest.caller import Caller, Request
 from relay.rest.lines import CSV
 from relay.rest.operation import delete, get, patch, post, put
-from relay.rest.paging import page
+from relay.rest.paging import listed, page
 from relay.rest.problem import FieldProblem, Refusal
 from relay.rest.schema import Body, Page, PageQuery, TwinId
+from relay.sessions.rates import WINDOW_S
 from relay.twins import listing, public, services
 from relay.twins.bounds import MAX_RELAYS, MAX_RELAYS_BYTES
 from relay.twins.csv_io import ImportRefusedError, import_twins
@@ -37,7 +38,6 @@ from relay.twins.source import RELAY_SEPARATOR, split_relays
 
 router = Router(tags=["twins"])
 
-ORDERS: Final = {"id": "pk", "updated": "updated"}
 MAX_FIELD_CHARS: Final = 200
 """Of an account or key, as text."""
 
@@ -80,6 +80,16 @@ class TwinOut(TwinPublic):
     )
 
 
+class ListedTwinOut(TwinOut):
+    """A twin in a list."""
+
+    rate_in: float | None = Field(
+        description=f"Messages a second from its sessions, over the last {WINDOW_S} s; null: "
+        "Redis does not answer."
+    )
+    rate_out: float | None = Field(description="The same, messages to its sessions.")
+
+
 class TwinIn(Body):
     """All of a twin."""
 
@@ -115,7 +125,9 @@ class TwinQuery(PageQuery):
         description="Only twins that list this relay.",
     )
     stale: Literal["true", "false"] | None = None
-    order: Literal["id", "-id", "updated", "-updated"] = "id"
+    order: Literal[
+        "id", "updated", "rate_in", "rate_out", "-id", "-updated", "-rate_in", "-rate_out"
+    ] = "id"
 
 
 class ImportQuery(Schema):
@@ -159,7 +171,7 @@ def _look_up_id(request: HttpRequest, found: Caller | None, twin: str) -> JsonRe
     router,
     "/twins",
     action="twin.view",
-    answer=Page[TwinOut] | TwinPublic,
+    answer=Page[ListedTwinOut] | TwinPublic,
     open=_look_up_account,
 )
 def list_twins(request: Request, query: Query[TwinQuery]) -> Any:
@@ -167,6 +179,7 @@ def list_twins(request: Request, query: Query[TwinQuery]) -> Any:
 
     With `account`, or without saying who asks, it is a look-up that everybody may make: the answer
     is that twin, and of several in a registry the one with the lowest id. Otherwise it is a list.
+    With `order=-rate_in` the twins that send most messages now come first.
     """
     rows = listing.search(
         query.text,
@@ -174,7 +187,12 @@ def list_twins(request: Request, query: Query[TwinQuery]) -> Any:
         source=query.source or "",
         stale=None if query.stale is None else query.stale == "true",
     )
-    return page(query, rows, ORDERS, show=lambda found: map(_out, found))
+    if query.order.removeprefix("-") in listing.RATES:
+        found = listing.page(rows, order=query.order, limit=query.limit, cursor=query.cursor or "")
+        return listed(found, _listed)
+    return page(
+        query, rows, listing.ORDERS, show=lambda found: map(_listed, listing.with_flows(found))
+    )
 
 
 # Before the addresses that `import` would be an id in.
@@ -304,6 +322,11 @@ def _row(twin: int) -> Twin:
     if found is None:
         raise NotFound(f"there is no twin {twin}")
     return found
+
+
+def _listed(found: listing.Listed) -> dict[str, Any]:
+    rates = found.flow._asdict() if found.flow else dict.fromkeys(listing.RATES)
+    return {**_out(found.row).dict(), **rates}
 
 
 def _out(row: Twin) -> TwinOut:

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
+from django.db import InterfaceError, OperationalError
 from django.db.models import Exists, OuterRef, Q, QuerySet
+from redis.exceptions import RedisError
 
 from proto.federation.domains import spelled
-from relay.access.errors import Invalid, NotFound
+from relay.access.errors import Away, Invalid, NotFound
 from relay.limits import listing as limits
 from relay.limits.models import TwinLimit
+from relay.ops import keyset, paging
+from relay.ops.paging import Page
+from relay.ops.redis_client import client
+from relay.sessions import published_rates, ranking
 from relay.sessions.models import Session
+from relay.sessions.published_rates import Flow
+from relay.sessions.ranking import Ranking
 from relay.twins.bounds import MAX_RELAYS_BYTES
 from relay.twins.fields import FieldError, parse_account, parse_id
 from relay.twins.models import Twin
 from relay.twins.source import RELAY_SEPARATOR
 
 MAX_SEARCH_CHARS: Final = 256
+ORDERS: Final = {"id": "pk", "updated": "updated"}
+RATES: Final = Flow._fields
+"""Further orders of twins: `rate_in` and `rate_out`."""
+
+
+class Listed(NamedTuple):
+    """A twin and the rates of its sessions; None: Redis does not answer."""
+
+    row: Twin
+    flow: Flow | None
 
 
 def search(
@@ -62,6 +81,51 @@ def search(
         held = Session.objects.filter(closed_at=None, twin=OuterRef("pk"))
         twins = twins.filter(Exists(held) if connected else ~Exists(held))
     return twins.filter(_lists(relay)) if relay else twins
+
+
+def page(rows: QuerySet[Twin], *, order: str, limit: int, cursor: str = "") -> Page[Listed]:
+    """Make one page of these twins.
+
+    Args:
+        order: one of `ORDERS` or `RATES`, or that with a minus.
+
+    Raises:
+        Invalid: order, limit or cursor are none.
+        Away: the database does not answer, or Redis, and the order is by rate.
+    """
+    name, descending = paging.one_of(order, (*ORDERS, *RATES))
+    if name in ORDERS:
+        found = keyset.page(rows, ORDERS, order=order, limit=limit, cursor=cursor)
+        return Page(with_flows(found.items), found.next)
+    wanted = paging.bounded(limit)
+    try:
+        flows = published_rates.read(client()).twins()
+        rates = {twin: rate for twin, flow in flows.items() if (rate := getattr(flow, name)) > 0}
+        ranked = Ranking(rows, rates, _of, lambda row: row.id, descending)
+        parts = ranked.parts(cursor, order, wanted + 1)
+        chosen = ranking.page(parts, ranked.place, order, wanted)
+    except RedisError as error:
+        raise Away(f"Redis does not answer: {error}") from error
+    except (OperationalError, InterfaceError) as error:
+        raise Away(f"the database does not answer: {error}") from error
+    return Page(_listed(chosen.items, flows), chosen.next)
+
+
+def with_flows(rows: Iterable[Twin]) -> list[Listed]:
+    """Add the rates of their sessions to twins."""
+    try:
+        flows = published_rates.read(client()).twins()
+    except RedisError:
+        return [Listed(row, None) for row in rows]
+    return _listed(rows, flows)
+
+
+def _listed(rows: Iterable[Twin], flows: Mapping[int, Flow]) -> list[Listed]:
+    return [Listed(row, flows.get(row.id, Flow()).rounded()) for row in rows]
+
+
+def _of(rows: QuerySet[Twin], ids: Sequence[int]) -> QuerySet[Twin]:
+    return rows.filter(pk__in=ids)
 
 
 def require_known(twin: int) -> None:

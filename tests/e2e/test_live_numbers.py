@@ -89,7 +89,7 @@ async def test_numbers_move_under_load(relay: RelayProcess, accounts: dict[str, 
         session(relay.url, two) as receiver,
     ):
         first = await frame(socket)
-        assert set(first) == {"at", "values", "alarms", "top", "partners"}
+        assert set(first) == {"at", "values", "alarms", "partners"}
         assert first["values"]["workers"] == 1
         seen = [first]
 

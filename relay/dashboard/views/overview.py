@@ -6,6 +6,7 @@ come through the page's websocket.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -16,9 +17,14 @@ from django.template.response import TemplateResponse
 
 from relay.access.errors import Away
 from relay.dashboard import attention, first_steps, health_strip, tiles, top_twins
+from relay.dashboard.figures import OVER
 from relay.dashboard.pages import page, render
+from relay.dashboard.tables import refresh_ms
 from relay.dashboard.views import charts
+from relay.sessions.rates import WINDOW_S
 
+AWAY_MS: Final = 10_000
+"""How often a part asks again that could not be shown."""
 SPANS: Final = (("1h", "one hour"), ("24h", "a day"), ("7d", "a week"), ("1y", "a year"))
 
 
@@ -53,10 +59,13 @@ def _tiles(request: HttpRequest) -> Mapping[str, Any]:
 
 
 def _around(request: HttpRequest) -> Mapping[str, Any]:
+    began = time.perf_counter()
     try:
-        return {"strip": health_strip.look(), "top": top_twins.look()}
+        around = {"strip": health_strip.look(), "top": top_twins.look()}
     except Away as error:
-        return {"around_away": error.detail}
+        return {"around_away": error.detail, "around_ms": AWAY_MS}
+    around_ms = refresh_ms(time.perf_counter() - began)
+    return {**around, "over": OVER, "window_s": WINDOW_S, "around_ms": around_ms}
 
 
 _PARTS: Final[Mapping[str, Callable[[HttpRequest], Mapping[str, Any]]]] = {

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from relay.access.errors import Away
 from relay.dashboard.bars import bars
-from relay.dashboard.figures import Kind
+from relay.dashboard.figures import OVER, Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
@@ -28,11 +28,14 @@ COLUMNS = (
     Column("key", "Queue", Cell.CODE, order="twin", hint="twin:session id; leads to its messages"),
     Column("state", "Session", Cell.STATE),
     Column("messages", "Messages", Kind.NUMBER, order="messages"),
+    Column("rate_in", "In", Kind.RATE, order="rate_in", hint=f"messages stored in it, {OVER}"),
+    Column("rate_out", "Out", Kind.RATE, order="rate_out",
+           hint=f"messages delivered to its session, {OVER}"),
     Column("fill", "Full", Kind.SHARE, hint="of what it may hold, in messages or bytes"),
     Column("size_bytes", "Memory", Kind.BYTES, order="size", hint="of Redis, estimated"),
     Column("oldest_at", "Oldest", Cell.MOMENT, order="oldest", hint="message, stored"),
     Column("newest_at", "Newest", Cell.MOMENT, order="newest", hint="message, stored"),
-)
+)  # fmt: skip
 FILTERS = (
     Filter("twin", "Twin", hint="a twin id"),
     Filter("connected", "Session", (("yes", "connected"), ("no", "away"))),
@@ -98,6 +101,8 @@ def _row(queue: Queue, purgeable: bool) -> Row:
         "key": queue.key,
         "state": state_of(queue),
         "messages": queue.messages,
+        "rate_in": queue.rate_in,
+        "rate_out": queue.rate_out,
         "fill": max(queue.messages / policy.max_messages, queue.size_bytes / policy.max_bytes),
         "size_bytes": queue.size_bytes,
         "oldest_at": queue.oldest_at,

@@ -16,7 +16,7 @@ from relay.access.actor import Actor
 from relay.access.errors import Away, Invalid
 from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.addresses import check_twin
-from relay.dashboard.figures import Kind
+from relay.dashboard.figures import OVER, Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import (
@@ -38,7 +38,6 @@ from relay.ops.wording import counted
 from relay.sessions import listing, services
 from relay.sessions.listing import LiveSession
 from relay.sessions.models import Session
-from relay.sessions.rates import LOOKS, Rates
 
 _OLD: Final = "up to 15 s old"
 _ADDRESS: Final = (
@@ -58,14 +57,15 @@ _COUNTERS: Final = (
     Column("bytes_out", "Bytes out", Kind.BYTES, order="bytes_out", optional=True, hint=_OLD),
 )  # fmt: skip
 _SLOWED: Final = "pauses in reading from its client, because its messages were refused"
-_RATE: Final = "between two looks of this site; none at the first"
 LIVE: Final = (
     *_ADDRESS,
     Column("opened_at", "Connected", Cell.MOMENT, order="opened"),
-    Column("rate_in", "In", Kind.RATE, hint=f"messages from its client, {_RATE}"),
-    Column("rate_out", "Out", Kind.RATE, hint=f"messages to its client, {_RATE}"),
-    Column("byte_rate_in", "Traffic in", Kind.BYTE_RATE, optional=True, hint=_RATE),
-    Column("byte_rate_out", "Traffic out", Kind.BYTE_RATE, optional=True, hint=_RATE),
+    Column("rate_in", "In", Kind.RATE, order="rate_in", hint=f"messages from its client, {OVER}"),
+    Column("rate_out", "Out", Kind.RATE, order="rate_out", hint=f"messages to its client, {OVER}"),
+    Column("byte_rate_in", "Traffic in", Kind.BYTE_RATE, order="byte_rate_in", optional=True,
+           hint=f"bytes from its client, {OVER}"),
+    Column("byte_rate_out", "Traffic out", Kind.BYTE_RATE, order="byte_rate_out", optional=True,
+           hint=f"bytes to its client, {OVER}"),
     *_COUNTERS,
     Column("backlog", "Backlog", Kind.NUMBER, order="backlog",
            hint=f"messages on their way to its client; {_OLD}"),
@@ -213,10 +213,7 @@ def kick_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
 
 def live_rows(found: list[LiveSession], workers: dict[str, str], kickable: bool) -> list[Row]:
     """Rows of sessions that are held now."""
-    return [
-        _live(session, rates, workers, kickable)
-        for session, rates in zip(found, LOOKS.rates(found), strict=True)
-    ]
+    return [_live(session, workers, kickable) for session in found]
 
 
 def ended_rows(found: list[Session], workers: dict[str, str]) -> list[Row]:
@@ -254,17 +251,15 @@ def _tabs(current: int) -> list[Tab]:
     ]
 
 
-def _live(
-    session: LiveSession, rates: Rates | None, workers: dict[str, str], kickable: bool
-) -> Row:
+def _live(session: LiveSession, workers: dict[str, str], kickable: bool) -> Row:
     values = {
         **_common(session.key, session.twin, session.sid, session.worker, session.slot, workers),
         **_counters(session),
         "address": session.address,
-        "rate_in": rates and rates.messages_in,
-        "rate_out": rates and rates.messages_out,
-        "byte_rate_in": rates and rates.bytes_in,
-        "byte_rate_out": rates and rates.bytes_out,
+        "rate_in": session.rate_in,
+        "rate_out": session.rate_out,
+        "byte_rate_in": session.byte_rate_in,
+        "byte_rate_out": session.byte_rate_out,
         "backlog": session.backlog,
     }
     actions = []

@@ -14,7 +14,7 @@ from django.urls import reverse
 from relay.access.actor import Actor
 from relay.access.errors import Invalid
 from relay.dashboard.acts import Question, act, posted
-from relay.dashboard.figures import Kind, write
+from relay.dashboard.figures import OVER, Kind, write
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
@@ -23,6 +23,7 @@ from relay.limits.models import TwinLimit
 from relay.ops.paging import Page
 from relay.sessions import listing as sessions
 from relay.twins import csv_io, listing, services
+from relay.twins.listing import Listed
 from relay.twins.models import Twin
 from relay.twins.source import split_relays
 
@@ -30,6 +31,9 @@ COLUMNS: Final = (
     Column("id", "Twin", Cell.CODE, order="id", hint="leads to all that is known of it"),
     Column("state", "State", Cell.STATE, hint="by the database, a second or two old"),
     Column("sessions", "Sessions", Kind.NUMBER, hint="held now"),
+    Column("rate_in", "In", Kind.RATE, order="rate_in", hint=f"messages from its sessions, {OVER}"),
+    Column("rate_out", "Out", Kind.RATE, order="rate_out",
+           hint=f"messages to its sessions, {OVER}"),
     Column("relays", "Relays", hint="through which it is reached"),
     Column("limit", "Limit", hint="messages and bytes a minute, where it has one of its own"),
     Column("account", "Account", Cell.CODE),
@@ -47,7 +51,6 @@ FILTERS: Final = (
     Filter("source", "Source", [(each.value, each.value) for each in Twin.Source]),
     Filter("state", "State", (("connected", "connected"), ("away", "away"), ("banned", "banned"))),
 )
-ORDERS: Final = {"id": "pk", "updated": "updated"}
 MAX_FILE_BYTES: Final = 16 << 20
 """Of an import, which is in memory; the command takes more."""
 MAX_TOLD: Final = 10
@@ -67,12 +70,12 @@ def twins(request: HttpRequest) -> HttpResponseBase:
             banned=True if state == "banned" else None,
             connected={"connected": True, "away": False}.get(state),
         )
-        found = ask.page(rows, ORDERS)
+        found = listing.page(rows, order=ask.order, limit=ask.limit, cursor=ask.cursor)
         return Page(_rows(found.items), found.next)
 
     table = Table(
         request, "twins", COLUMNS, fetch, order="id", filters=FILTERS,
-        empty="No twin is known: nobody can connect yet.",
+        empty="No twin is known: nobody can connect yet.", live=True,
     )  # fmt: skip
     context = {"actions": _actions(request)}
     return respond(request, table, "relay_dashboard/table_page.html", "Twins", context)
@@ -159,17 +162,20 @@ def _actions(request: HttpRequest) -> list[Action]:
     return actions
 
 
-def _rows(found: Sequence[Twin]) -> list[Row]:
-    ids = [twin.id for twin in found]
+def _rows(found: Sequence[Listed]) -> list[Row]:
+    ids = [twin.id for twin, _ in found]
     decided, held = limits.of(ids), sessions.open_of(ids)
-    return [_row(twin, decided.get(twin.id), held.get(twin.id, 0)) for twin in found]
+    return [_row(each, decided.get(each.row.id), held.get(each.row.id, 0)) for each in found]
 
 
-def _row(twin: Twin, limit: TwinLimit | None, held: int) -> Row:
+def _row(found: Listed, limit: TwinLimit | None, held: int) -> Row:
+    twin, flow = found
     values = {
         "id": twin.id,
         "state": state_of(limit, held),
         "sessions": held,
+        "rate_in": flow and flow.rate_in,
+        "rate_out": flow and flow.rate_out,
         "relays": ", ".join(split_relays(twin.relays)),
         "limit": limit_of(limit),
         "account": twin.address,

@@ -12,12 +12,12 @@ from django.utils import timezone
 from relay.access.matrix import Role
 from relay.alarms.models import Alarm, Evaluation
 from relay.history import seconds
-from relay.history.frames import Surroundings, encode
 from relay.history.models import Point
 from relay.history.packing import pack
 from relay.ops.redis_client import client as redis
 from relay.queues import keys
 from tests.relay.dashboard.conftest import SignIn
+from tests.support.published import publish
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.django_db
@@ -127,10 +127,11 @@ def test_alarms_are_told_while_redis_is_away(sign_in: SignIn) -> None:
     assert page.count("Redis does not answer") == 2
 
 
-def test_the_busiest_twins(client: Client) -> None:
+def test_the_busiest_twins(client: Client, site_redis: RedisServer) -> None:
     assert "No twin has sent or received anything" in shown(client, "around")
-    frame = encode(int(time.time()), {}, Surroundings(top=[(7, 12.5), (8, 0.1)]))
-    redis().set(keys.HISTORY_FRAME, frame)
+    publish(site_redis, "8:a", 1, messages_in=1)
+    publish(site_redis, "7:a", 1, messages_in=4, messages_out=4.5)
+    publish(site_redis, "7", 1, "other", messages_in=4)
     part = shown(client, "around")
     assert part.index('href="/console/twins/7/"') < part.index('href="/console/twins/8/"')
-    assert "12.5" in part
+    assert "12.5" in part and "over the last 2 s" in part

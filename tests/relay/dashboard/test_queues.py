@@ -19,6 +19,7 @@ from tests.relay.dashboard.conftest import SignIn
 from tests.relay.queues.mail import fill, put, uids
 from tests.support.envelopes import request
 from tests.support.identities import twin as make_twin
+from tests.support.published import publish
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -58,6 +59,17 @@ def test_the_list(server: RedisServer, sign_in: SignIn) -> None:
         ("7", 3, "away"), ("7:x", 3, "connected"),
     ]  # fmt: skip
     assert rows[0]["fill"] == pytest.approx(3 / 10_000, rel=2)
+
+
+def test_by_rate(server: RedisServer, sign_in: SignIn) -> None:
+    publish(server, "7", stored=4)
+    publish(server, "7:x", 1, messages_out=20, stored=2)
+    client = sign_in("viewer")
+    for order, expected in (("-rate_in", ["7", "7:x"]), ("-rate_out", ["7:x", "7"])):
+        rows = json.loads(client.get(f"{PAGE}?export=json&order={order}").getvalue())
+        assert [row["key"] for row in rows] == expected
+    text = shown(client, PAGE)
+    assert ">20/s<" in text and ">4/s<" in text and "over the last 2 s" in text
 
 
 def test_ages_are_drawn(server: RedisServer, sign_in: SignIn) -> None:

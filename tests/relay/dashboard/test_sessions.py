@@ -19,6 +19,7 @@ from relay.sessions.models import Session
 from tests.relay.conftest import AddWorker
 from tests.relay.dashboard.conftest import SignIn
 from tests.relay.ops.test_control import fields
+from tests.support.published import publish
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -93,15 +94,21 @@ def test_the_file_says_what_the_table_does(sign_in: SignIn, hold: Hold) -> None:
     answer = sign_in("viewer").get(f"{LIVE}?twin=7&export=csv")
     (row,) = csv.DictReader(io.StringIO(answer.getvalue().decode()))
     assert (row["twin"], row["messages_in"], row["user_agent"]) == ("7", "12", "a,b")
-    assert row["address"] == "192.0.2.7:4" and row["rate_in"] == ""
+    assert row["address"] == "192.0.2.7:4" and row["rate_in"] == "0.0"
 
 
-def test_rates_come_with_the_second_look(sign_in: SignIn, hold: Hold) -> None:
-    client, row = sign_in("viewer"), hold(7_000_001, epoch=int(time.time()))
-    listed(client, LIVE)
-    Session.objects.filter(pk=row.pk).update(messages_in=3000, bytes_out=30 * 1024)
+def test_rates_are_there_at_the_first_look(
+    sign_in: SignIn, hold: Hold, site_redis: RedisServer
+) -> None:
+    for twin, rate in ((7, 200), (8, 300), (9, 0)):
+        row = hold(twin)
+        if rate:
+            publish(site_redis, row.key_text, row.epoch, messages_in=rate, bytes_out=2048)
+    client = sign_in("viewer")
     text = shown(client, f"{LIVE}?column=rate_in&column=byte_rate_out")
-    assert ">200/s<" in text and ">2 KiB/s<" in text
+    assert ">200/s<" in text and ">2 KiB/s<" in text and "over the last 2 s" in text
+    assert listed(client, LIVE, order="-rate_in") == ["8", "7", "9"]
+    assert listed(client, LIVE, order="byte_rate_out")[0] == "9"
 
 
 def test_what_clients_sent_is_escaped(sign_in: SignIn, hold: Hold) -> None:

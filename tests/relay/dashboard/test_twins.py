@@ -22,6 +22,7 @@ from relay.twins.models import Twin
 from tests.relay.dashboard.conftest import SignIn
 from tests.relay.queues.mail import fill
 from tests.support.identities import twin as make_twin
+from tests.support.published import publish
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -84,6 +85,18 @@ def test_the_list(server: RedisServer, sign_in: SignIn) -> None:
     ):
         assert listed(client, **query) == expected, query
     assert "source: must be one of" in shown(client, f"{LIST}?source=x", 422)
+
+
+def test_by_rate(server: RedisServer, sign_in: SignIn) -> None:
+    publish(server, "8:a", 1, messages_in=30, messages_out=1)
+    publish(server, "8:b", 2, "other", messages_in=30)
+    publish(server, "7", 5, messages_in=40, messages_out=9)
+    client = sign_in("viewer")
+    assert listed(client, order="-rate_in") == [8, 7, 9]
+    assert listed(client, order="-rate_out") == [7, 8, 9]
+    assert listed(client, order="rate_in", relay="a.example") == [7, 8]
+    text = shown(client, LIST)
+    assert ">60/s<" in text and "over the last 2 s" in text
 
 
 def test_all_that_is_known_of_one(server: RedisServer, sign_in: SignIn) -> None:

@@ -20,6 +20,7 @@ from relay.twins.models import Twin
 from tests.relay.queues.mail import TO, fill, put, uids
 from tests.support.envelopes import request
 from tests.support.identities import twin as make_twin
+from tests.support.published import publish
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -61,8 +62,25 @@ def test_list(server: RedisServer) -> None:
     assert queue.newest == server.run("XREVRANGE", "stream:7:x", "+", "-")[0][0].decode()
 
 
-@pytest.mark.parametrize("order", ["twin", "-twin", "messages", "-size", "oldest", "-newest"])
+def test_rates(server: RedisServer) -> None:
+    publish(server, "7", worker="one", stored=2.5)
+    publish(server, "7", worker="two", stored=2.5)
+    publish(server, "7:x", 1, messages_in=99, messages_out=30, stored=20)
+    publish(server, "7:x", worker="two", stored=15)
+    assert listed(order="-rate_in", limit=2) == ["7:x", "7"]
+    assert listed(order="-rate_out", limit=1) == ["7:x"]
+    assert listed(order="rate_in", twin=7) == ["7:", "7", "7:x"]
+    found = services.get_queue("7:x")
+    assert (found.rate_in, found.rate_out) == (35, 30)
+
+
+ORDERS = ("twin", "-twin", "messages", "-size", "oldest", "-newest", "rate_in", "-rate_out")
+
+
+@pytest.mark.parametrize("order", ORDERS)
 def test_pages_come_to_everything_once(server: RedisServer, order: str) -> None:
+    publish(server, "8:y", worker="one", stored=2.5)
+    publish(server, "7:x", 1, messages_out=30, stored=20)
     found: list[str] = []
     cursor = ""
     while True:

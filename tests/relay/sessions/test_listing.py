@@ -12,9 +12,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from relay.access.errors import Away, Invalid
+from relay.ops import paging
 from relay.queues import keys
-from relay.sessions import listing
+from relay.sessions import listing, ranking
 from relay.sessions.models import Session
+from relay.sessions.rates import Rates, pack
+from tests.support.published import publish
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -92,13 +95,60 @@ def test_pages_come_to_everything_once(add: Add, order: str) -> None:
     assert len(found) == 8 and found == listed(order=order)
 
 
+@pytest.mark.parametrize("order", ["-rate_in", "rate_in", "-byte_rate_out"])
+def test_pages_by_rate_come_to_everything_once(
+    add: Add, site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """With equal rates, sessions at rest, ended ones, and one that another took over."""
+    monkeypatch.setattr(ranking, "NAMES", 2)
+    expected = []
+    for number in range(12):
+        row = add(number % 4 + 1, f"s{number}", held=number != 4)
+        if number % 3:
+            rate = float(number // 4 + 1)
+            worker = ("boot", "other")[number % 2]
+            publish(site_redis, row.key_text, row.epoch, worker, messages_in=rate, bytes_out=rate)
+        expected += [(rate if number % 3 else 0.0, row.key_text)] * (number != 4)
+    stale = add(9, "taken over")
+    publish(site_redis, "9:taken over", stale.epoch - 1, messages_in=99, bytes_out=99)
+    expected.append((0.0, "9:taken over"))
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = listing.live(order=order, limit=3, cursor=cursor)
+        found += [each.key for each in page.items]
+        cursor = page.next
+        if not cursor:
+            break
+    assert found == listed(order=order)
+    rates = dict((key, rate) for rate, key in expected)
+    assert sorted(found) == sorted(rates) and len(found) == 12
+    in_order = [rates[key] for key in found]
+    assert in_order == sorted(in_order, reverse=order.startswith("-"))
+
+
+def test_rates_are_shown_in_any_order(add: Add, site_redis: RedisServer) -> None:
+    row = add(1, "a", remote="192.0.2.1:5000")
+    add(2, "a")
+    publish(site_redis, "1:a", row.epoch, messages_in=1.1, messages_out=2, bytes_in=3, bytes_out=4)
+    for order in ("twin", "-opened", "-rate_out"):
+        first, second = sorted(listing.live(order=order).items, key=lambda each: each.twin)
+        found = (first.rate_in, first.rate_out, first.byte_rate_in, first.byte_rate_out)
+        assert found == (1.1, 2, 3, 4) and second.rate_in == 0
+    assert listed(order="-rate_in", address="192.0.2.1") == ["1:a"]
+    assert listed(order="-rate_in", twin=2) == ["2:a"] and listed(order="rate_in", sid="b") == []
+
+
 def test_bad_questions(add: Add) -> None:
     for number in range(3):
         add(1, f"s{number}")
     cursor = listing.live(limit=1).next
     for options in (
         {"order": "name"}, {"limit": 0}, {"cursor": "x"}, {"cursor": cursor, "order": "opened"},
-        {"cursor": cursor[:-2]},
+        {"cursor": cursor[:-2]}, {"order": "rate"},
+        {"order": "rate_in", "cursor": paging.encode("rate_in", 0.0, "x")},
+        {"order": "rate_in", "cursor": paging.encode("rate_in", 0.0, "9" * 30)},
+        {"order": "rate_in", "cursor": paging.encode("rate_in", 1, 1)},
     ):  # fmt: skip
         with pytest.raises(Invalid):
             listed(**options)
@@ -126,12 +176,16 @@ def test_twenty_thousand_sessions_among_a_long_history(site_redis: RedisServer) 
     with site_redis.client().pipeline(transaction=False) as pipe:
         for row in rows[:20_000]:
             pipe.hset(keys.SESSIONS, row.key_text, f"{row.epoch} boot 1.0 127.0.0.1")
+        for row in rows[:10_000]:
+            rate = Rates(row.messages_in / 7)
+            pipe.hset(keys.rates("boot"), row.key_text, pack(row.epoch, rate))
+        pipe.sadd(keys.WORKERS, "boot")
         pipe.execute()
     took_s = []
     with CaptureQueriesContext(
         connection,
     ) as queries:
-        for order in ("-opened", "opened", "twin", "-messages_in", "backlog"):
+        for order in ("-opened", "opened", "twin", "-messages_in", "backlog", "-rate_in"):
             cursor = ""
             for _ in range(3):
                 began = time.perf_counter()
@@ -139,5 +193,5 @@ def test_twenty_thousand_sessions_among_a_long_history(site_redis: RedisServer) 
                 took_s.append(time.perf_counter() - began)
                 assert len(page.items) == 100 and page.next
                 cursor = page.next
-    assert len(queries) == 15  # one a page
+    assert len(queries) == 18  # one a page
     assert statistics.median(took_s) < 0.2

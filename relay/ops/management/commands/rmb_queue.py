@@ -20,9 +20,10 @@ from relay.ops.wording import counted
 from relay.queues import purging, services, walking
 from relay.queues.headers import Header
 from relay.queues.walking import Queue
+from relay.sessions.rates import WINDOW_S
 from relay.twins.fields import FieldError, parse_id
 
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 List, move and delete messages that wait for sessions. Payloads are neither shown nor read.
 
   list [TWIN]     queues that hold messages, the fullest first
@@ -32,11 +33,14 @@ List, move and delete messages that wait for sessions. Payloads are neither show
   purge KEY       delete all messages for one session of any twin
   export KEY      all headers of a queue, as JSON lines or CSV
 
+IN/S and OUT/S are messages stored in a queue and delivered from it a second, over the last
+{WINDOW_S} s.
+
 KEY is <twin>, or <twin>:<session id>. The queue of a connected session can be neither moved nor
 purged. purge asks first, unless `--yes` is given (`--json` needs it). It deletes only messages that
 were there when it asked; those that arrive meanwhile stay.
 
-  rmb_queue list                       rmb_queue list 7 --json
+  rmb_queue list                       rmb_queue list --order=-rate_in
   rmb_queue show 7:phone --limit 20    rmb_queue move 7:phone 7:laptop
   rmb_queue purge 7:phone              rmb_queue export 7 --form csv > messages.csv
 
@@ -103,10 +107,11 @@ class Command(RelayCommand):
             self._write_json(asdict(queue) for queue in page.items)
             return
         now = time.time()
-        self.stdout.write("  MESSAGES   MEMORY  OLDEST  QUEUE")
+        self.stdout.write("  MESSAGES    IN/S   OUT/S   MEMORY  OLDEST  QUEUE")
         for queue in page.items:
             self.stdout.write(
-                f"{queue.messages:>10} {amount(queue.size_bytes):>7}B "
+                f"{queue.messages:>10} {amount(queue.rate_in):>7} {amount(queue.rate_out):>7} "
+                f"{amount(queue.size_bytes):>7}B "
                 f"{span(now - queue.oldest_at):>7}  {_shown(queue)}"
             )
         self.stderr.write("and more: --limit, or name a twin" if page.next else "that is all")

@@ -20,19 +20,22 @@ from relay.ops.screen import amount, span
 from relay.sessions import listing
 from relay.sessions.listing import LiveSession
 from relay.sessions.models import Session
+from relay.sessions.rates import WINDOW_S
 from relay.twins.fields import FieldError, parse_id
 
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 List connected sessions, the newest first; with --history ended ones too.
 
   rmb_sessions                              the newest sessions
   rmb_sessions 7                            sessions of twin 7
   rmb_sessions --order=-messages_out        sessions that were sent most messages
+  rmb_sessions --order=-rate_in             sessions that send most messages now
   rmb_sessions --address 192.0.2.1 --json   sessions from one address, as JSON
   rmb_sessions 7 --history                  when they began and ended, and why
 
 A session is listed from about a second after its start until its end. Its counters are up to 15 s
-old. To end a session, use rmb_kick.
+old. IN/S and OUT/S are messages a second, over the last {WINDOW_S} s. To end a session, use
+rmb_kick.
 
 exit code: 0 done, 1 Redis or the database does not answer, 2 usage
 """
@@ -89,7 +92,9 @@ class Command(RelayCommand):
             self._write_json(asdict(session) for session in page.items)
             return
         now = time.time()
-        self.stdout.write("    UP     IN    OUT BACKLOG  DROPS  ADDRESS          SLOT  SESSION")
+        self.stdout.write(
+            "    UP   IN/S  OUT/S     IN    OUT BACKLOG  DROPS  ADDRESS          SLOT  SESSION"
+        )
         for session in page.items:
             self.stdout.write(_line(session, now))
         self.stderr.write(f"{len(page.items)} of {listing.total()} sessions shown")
@@ -117,7 +122,8 @@ class Command(RelayCommand):
 
 def _line(session: LiveSession, now: float) -> str:
     return (
-        f"{span(now - session.opened_at.timestamp()):>6} {amount(session.messages_in):>6} "
+        f"{span(now - session.opened_at.timestamp()):>6} {amount(session.rate_in):>6} "
+        f"{amount(session.rate_out):>6} {amount(session.messages_in):>6} "
         f"{amount(session.messages_out):>6} {amount(session.backlog):>7} "
         f"{amount(session.drops):>6}  {shown(session.address):<16} {session.slot:>4}  "
         f"{session.key!r}"

@@ -18,7 +18,9 @@ from relay.access.actor import of_command
 from relay.ops import pending, whole_file
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
+from relay.ops.screen import amount
 from relay.ops.wording import counted
+from relay.sessions.rates import WINDOW_S
 from relay.twins import csv_io, listing, services
 from relay.twins.fields import (
     NO_RELAYS,
@@ -33,23 +35,25 @@ from relay.twins.fields import (
 from relay.twins.models import Twin
 from relay.twins.source import split_relays
 
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 Twins of the registry. Running relays see a change within a second.
 
   rmb_twin add 7 5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY --relays relay.example.com
   rmb_twin import twins.csv           import all twins, or none if a line has an error
   rmb_twin export twins.csv           write the same format: a header, then a line for each twin
   rmb_twin list --relay a.example     list twins of a relay; also --text, --source, --stale
+  rmb_twin list --order=-rate_in      list twins by messages sent a second, with both rates
 
     id,account,pk,relays
     7,5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY,,relay.example.com_other.example.com
 
 Account: ss58, or 0x and 64 hexadecimal digits. pk: 0x and 66 hexadecimal digits, or empty. Relays:
-joined by an underscore, or empty. Twins of the chain can only be changed on the chain.
+joined by an underscore, or empty. Twins of the chain can only be changed on the chain. Rates are
+messages a second, over the last {WINDOW_S} s.
 """
 
 STANDARD = "-"
-ORDERS = ("id", "-id", "updated", "-updated")
+ORDERS = [f"{sign}{name}" for name in (*listing.ORDERS, *listing.RATES) for sign in ("", "-")]
 
 
 class Command(RelayCommand):
@@ -162,17 +166,24 @@ class Command(RelayCommand):
             relay=options["relay"],
             source=options["source"],
             stale=None if options["stale"] is None else options["stale"] == "true",
-        ).order_by(options["order"])
+        )
         if options["ids"]:
             twins = twins.filter(pk__in=[parse_id(text) for text in options["ids"]])
-        rows = [_texts(twin) for twin in twins[: max(0, options["limit"])]]
+        order, limit = options["order"], options["limit"]
+        if order.removeprefix("-") in listing.RATES:
+            found = listing.page(twins, order=order, limit=limit).items
+        else:
+            found = [listing.Listed(twin, None) for twin in twins.order_by(order)[: max(0, limit)]]
         if options["json"]:
-            named = [dict(zip(csv_io.HEADER, row, strict=True)) for row in rows]
-            self.stdout.write(json.dumps(named, indent=2))
+            self.stdout.write(json.dumps([_document(each) for each in found], indent=2))
             return
-        for twin, account, pk, relays in rows:
-            self.stdout.write(f"{twin:>10}  {account:<48}  {pk or '-':<68}  {shown(relays) or '-'}")
-        self.stderr.write(f"{len(rows)} of {twins.count()} twins shown")
+        for each in found:
+            twin, account, pk, relays = _texts(each.row)
+            rates = "".join(f"{amount(rate):>5}/s  " for rate in each.flow or ())
+            self.stdout.write(
+                f"{twin:>10}  {rates}{account:<48}  {pk or '-':<68}  {shown(relays) or '-'}"
+            )
+        self.stderr.write(f"{len(found)} of {twins.count()} twins shown")
 
     def _remove(self, options: dict[str, Any]) -> None:
         ids = [parse_id(text) for text in options["ids"]]
@@ -223,6 +234,11 @@ def _written(name: str) -> Iterator[TextIO]:
             yield file
     except OSError as error:
         raise CommandError(f"{name}: {error.strerror}") from None
+
+
+def _document(found: listing.Listed) -> dict[str, Any]:
+    named = dict[str, Any](zip(csv_io.HEADER, _texts(found.row), strict=True))
+    return named | (found.flow._asdict() if found.flow else {})
 
 
 def _texts(twin: Twin) -> tuple[str, str, str, str]:

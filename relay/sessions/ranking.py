@@ -1,0 +1,134 @@
+"""Make pages of database rows in the order of their rates, which are in Redis.
+
+Active rows come in the order of their rates, found by name; all others have a rate of 0 and come in
+the order of their ids. Rates change between two pages, so a row may come twice or be missed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, Generic, TypeVar
+
+from django.db.models import Model, QuerySet
+
+from relay.access.errors import Invalid
+from relay.ops import paging
+from relay.ops.paging import Page
+
+Record = TypeVar("Record", bound=Model)
+Name = TypeVar("Name", bound=Hashable)
+
+Part = tuple[tuple[Any, ...], list[Record]]
+"""Some rows, and the place behind them."""
+
+Place = Callable[[Record], tuple[Any, ...]]
+
+NAMES: Final = 400
+"""Rows asked for in one query: SQLite takes a thousand values."""
+MAX_DIGITS: Final = 18
+MAX_LOOKS: Final = 50
+"""Queries for one page. If filters leave too little of so many parts, the page has fewer items than
+it could."""
+
+
+def page(
+    parts: Iterable[Part[Record]],
+    place: Place[Record],
+    order: str,
+    wanted: int,
+    *,
+    keep: Callable[[list[Record]], list[Record]] = lambda rows: rows,
+) -> Page[Record]:
+    """Make a page of the first rows of some parts.
+
+    Args:
+        parts: the rows from where the page begins.
+        place: where a row stands.
+        order: of the list.
+        wanted: rows of the page.
+        keep: chooses the rows that are shown.
+    """
+    found: list[Record] = []
+    behind: tuple[Any, ...] = ()
+    for looks, (end, part) in enumerate(parts):
+        if looks == MAX_LOOKS:
+            return Page(found, paging.encode(order, *behind))
+        for row in keep(part):
+            if len(found) == wanted:
+                return Page(found, paging.encode(order, *place(found[-1])))
+            found.append(row)
+        behind = end
+    return Page(found, "")
+
+
+@dataclass(frozen=True)
+class Ranking(Generic[Record, Name]):
+    """Rows by rate.
+
+    Attributes:
+        rows: filtered, in no order.
+        rates: above 0, by name.
+        named: filters rows by names.
+        name: of a row; as text it breaks ties.
+        descending: the highest rate comes first.
+    """
+
+    rows: QuerySet[Record]
+    rates: Mapping[Name, float]
+    named: Callable[[QuerySet[Record], Sequence[Name]], QuerySet[Record]]
+    name: Callable[[Record], Name]
+    descending: bool
+
+    def place(self, row: Record) -> tuple[float, str]:
+        """Return where a row stands: its rate and its name, or 0 and its id."""
+        name = self.name(row)
+        return (self.rates[name], str(name)) if name in self.rates else (0.0, str(row.pk))
+
+    def parts(self, cursor: str, order: str, count: int) -> Iterator[Part[Record]]:
+        """Yield the rows behind a cursor, in order.
+
+        Args:
+            cursor: of this order, or empty.
+            count: rows of a part, about.
+
+        Raises:
+            Invalid: the cursor is none of this list.
+        """
+        rate, text = paging.decode(cursor, order, float, str) or (None, "")
+        if rate == 0 and not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS):
+            raise Invalid(fields={"cursor": "is not a cursor of this list"})
+        if self.descending:
+            return chain(
+                () if rate == 0 else self._active(rate, text),
+                self._idle(int(text) if rate == 0 else None, count),
+            )
+        return chain(
+            () if rate else self._idle(int(text) if rate == 0 else None, count),
+            self._active(rate or None, text),
+        )
+
+    def _active(self, rate: float | None, text: str) -> Iterator[Part[Record]]:
+        sign = -1 if self.descending else 1
+        ranked = sorted((sign * rate, str(name), name) for name, rate in self.rates.items())
+        if rate is not None:
+            after = (sign * rate, text)
+            del ranked[: bisect_right(ranked, after, key=lambda each: each[:2])]
+        for start in range(0, len(ranked), NAMES):
+            names = [name for _, _, name in ranked[start : start + NAMES]]
+            found = {self.name(row): row for row in self.named(self.rows, names)}
+            end = (self.rates[names[-1]], str(names[-1]))
+            yield end, [found[name] for name in names if name in found]
+
+    def _idle(self, last: int | None, count: int) -> Iterator[Part[Record]]:
+        sign, beyond = ("-", "lt") if self.descending else ("", "gt")
+        rows = self.rows.order_by(f"{sign}pk")
+        while True:
+            behind = rows if last is None else rows.filter(**{f"pk__{beyond}": last})
+            part = list(behind[:count])
+            if not part:
+                return
+            last = part[-1].pk
+            yield (0.0, str(last)), [row for row in part if self.name(row) not in self.rates]
