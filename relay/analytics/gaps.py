@@ -126,15 +126,15 @@ def lost_since(lake: Path, why: Why, since: float) -> int:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 if entry.stat().st_mtime >= since:
-                    lost += _lost(Path(entry.path)) or 1
+                    lost += _cost(Path(entry.path)) or 1
     return lost
 
 
-def _lost(path: Path) -> int | None:
+def _cost(path: Path) -> int:
     try:
-        return _read(path).lost
+        return cost([_read(path)]).estimated
     except ValueError:
-        return None  # whoever needs all of it says so
+        return 0  # readers that need all of it say so
 
 
 def read(lake: Path) -> list[Gap]:

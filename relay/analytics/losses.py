@@ -7,7 +7,7 @@ A recorder writes every `analytics.flush_ms`, and loses what it recorded since: 
 steadily between nothing and the estimate. A worker loses in addition what it had not yet shown to
 its packer, at the rate of that one. Segments say what is needed: how many rows each write had, and
 in their headers the pace of the segment before (`relay.analytics.segments.Pace`). Where a segment
-is of a release whose headers have none of that, nothing is known.
+is of an earlier version, whose headers have none of that, nothing is known.
 """
 
 from __future__ import annotations
