@@ -1,13 +1,15 @@
 """How many rows a killed recorder lost: an estimate, and a bound.
 
-    estimate    the rate of the recorder before it died, times the time between two of its writes
+    estimate    the rate of the recorder before it died, times twice the time between its writes, or
+                the length of the gap where that is shorter
     bound       what its buffers can hold
 
-A recorder writes every `analytics.flush_ms`, and loses what it recorded since: with rows that come
-steadily between nothing and the estimate. A worker loses in addition what it had not yet shown to
-its packer, at the rate of that one. Segments say what is needed: how many rows each write had, and
-in their headers the pace of the segment before (`relay.analytics.segments.Pace`). Where a segment
-is of an earlier version, whose headers have none of that, nothing is known.
+A recorder writes every `analytics.flush_ms`, and loses what it recorded since its last write, and
+what it was writing: with rows that come steadily between nothing and the estimate. A worker loses
+in addition what it had not yet shown to its packer, at the rate of that one. Segments say what is
+needed: how many rows each write had, and in their headers the pace of the segment before
+(`relay.analytics.segments.Pace`). Where a segment is of an earlier version, whose headers have none
+of that, nothing is known.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def of_killed(places: Places, header: Header, writes: list[Write], gap_us: int) 
     pauses = [
         later.until_us - write.until_us for write, later in pairwise(_recent(writes, RATE_US))
     ]
-    rows = own * min(gap_us, max([pace.flush_us, *pauses]))
+    rows = own * min(gap_us, 2 * max([pace.flush_us, *pauses]))
     packed = _newest(places, header.relay, packer_of(header.worker))
     if packed is not None:
         rows += (rate(*packed) or 0) * UNSHOWN_US
@@ -82,7 +84,8 @@ def rate(header: Header, writes: list[Write]) -> float | None:
         if last_us >= pace.flush_us > 0:
             found.append(last_rows / last_us)
     if span_us > 0:
-        found.append(rows / span_us)
+        # The first write of a packer is up to a second behind the rows it has.
+        found.append(rows / max(span_us, pace.flush_us if pace is not None else 0))
     return max(found, default=None)
 
 

@@ -38,28 +38,29 @@ def before(records: int, seconds: int) -> Header:
 @pytest.mark.parametrize(
     ("header", "writes", "estimated"),
     [
-        (HEADER, steady(5, 400), 400),
-        (HEADER, [*steady(99, 1), *steady(10, 400, 100)], 400),
-        (HEADER, [*steady(20, 400), Write(START + 23 * SECOND, 1200)], 1200),
-        (HEADER, [*steady(20, 10), Write(START + 21 * SECOND, 900)], 900),
+        (HEADER, steady(5, 400), 800),
+        (HEADER, [*steady(99, 1), *steady(10, 400, 100)], 800),
+        (HEADER, [*steady(20, 400), Write(START + 23 * SECOND, 1200)], 2400),
+        (HEADER, [*steady(20, 10), Write(START + 21 * SECOND, 900)], 1800),
         (HEADER, steady(5, 300_000), 200_000),
-        (before(5_000, 10), steady(0, 0), 500),
-        (before(5_000, 10), steady(5, 100), 300),
-        (before(5_000, 10), steady(20, 100), 100),
+        (before(5_000, 10), steady(0, 0), 1000),
+        (before(5_000, 10), steady(5, 100), 600),
+        (before(5_000, 10), steady(20, 100), 200),
         (HEADER, steady(5, 0), 0),
+        (HEADER, [Write(START, 0), Write(START + 50_000, 900)], 1800),
     ],
     ids=[
         *("steady", "idle before", "slow disk", "just begun", "more than it can hold"),
-        *("new segment", "half of the time before", "none of it", "nothing happened"),
+        *("new segment", "half of the time before", "none of it", "nothing happened", "begun late"),
     ],
 )
-def test_the_rate_before_times_a_write(
+def test_the_rate_before_times_two_writes(
     tmp_path: Path, header: Header, writes: list[Write], estimated: int
 ) -> None:
     assert loss(tmp_path, header, writes) == (estimated, 200_000)
 
 
-def test_a_gap_shorter_than_a_write_costs_less(tmp_path: Path) -> None:
+def test_a_gap_shorter_than_two_writes_costs_less(tmp_path: Path) -> None:
     assert loss(tmp_path, HEADER, steady(5, 400), gap_s=0.25) == (100, 200_000)
 
 
@@ -83,4 +84,4 @@ def test_a_worker_loses_what_its_packer_had_not_seen(tmp_path: Path) -> None:
         made.put(lake, _segment(header, steady(5, records)) + b"torn", header, ".seg.open")
     other = dataclasses.replace(HEADER, worker="worker-00-packer", started_us=START + 2 * SECOND)
     made.put(lake, _segment(other, steady(5, 99_999)), other)
-    assert loss(tmp_path, HEADER, steady(5, 100)) == (100 + 8_000 // 20, 200_000)
+    assert loss(tmp_path, HEADER, steady(5, 100)) == (200 + 8_000 // 20, 200_000)
