@@ -25,7 +25,7 @@ from relay.analytics.segments import Header, Write
 RATE_US: Final = 10_000_000
 """The rate is that of this time before the last write."""
 
-UNSHOWN_US: Final = 50_000
+UNSHOWN_US: Final = 100_000
 """A worker shows its packer what it committed after two ticks of 10 ms; a stall of its loop is
 considered."""
 

@@ -84,4 +84,4 @@ def test_a_worker_loses_what_its_packer_had_not_seen(tmp_path: Path) -> None:
         made.put(lake, _segment(header, steady(5, records)) + b"torn", header, ".seg.open")
     other = dataclasses.replace(HEADER, worker="worker-00-packer", started_us=START + 2 * SECOND)
     made.put(lake, _segment(other, steady(5, 99_999)), other)
-    assert loss(tmp_path, HEADER, steady(5, 100)) == (200 + 8_000 // 20, 200_000)
+    assert loss(tmp_path, HEADER, steady(5, 100)) == (200 + 8_000 // 10, 200_000)
