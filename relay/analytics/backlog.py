@@ -69,13 +69,13 @@ def _tell(places: Places, path: Path, silence_s: float, found: segments.Recovere
         gap = gap_of(path, None, Why.TORN)
     else:
         silent_us = changed_us(path) + int(silence_s * 1_000_000)
-        until_us = max(found.until_us, min(silent_us, int(time.time() * 1_000_000)))
-        loss = losses.of_killed(places, found.header, found.writes, until_us - found.until_us)
+        until_us = min(silent_us, int(time.time() * 1_000_000))
+        loss = losses.of_killed(places, found.header, found.writes)
         gap = Gap(
             relay=found.header.relay,
             worker=found.header.worker,
             from_us=found.until_us,
-            to_us=until_us,
+            to_us=max(found.until_us, until_us),
             lost=None,
             why=Why.KILLED,
             estimated=loss.estimated,

@@ -1,7 +1,6 @@
 """How many rows a killed recorder lost: an estimate, and a bound.
 
-    estimate    the rate of the recorder before it died, times twice the time between its writes, or
-                the length of the gap where that is shorter
+    estimate    the rate of the recorder before it died, times twice the time between its writes
     bound       what its buffers can hold
 
 A recorder writes every `analytics.flush_ms`, and loses what it recorded since its last write, and
@@ -42,14 +41,13 @@ def packer_of(worker: str) -> str:
     return f"{worker}-packer"
 
 
-def of_killed(places: Places, header: Header, writes: list[Write], gap_us: int) -> Loss:
+def of_killed(places: Places, header: Header, writes: list[Write]) -> Loss:
     """What a killed recorder lost.
 
     Args:
         places: the folders of the analytics.
         header: of its last segment.
         writes: of that segment.
-        gap_us: from its last write to when it is known to have been dead.
     """
     pace = header.pace
     if pace is None:
@@ -60,7 +58,7 @@ def of_killed(places: Places, header: Header, writes: list[Write], gap_us: int) 
     pauses = [
         later.until_us - write.until_us for write, later in pairwise(_recent(writes, RATE_US))
     ]
-    rows = own * min(gap_us, 2 * max([pace.flush_us, *pauses]))
+    rows = own * 2 * max([pace.flush_us, *pauses])
     packed = _newest(places, header.relay, packer_of(header.worker))
     if packed is not None:
         rows += (rate(*packed) or 0) * UNSHOWN_US

@@ -318,7 +318,7 @@ async def test_the_gap_of_a_killed_recorder_tells_what_it_lost(
     assert gap.lost is None and gap.estimated is not None and gap.at_most is not None
     lost = put() - written()
     assert 0 < lost <= gap.estimated <= gap.at_most
-    assert gap.estimated < put(), "what two writes and more had"
+    assert gap.estimated < gap.at_most / 10, "what it wrote before, not what it can hold"
 
 
 async def test_files_that_were_never_begun_are_removed_when_they_are_old(tmp_path: Path) -> None:

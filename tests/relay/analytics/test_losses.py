@@ -26,8 +26,8 @@ def steady(seconds: int, records: int, first: int = 0) -> list[Write]:
     ]
 
 
-def loss(tmp_path: Path, header: Header, writes: list[Write], gap_s: float = 10) -> losses.Loss:
-    return losses.of_killed(Lake(tmp_path), header, writes, int(gap_s * SECOND))
+def loss(tmp_path: Path, header: Header, writes: list[Write]) -> losses.Loss:
+    return losses.of_killed(Lake(tmp_path), header, writes)
 
 
 def before(records: int, seconds: int) -> Header:
@@ -58,10 +58,6 @@ def test_the_rate_before_times_two_writes(
     tmp_path: Path, header: Header, writes: list[Write], estimated: int
 ) -> None:
     assert loss(tmp_path, header, writes) == (estimated, 200_000)
-
-
-def test_a_gap_shorter_than_two_writes_costs_less(tmp_path: Path) -> None:
-    assert loss(tmp_path, HEADER, steady(5, 400), gap_s=0.25) == (100, 200_000)
 
 
 def test_what_is_not_known_is_not_made_up(tmp_path: Path) -> None:
