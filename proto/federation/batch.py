@@ -143,17 +143,6 @@ def delivery_header(relay_id: str, delivery_id: str, retry: bool) -> str:
     return f"{relay_id}/{delivery_id}{RETRY_SUFFIX if retry else ''}"
 
 
-def parse_delivery_header(value: str) -> tuple[str, str, bool] | None:
-    """Relay id, delivery id and retry flag; None for a value that is none of ours."""
-    name = value.removesuffix(RETRY_SUFFIX)
-    relay_id, slash, delivery_id = name.partition("/")
-    if not (slash and relay_id and delivery_id and name.isascii() and "/" not in delivery_id):
-        return None
-    if len(relay_id) > MAX_ID_BYTES or len(delivery_id) > MAX_ID_BYTES:
-        return None
-    return relay_id, delivery_id, name != value
-
-
 def uvarint(number: int) -> bytes:
     """Writes a number of at most `MAX_UVARINT_BYTES`."""
     if number < 128:

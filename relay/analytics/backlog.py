@@ -15,7 +15,7 @@ from typing import Final
 
 from django.conf import settings
 
-from relay.analytics import gaps, segments
+from relay.analytics import gaps, losses, segments
 from relay.analytics.gaps import Gap, Why
 from relay.analytics.places import Places
 from relay.analytics.records import RECORD_BYTES
@@ -70,6 +70,7 @@ def _tell(places: Places, path: Path, silence_s: float, found: segments.Recovere
     else:
         silent_us = changed_us(path) + int(silence_s * 1_000_000)
         until_us = min(silent_us, int(time.time() * 1_000_000))
+        loss = losses.of_killed(places, found.header, found.writes)
         gap = Gap(
             relay=found.header.relay,
             worker=found.header.worker,
@@ -77,8 +78,10 @@ def _tell(places: Places, path: Path, silence_s: float, found: segments.Recovere
             to_us=max(found.until_us, until_us),
             lost=None,
             why=Why.KILLED,
+            estimated=loss.estimated,
+            at_most=loss.at_most,
         )
-        logger.warning("%s: its recorder was killed; %d bytes are torn", path, found.torn_bytes)
+        logger.warning("%s: its recorder was killed; it lost %s", path, gaps.cost([gap]))
     gaps.write(places.root, gap)
 
 
@@ -109,7 +112,7 @@ def _drop(places: Places, path: Path) -> None:
         path.unlink()  # the gap was told when it was put aside
         return
     gap = gap_of(path, _count(path), Why.DISK)
-    logger.error("%s: dropped with %s events, for too many segments wait", path, gap.lost)
+    logger.error("%s: dropped with %s, for too many segments wait", path, gaps.cost([gap]))
     try:
         gaps.write(places.root, gap)
         path.unlink()
@@ -133,7 +136,8 @@ def gap_of(path: Path, lost: int | None, why: Why) -> Gap:
     started = path.name.rpartition(segments.SUFFIX)[0].rpartition("-")[2]
     to_us = changed_us(path)
     from_us = int(started) if started.isdecimal() else to_us
-    return Gap(relay, worker, min(from_us, to_us), to_us, lost, why)
+    rows = path.stat().st_size // RECORD_BYTES if lost is None else None
+    return Gap(relay, worker, min(from_us, to_us), to_us, lost, why, estimated=rows, at_most=rows)
 
 
 def owner_by_name(path: Path) -> tuple[str, str]:

@@ -6,6 +6,7 @@ have; its pages have checksums, which tell whether the rows are still what was w
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -127,18 +128,19 @@ def _gap_of(file: LakeFile) -> Gap:
     start = datetime(file.date.year, file.date.month, file.date.day, file.hour, tzinfo=UTC)
     start_us = int(start.timestamp()) * 1_000_000
     relay, worker = ("", "") if file.merged else backlog.owner_by_name(file.path)
-    relay = _relay_of_rows(file.path) or relay
-    return Gap(relay, worker, start_us, start_us + HOUR_US - 1, None, Why.DISK)
+    rows = None
+    with contextlib.suppress(OSError, pa.ArrowException, ValueError):
+        footer = parquet.read_metadata(file.path)
+        rows = footer.num_rows
+        relay = _relay_of_rows(footer) or relay
+    end_us = start_us + HOUR_US - 1
+    return Gap(relay, worker, start_us, end_us, None, Why.DISK, estimated=rows, at_most=rows)
 
 
-def _relay_of_rows(path: Path) -> str:
-    """The relay of all rows, where the footer can be read and says that there is one."""
-    try:
-        footer = parquet.read_metadata(path)
-        place = footer.schema.to_arrow_schema().names.index("relay")
-        told = [footer.row_group(n).column(place).statistics for n in range(footer.num_row_groups)]
-    except (OSError, pa.ArrowException, ValueError):
-        return ""
+def _relay_of_rows(footer: parquet.FileMetaData) -> str:
+    """The relay of all rows, where the footer of their file says that there is one."""
+    place = footer.schema.to_arrow_schema().names.index("relay")
+    told = [footer.row_group(n).column(place).statistics for n in range(footer.num_row_groups)]
     if any(each is None or not each.has_min_max for each in told):
         return ""
     names = {str(name) for each in told for name in (each.min, each.max)}

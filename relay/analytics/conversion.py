@@ -94,7 +94,9 @@ def convert(lake: Lake, path: Path) -> Converted:
     if reader.torn_bytes:
         from_us = reader.until_us
         to_us = max(from_us, backlog.changed_us(path))
-        gaps.write(lake.root, Gap(header.relay, header.worker, from_us, to_us, None, Why.TORN))
+        rows = reader.torn_bytes // RECORD_BYTES
+        gap = Gap(header.relay, header.worker, from_us, to_us, None, Why.TORN, rows, rows)
+        gaps.write(lake.root, gap)
         backlog.put_aside(path)
         logger.error(
             "%s: the last %d bytes are torn; what came before is kept", path, reader.torn_bytes

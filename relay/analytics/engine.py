@@ -132,7 +132,7 @@ class Engine:
         from relay.analytics.spark.schema import GAPS
 
         rows = [tuple(dataclasses.asdict(gap)[name] for name in GAPS.names) for gap in lost]
-        return self.session.createDataFrame([(*row[:-1], str(row[-1])) for row in rows], GAPS)
+        return self.session.createDataFrame(rows, GAPS)
 
     def _open(self) -> SparkSession:
         from py4j.protocol import Py4JError

@@ -10,8 +10,10 @@ import contextlib
 import dataclasses
 import json
 import os
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from relay.analytics.places import DRAFT, Places
 from relay.analytics.segments import file_name, sync_folder
@@ -33,8 +35,10 @@ class Gap:
     Attributes:
         relay, worker: whose.
         from_us, to_us: unix time; events of both ends are within it.
-        lost: how many; None where nobody knows.
+        lost: how many; None where nobody counted them.
         why: what happened.
+        estimated: rows it probably cost, where nobody counted them; None if unknown.
+        at_most: most rows it can have cost, likewise.
     """
 
     relay: str
@@ -43,6 +47,46 @@ class Gap:
     to_us: int
     lost: int | None
     why: Why
+    estimated: int | None = None
+    at_most: int | None = None
+
+
+class Cost(NamedTuple):
+    """Rows that some gaps cost.
+
+    Attributes:
+        gaps: number of gaps in which rows were lost, or may have been.
+        known: counted rows.
+        estimated: counted and estimated rows.
+        at_most: the same with the bound of each gap in place of its estimate.
+        unknown: gaps without a count or an estimate.
+    """
+
+    gaps: int
+    known: int
+    estimated: int
+    at_most: int
+    unknown: int
+
+    def __str__(self) -> str:
+        if self.unknown == self.gaps > 0:
+            return "an unknown number of events"
+        text = f"about {self.estimated:,} events, at most {self.at_most:,}"
+        return text + (f"; unknown in {self.unknown:,} gaps" if self.unknown else "")
+
+
+def cost(found: Iterable[Gap]) -> Cost:
+    """Add up what gaps cost."""
+    real = [gap for gap in found if gap.lost != 0]
+    guessed = [gap for gap in real if gap.lost is None]
+    known = sum(gap.lost or 0 for gap in real)
+    return Cost(
+        gaps=len(real),
+        known=known,
+        estimated=known + sum(gap.estimated or 0 for gap in guessed),
+        at_most=known + sum(gap.at_most or 0 for gap in guessed),
+        unknown=sum(gap.estimated is None for gap in guessed),
+    )
 
 
 def write(lake: Path, gap: Gap) -> Path:
@@ -82,15 +126,15 @@ def lost_since(lake: Path, why: Why, since: float) -> int:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 if entry.stat().st_mtime >= since:
-                    lost += _lost(Path(entry.path)) or 1
+                    lost += _cost(Path(entry.path)) or 1
     return lost
 
 
-def _lost(path: Path) -> int | None:
+def _cost(path: Path) -> int:
     try:
-        return _read(path).lost
+        return cost([_read(path)]).estimated
     except ValueError:
-        return None  # whoever needs all of it says so
+        return 0  # readers that need all of it say so
 
 
 def read(lake: Path) -> list[Gap]:

@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redispipe import resp
 from relay.analytics.journal import FIGURES
-from relay.analytics.ring import Ring, create
+from relay.analytics.packing import ROWS_OF_ONE
+from relay.analytics.ring import DATA_BYTES, Ring, create
 from relay.server.child import child_environment, module_command
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ UNWRITTEN: Final = 2
 SPARE: Final = 3
 """A batch is put in where there is room for so many times its size, so that there is for what
 follows about it, however the ring's end cuts that."""
+LEAST_BYTES: Final = 64
+"""Of a message in the ring: the command that stores it has 48 without the payload."""
+MOST_ROWS: Final = DATA_BYTES // LEAST_BYTES * ROWS_OF_ONE
+"""Of all messages the ring can hold: a worker that is killed with its child loses them."""
 TICK_S: Final = 0.01
 """How often the child is shown what was put in."""
 RESTART_S: Final = 5.0

@@ -14,17 +14,21 @@ from relay.analytics.journal import Journal, Rhythm
 from relay.analytics.writer import SegmentWriter
 
 
-def journal(config: Any, worker: str, clock: Callable[[], float] = time.time) -> Journal:
+def journal(
+    config: Any, worker: str, clock: Callable[[], float] = time.time, held_beside: int = 0
+) -> Journal:
     """A journal for one process, not started yet.
 
     Args:
         config: the settings.
         worker: name of the process among those of this relay.
         clock: unix seconds.
+        held_beside: as `SegmentWriter` has it.
     """
     wanted, rhythm = config.analytics, rhythm_of(config)
     writer = SegmentWriter(
-        *(places.configured(), relay_name(config), worker, wanted.fsync), rhythm.flush_s
+        *(places.configured(), relay_name(config), worker, wanted.fsync),
+        *(rhythm.flush_s, held_beside),
     )
     return Journal(writer, clock, rhythm)
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from django.conf import settings
 from django.db import DatabaseError
 
 from relay.analytics import footers, ledger, origin, publishing
@@ -165,6 +166,8 @@ def _compute(
     for name in job.inputs:
         if name == "gaps":
             inputs[name] = engine.gaps(ledger.within(ledger.read_gaps(lake), *span))
+        elif name == "life_us":
+            inputs[name] = 2 * settings.RMB.queue.retention_s * 1_000_000
         else:
             # Several periods read the same margins.
             files = {file.path: file for period in chunk for file in period.files}

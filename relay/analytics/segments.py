@@ -3,7 +3,8 @@
 A file `<relay>-<worker>-<start in us>.seg` is a row of blocks, each with its length and checksum:
 
     block    magic 4s, type u32, length u32, crc32 u32, until_us i64, then `length` bytes
-    HEADER   JSON: version, record_bytes, relay, worker, started_us, kinds, reasons (always first)
+    HEADER   JSON: version, record_bytes, relay, worker, started_us, kinds, reasons, pace (always
+             first)
     NAMES    JSON: {"table": "sessions"|"remotes", "first": code, "names": [...]}; a table is
              continued by such blocks, each before the first record that uses it
     RECORDS  any number of records of `relay.analytics.records`
@@ -31,7 +32,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from relay.analytics import lost_sessions
 from relay.analytics.records import (
@@ -81,6 +82,28 @@ class SegmentError(ValueError):
     """A file that cannot be read as a segment; says which, and why."""
 
 
+class Pace(NamedTuple):
+    """What a recorder may lose when it is killed (`relay.analytics.losses`).
+
+    Attributes:
+        flush_us: time between two writes.
+        at_most: rows it can hold that are not written.
+        before_records, before_us: rows of the segment before, and how long that was written.
+    """
+
+    flush_us: int
+    at_most: int
+    before_records: int = 0
+    before_us: int = 0
+
+
+class Write(NamedTuple):
+    """One write of a recorder: up to when its rows are in the file, and how many came with it."""
+
+    until_us: int
+    records: int
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Header:
     """Whose events a segment has, and what its numbers mean.
@@ -90,6 +113,7 @@ class Header:
         worker: the process that wrote it, for gaps.
         started_us: unix time at which it was begun.
         kinds, reasons: names at the place of their numbers.
+        pace: of its recorder; None in segments of earlier versions.
     """
 
     relay: str
@@ -97,6 +121,7 @@ class Header:
     started_us: int
     kinds: tuple[str, ...] = KINDS
     reasons: tuple[str, ...] = REASONS
+    pace: Pace | None = None
 
     @property
     def name(self) -> str:
@@ -133,6 +158,7 @@ def header_block(header: Header, until_us: int | None = None) -> bytes:
             "started_us": header.started_us,
             "kinds": header.kinds,
             "reasons": header.reasons,
+            "pace": header.pace and header.pace._asdict(),
         }
     ).encode()
     return b"".join(
@@ -153,6 +179,7 @@ class SegmentReader:
         header: whose it is.
         names: the tables, by name; complete for the records that were handed out so far.
         until_us: up to when the file is complete, as far as it was read.
+        writes: that brought it there; the first has no rows.
         good_bytes: where the last good block ends.
         torn_bytes: what is behind it, once all blocks were read; 0 if all is well.
     """
@@ -166,6 +193,7 @@ class SegmentReader:
         self._path = path
         self.names: dict[str, list[str]] = {table: list(FIRST_NAMES) for table in TABLES}
         self.until_us = 0
+        self.writes: list[Write] = []
         self.good_bytes = 0
         self.torn_bytes = 0
         first = self._next()
@@ -198,7 +226,12 @@ class SegmentReader:
             return None
         kind, content, until_us = found
         self.good_bytes += BLOCK.size + len(content)
-        self.until_us = max(self.until_us, until_us)
+        records = len(content) // RECORD_BYTES if kind == Type.RECORDS else 0
+        if until_us > self.until_us:
+            self.writes.append(Write(until_us, records))
+            self.until_us = until_us
+        elif records and self.writes:
+            self.writes[-1] = Write(self.until_us, self.writes[-1].records + records)
         return kind, content
 
     def _json(self, content: memoryview) -> dict[str, Any]:
@@ -229,6 +262,7 @@ class SegmentReader:
                 started_us=int(found["started_us"]),
                 kinds=tuple(map(str, found["kinds"])),
                 reasons=tuple(map(str, found["reasons"])),
+                pace=_pace(found.get("pace")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise SegmentError(f"{self._path}: its header is incomplete ({error})") from error
@@ -242,6 +276,10 @@ class SegmentReader:
         if found.get("first") != len(known) or len(known) + len(names) > TABLES[str(table)]:
             raise SegmentError(f"{self._path}: the {table} do not continue those before")
         known.extend(str(name)[:MAX_NAME_BYTES] for name in names)
+
+
+def _pace(found: dict[str, Any] | None) -> Pace | None:
+    return None if found is None else Pace(*(int(found[name]) for name in Pace._fields))
 
 
 def owner(path: Path) -> tuple[str, str] | None:
@@ -281,12 +319,14 @@ class Recovered:
         header: whose it is; None if not even that was readable.
         until_us: up to when it is complete.
         torn_bytes: cut off.
+        writes: of the recorder.
     """
 
     path: Path | None
     header: Header | None
     until_us: int
     torn_bytes: int
+    writes: list[Write] = dataclasses.field(default_factory=list, compare=False)
 
 
 def lock(file: int) -> bool:
@@ -341,7 +381,7 @@ def recover(path: Path, tell: Callable[[Recovered], None] | None = None) -> Reco
             os.ftruncate(opened, reader.good_bytes)
         os.fsync(opened)
         closed = path.with_name(path.name.removesuffix(OPEN_SUFFIX) + SUFFIX)
-        found = Recovered(closed, header, reader.until_us, reader.torn_bytes)
+        found = Recovered(closed, header, reader.until_us, reader.torn_bytes, reader.writes)
         if tell is not None:
             tell(found)
         _end_sessions(opened, header, sessions, reader.until_us)

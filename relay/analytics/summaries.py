@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
+from django.db.models.functions import Coalesce
 
 US_PER_S: Final = 1_000_000
 
@@ -127,13 +128,21 @@ def _most(values: Iterable[int | None]) -> int:
 AUDITED: Final = (
     "uids", "accepted", "delivered_once", "duplicated", "extra_deliveries", "late", "dropped",
     "expired", "conflicting", "handed_over", "in_flight", "in_gap", "unaccounted", "gaps",
-    "gap_events",
+    "gap_events", "gap_estimate", "gap_at_most", "gaps_unknown",
 )  # fmt: skip
+SINCE_ESTIMATES: Final = {
+    "gap_estimate": "gap_events", "gap_at_most": "gap_events", "gaps_unknown": "gaps",
+}  # fmt: skip
+"""What stands for a column in rows of a release that had none."""
 
 
 def audited(rows: QuerySet[Any]) -> dict[str, int]:
     """Rows of `audit` added up."""
-    found = rows.aggregate(**{f"sum_{name}": Sum(name) for name in AUDITED})
+    sums = {
+        name: Sum(Coalesce(name, SINCE_ESTIMATES[name]) if name in SINCE_ESTIMATES else name)
+        for name in AUDITED
+    }
+    found = rows.aggregate(**{f"sum_{name}": each for name, each in sums.items()})
     return {name: found[f"sum_{name}"] or 0 for name in AUDITED}
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 
 from relay.analytics import places
-from relay.analytics.handover import Handover
+from relay.analytics.handover import MOST_ROWS, Handover
 from relay.analytics.journal import as_figures
+from relay.analytics.losses import packer_of
 from relay.analytics.recorder import EventRecorder
 from relay.analytics.recording import journal, relay_name, rhythm_of
 
@@ -30,12 +31,12 @@ class WorkerEvents:
             worker: that is recorded.
             name: of this worker among the processes of the relay.
         """
-        self._journal = journal(config, name, worker.wall_s)
+        self._journal = journal(config, name, worker.wall_s, MOST_ROWS)
         self._handover = Handover(
             {
                 "root": str(places.configured().root),
                 "relay": relay_name(config),
-                "worker": f"{name}-packer",
+                "worker": packer_of(name),
                 "fsync": config.analytics.fsync,
                 "rhythm": rhythm_of(config),
                 "log": settings.LOGGING,

@@ -32,6 +32,7 @@ from relay.analytics.segments import (
     SUFFIX,
     TABLES,
     Header,
+    Pace,
     Type,
     block,
     header_block,
@@ -95,12 +96,14 @@ class _Segment:
         file: that is open, and locked.
         end: where its last whole block ends.
         records: in it.
+        from_us: up to when all that was recorded is in files before it.
     """
 
-    def __init__(self, file: int, path: Path, end: int) -> None:
+    def __init__(self, file: int, path: Path, end: int, from_us: int) -> None:
         self.file = file
         self.path = path
         self.end = end
+        self.from_us = from_us
         self.records = 0
         self._marked = False  # its last block is a mark
 
@@ -146,6 +149,7 @@ class SegmentWriter:
         worker: str,
         fsync: str = "segment",
         flush_s: float = 1.0,
+        held_beside: int = 0,
     ) -> None:
         """
         Args:
@@ -154,6 +158,7 @@ class SegmentWriter:
             worker: of this process; with the relay's it tells files apart.
             fsync: `flush`, `segment` or `off`.
             flush_s: how often something is handed over.
+            held_beside: most rows of this process that wait somewhere before they are handed over.
         """
         self.relay = relay
         self.worker = worker
@@ -165,6 +170,7 @@ class SegmentWriter:
         self._folder = places.segments
         self._fsync = fsync
         self._flush_s = flush_s
+        self._pace = Pace(int(flush_s * 1e6), MAX_BUFFERS * BUFFER_RECORDS + held_beside)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._ending = threading.Event()
         self._segment: _Segment | None = None
@@ -268,7 +274,7 @@ class SegmentWriter:
             self._sync(segment)
 
     def _open(self, until_us: int) -> None:
-        header = Header(self.relay, self.worker, time.time_ns() // 1000)
+        header = Header(self.relay, self.worker, time.time_ns() // 1000, pace=self._pace)
         path = self._folder / (header.name + OPEN_SUFFIX)
         draft = self._folder / f"{DRAFT}{header.name}"
         opened = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -284,12 +290,15 @@ class SegmentWriter:
             os.close(opened)
             draft.unlink(missing_ok=True)
             raise
-        self._segment = _Segment(opened, path, len(start))
+        self._segment = _Segment(opened, path, len(start), until_us)
 
     def _next_segment(self, until_us: int) -> None:
         """Closes the segment when the next one is there: of a process that is killed between the
         two nobody would know that it lived."""
         former, self._segment = self._segment, None
+        if former is not None:
+            took_us = max(0, until_us - former.from_us)
+            self._pace = self._pace._replace(before_records=former.records, before_us=took_us)
         try:
             if not self._ending.is_set():
                 self._open(until_us)

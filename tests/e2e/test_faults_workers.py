@@ -16,7 +16,13 @@ from tests.support.identities import Twin
 from tests.support.ledger import parse
 from tests.support.load import Load, load
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import RelayProcess, directory, eventually, published
+from tests.support.relay_process import (
+    RelayProcess,
+    directory,
+    eventually,
+    heartbeats,
+    published,
+)
 from tests.support.rmb_client import RmbClient, connect, session
 from tests.support.world import fresh_twins
 
@@ -269,6 +275,6 @@ async def test_the_check_finds_nothing_in_quiet_times(start_server, start_relay)
         await work.finish()
         work.ledger.check()
         # A second look follows a first: nothing was found by the time of two heartbeats.
-        await asyncio.sleep(2.2)
+        await heartbeats(relays[0], 3)
         assert published(relays[0], "relay_messages_queued_total") > 0
         assert published(relays[0], "relay_check_found_total") == 0

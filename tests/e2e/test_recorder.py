@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from proto.rmb import types_pb2 as pb
@@ -212,6 +213,42 @@ async def test_a_worker_that_is_killed_leaves_what_it_had_written(start_relay) -
     assert len(lost) == 2
     assert all(killed_us - 10_000_000 < at_us <= killed_us for at_us in lost)
     assert gaps.read(lake) == [gap]
+
+
+@pytest.mark.parametrize("killed", ["worker-0", "worker-0-packer"])
+async def test_the_gap_of_a_killed_recorder_tells_what_it_lost(start_relay, killed: str) -> None:
+    relay = start_relay(
+        settings={**RECORD, "analytics.flush_ms": "1000", "analytics.segment_s": "600"}
+    )
+    one, two = fresh_twins(2)
+    lake = _lake(relay)
+    (worker,) = relay.worker_pids().values()
+    sent = 0
+    async with session(relay.url, one) as here, session(relay.url, two) as there:
+        (packer,) = await eventually(lambda: psutil.Process(worker).children(), what="a packer")
+
+        async def send(count: int) -> None:
+            nonlocal sent
+            for _ in range(count):
+                await here.request(there.key)
+                await there.receive()
+            sent += count
+
+        for _ in range(2):
+            before = sent
+            while counted(rows(lake))["delivered"] <= before:
+                await send(20)
+        await send(100)
+        os.kill(packer.pid if killed == "worker-0-packer" else worker, signal.SIGKILL)
+        await eventually(lambda: gaps.read(lake), what="the gap")
+    assert relay.stop() == 0
+    (gap,) = gaps.read(lake)
+    assert gap.worker == killed and gap.lost is None
+    assert gap.estimated is not None and gap.at_most is not None
+    found = counted(rows(lake))
+    lost = 2 * sent - found["accepted"] - found["delivered"]
+    assert 0 < lost <= gap.estimated <= gap.at_most
+    assert gap.estimated < gap.at_most / 10, "what it wrote before, not what it can hold"
 
 
 HOUSEKEEPING = """

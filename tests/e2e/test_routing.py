@@ -6,7 +6,7 @@ import asyncio
 
 from tests.support import envelopes
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess, eventually, heartbeats
 from tests.support.rmb_client import connect, session
 from tests.support.world import BOTH_TWIN, ELSEWHERE_TWIN, fresh_twins
 
@@ -113,8 +113,8 @@ async def test_a_guest_is_served_here_and_its_mail_moves_on_when_it_leaves(
             await guest.barrier()
             name = str(ELSEWHERE_TWIN.id)
             await eventually(lambda: server.run("SISMEMBER", "relay:guests", name))
-            # Exact within a second: until then it may still go the other way.
-            await asyncio.sleep(1.2)
+            # Until workers have compared guests it may still go the other way.
+            await heartbeats(relays[0], 2)
             await sender.request(guest.key, b"as a guest")
             assert (await guest.receive()).plain == b"as a guest"
             assert _handed_on(server) == 1

@@ -344,7 +344,7 @@ async def test_redis_that_comes_later(start: Any, tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{port}/ready"
         status, body = await get(url)
         assert (status, json.loads(body)["ready"]) == (503, False)
-        await asyncio.sleep(3)  # every process has tried several times
+        await _tried(server, 6)  # each of both processes several times
         lines = relay.output().splitlines()
         (at,) = [number for number, line in enumerate(lines) if line.startswith(told)]
         assert lines[at].endswith("retrying") and len(lines) == at + 1
@@ -360,6 +360,19 @@ async def test_redis_that_comes_later(start: Any, tmp_path: Path) -> None:
         assert relay.stop() == 0
     finally:
         server.remove()
+
+
+async def _tried(server: RedisServer, count: int) -> None:
+    """Wait until somebody connected that often in vain."""
+    tries = 0
+
+    def tried(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal tries
+        tries += 1
+        writer.close()
+
+    async with await asyncio.start_server(tried, "127.0.0.1", server.port):
+        await eventually(lambda: tries >= count, START_TIMEOUT_S, f"{count} tries")
 
 
 async def test_a_redis_cluster_is_refused(start: Any, start_server: Any) -> None:

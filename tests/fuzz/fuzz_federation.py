@@ -1,4 +1,4 @@
-"""Fuzz what other relays send: batches, answers, names of deliveries, envelopes, bodies, domains.
+"""Fuzz what other relays send: batches, answers, envelopes, bodies, domains.
 
 Nothing of another relay is believed: each input has its verdict, with a short text that names what
 is wrong; and what is read must be what was written.
@@ -42,7 +42,6 @@ def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
         ("federation: damaged batches", _damaged_batch),
         ("federation: batches", _batch),
         ("federation: answers", _answer),
-        ("federation: names of deliveries", _delivery_name),
         ("federation: envelopes", _envelope),
         ("federation: bodies", _body),
         ("federation: domains", _domain),
@@ -115,15 +114,6 @@ def _answer(rng: random.Random) -> None:
         assert len(body) != 2 * messages
     else:
         assert batch.encode_answer(found) == body
-
-
-def _delivery_name(rng: random.Random) -> None:
-    pieces = ("a", "7-1", "/", ";retry", ";", "é", "", " ", "x" * 64, "x" * 65, "\n")
-    text = "".join(rng.choices(pieces, k=rng.randrange(7)))
-    found = batch.parse_delivery_header(text)
-    if found is not None:
-        assert batch.delivery_header(*found) == text
-        assert all(0 < len(part) <= batch.MAX_ID_BYTES for part in found[:2])
 
 
 def _envelope(rng: random.Random) -> None:

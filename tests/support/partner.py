@@ -41,13 +41,13 @@ class Delivery:
         return self.path == batch.PATH
 
     def records(self) -> list[batch.Record]:
-        """Its messages; one of the single form without an id of ours has an empty id."""
+        """Its messages; one of the single form without an id has an empty one."""
         if self.batched:
             return batch.decode(self.body)[1]
-        name = batch.parse_delivery_header(self.headers.get("rmb-delivery", ""))
-        if name is None:
-            return [batch.Record(b"", False, self.body)]
-        return [batch.Record(name[1].encode(), name[2], self.body)]
+        name = self.headers.get("rmb-delivery", "")
+        delivery_id = name.removesuffix(batch.RETRY_SUFFIX).rpartition("/")[2]
+        retry = name.endswith(batch.RETRY_SUFFIX)
+        return [batch.Record(delivery_id.encode(), retry, self.body)]
 
     def envelopes(self) -> list[pb.Envelope]:
         """Its messages, read."""

@@ -31,6 +31,7 @@ import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from proto.federation.domains import is_name
+from relay.queues import keys
 from tests.support.identities import TEST_DOMAIN
 from tests.support.redis_servers import RedisServer, free_port
 from tests.support.secrets_in_logs import assert_none
@@ -335,6 +336,20 @@ async def eventually(
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout_s} s: {what or check}")
         await asyncio.sleep(POLL_S)
+
+
+async def heartbeats(relay: RelayProcess, count: int) -> None:
+    """Wait until every worker began so many heartbeats; the next one begins when one is done."""
+    assert relay.redis is not None
+    for _ in range(count):
+        before = relay.redis.run("HGETALL", keys.WORKERS_SEEN)
+        boots = {boot.encode() for boot in relay.worker_hashes()}
+
+        def all_began(boots: set[bytes] = boots, before: dict[bytes, bytes] = before) -> bool:
+            now = relay.redis.run("HGETALL", keys.WORKERS_SEEN)
+            return all(now.get(boot) != before.get(boot) for boot in boots)
+
+        await eventually(all_began, what="a heartbeat of each worker")
 
 
 def directory(server: RedisServer) -> dict[str, tuple[int, str]]:

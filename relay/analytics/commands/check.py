@@ -68,13 +68,15 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
         if sys.stderr.isatty() and time.monotonic() - told > PROGRESS_S:
             told = time.monotonic()
             print(f"\r{files:,} files, {rows:,} events", end="", file=sys.stderr, flush=True)
+    lost = gaps.cost(gaps.read(lake.root))
     report = {
         "files": files,
         "rows": rows,
         "wrong": wrong,
         "segments_waiting": len(backlog.closed(lake)),
         "segments_unreadable": len(backlog.unreadable(lake)),
-        "gaps": len(list(gaps.read(lake.root))),
+        "gaps": lost.gaps,
+        "lost_in_gaps": lost._asdict(),
     }
     out.write(json.dumps(report, indent=2) if options["json"] else _text(report))
     if left:
@@ -93,5 +95,6 @@ def _text(report: dict[str, Any]) -> str:
     if report["segments_unreadable"]:
         lines.append(f"segments that could not be read: {report['segments_unreadable']:,}")
     if report["gaps"]:
-        lines.append(f"times in which events were lost, or may have been: {report['gaps']:,}")
+        lost = gaps.Cost(**report["lost_in_gaps"])
+        lines.append(f"gaps of recorders: {lost.gaps:,}, which lost {lost}")
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.core.management.base import OutputWrapper
 
-from relay.analytics import days
+from relay.analytics import days, gaps
 from relay.analytics.lake import Lake
 from relay.analytics.models import Run
 from relay.analytics.spark.window import next_month
@@ -72,7 +72,7 @@ def _standings() -> dict[str, Any]:
     lake = Lake.configured()
     whole, window = lake.whole_span(), days.recorded(lake)
     if whole is None or window is None:
-        return {"events": None, "jobs": []}
+        return {"events": None, "lost_in_gaps": None, "jobs": []}
     always = (datetime.min.replace(tzinfo=UTC) + ledger.HOUR, datetime.max.replace(tzinfo=UTC))
     listing = ledger.Listing(lake, *always)
     jobs = []
@@ -93,7 +93,8 @@ def _standings() -> dict[str, Any]:
         "files": len(files),
         "size_bytes": sum(file.size_bytes for file in files),
     }
-    return {"events": events, "jobs": jobs}
+    lost = gaps.cost(ledger.read_gaps(lake))
+    return {"events": events, "lost_in_gaps": lost._asdict(), "jobs": jobs}
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -124,6 +125,9 @@ def _lines(document: dict[str, Any]) -> Iterable[str]:
             f"events  {events['first_day']} to {events['last_day']}, {events['files']:,} files, "
             f"{events['size_bytes'] / 1e6:,.1f} MB"
         )
+        lost = gaps.Cost(**document["lost_in_gaps"])
+        if lost.gaps:
+            yield f"gaps    {lost.gaps:,}, which lost {lost}"
         yield ""
         yield "JOB         CURRENT  MISSING  OUTDATED   KEPT  EMPTY  TO COMPUTE"
         for job in document["jobs"]:

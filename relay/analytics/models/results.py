@@ -224,7 +224,9 @@ class DeliveryAudit(Result):
     handed_over = models.BigIntegerField(
         help_text="Messages that a relay took which does not record here."
     )
-    in_flight = models.BigIntegerField(help_text="Messages with nothing yet, younger than an hour.")
+    in_flight = models.BigIntegerField(
+        help_text="Messages with nothing yet, younger than twice the retention of queues."
+    )
     in_gap = models.BigIntegerField(
         help_text="Messages with nothing, which lived while a recorder lost rows."
     )
@@ -233,6 +235,13 @@ class DeliveryAudit(Result):
     )
     gaps = models.BigIntegerField(help_text="Times at which a recorder lost rows, or may have.")
     gap_events = models.BigIntegerField(help_text="Rows known to be lost in them.")
+    gap_estimate = models.BigIntegerField(
+        null=True, help_text="Rows probably lost in them; null: computed by an earlier release."
+    )
+    gap_at_most = models.BigIntegerField(null=True, help_text="Most rows that can be lost in them.")
+    gaps_unknown = models.BigIntegerField(
+        null=True, help_text="Gaps of which not even an estimate is known."
+    )
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_audit"),)

@@ -52,7 +52,7 @@ class Job:
         reads_before: how far before the first period its events begin.
         reads_after: how far after the last period they end.
         inputs: what `transform` is given besides the window, by name: `events`, `gaps` (what the
-            recorders have lost).
+            recorders have lost), `life_us` (how long messages live at most).
         version: raised when the same events make other results than before, so that those are
             computed again.
         of_kinds: the kinds of events all its tables are made of, where these are so few that they
@@ -167,7 +167,8 @@ JOBS: Final = {
             (Table("audit", ("period", "relay"), in_database=True),),
             reads_before=timedelta(days=1),
             reads_after=timedelta(days=1),
-            inputs=("events", "gaps"),
+            inputs=("events", "gaps", "life_us"),
+            version=2,
         ),
         Job(
             "graph",

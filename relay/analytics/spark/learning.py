@@ -40,7 +40,7 @@ def learn(folder: Path, draft: Path, jobs: Iterable[str]) -> None:
     gaps = session.createDataFrame([], schema.GAPS)
     for job in wanted:
         read = session.read.schema(schema.READ).parquet(str(folder / "events"))
-        inputs = {"events": read, "gaps": gaps}
+        inputs = {"events": read, "gaps": gaps, "life_us": 0}
         for table in job.tables:
             module = table.load()
             frame = module.transform(

@@ -89,7 +89,9 @@ GAPS: Final = types.StructType(
         types.StructField("to_us", types.LongType()),
         types.StructField("lost", types.LongType()),
         types.StructField("why", types.StringType()),
+        types.StructField("estimated", types.LongType()),
+        types.StructField("at_most", types.LongType()),
     ]
 )
 """What recorders lost or cannot vouch for: both ends in microseconds since 1970, `lost` null where
-nobody knows how many."""
+nobody counted, `estimated` and `at_most` of such a gap null where nothing is known."""

@@ -221,6 +221,10 @@ def _delivery(sums: dict[str, int]) -> Listed:
         ("unaccounted", "unaccounted"),
     )
     found: list[tuple[str, ...]] = [(label, f"{sums[name]:,}") for label, name in lines]
+    if sums["gaps"]:
+        rows = f"about {sums['gap_estimate']:,}, at most {sums['gap_at_most']:,}"
+        unknown = f", unknown for {sums['gaps_unknown']:,}" if sums["gaps_unknown"] else ""
+        found.append((f"rows lost in {sums['gaps']:,} gaps of recorders{unknown}", rows))
     return Listed(("What became of messages", "Messages"), found)
 
 

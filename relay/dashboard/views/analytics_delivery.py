@@ -22,7 +22,7 @@ TITLE: Final = "Delivery audit"
 COLUMNS: Final = (
     Column("period", "Day", Cell.LINE, order="period", hint="of acceptance, UTC"),
     Column("relay", "Relay", hint="that accepted it"),
-    Column("state", "Accounted", Cell.STATE),
+    Column("state", "State", Cell.STATE, hint="whether every message is accounted for"),
     Column("uids", "Messages", Kind.NUMBER, order="uids"),
     Column("accepted", "Accepted", Kind.NUMBER, optional=True, hint="rows that say so"),
     Column("delivered_once", "Once", Kind.NUMBER, order="once", hint="delivered once"),
@@ -34,16 +34,24 @@ COLUMNS: Final = (
     Column("dropped", "Dropped", Kind.NUMBER, order="dropped", hint="with a reason"),
     Column("expired", "Expired", Kind.NUMBER, hint="dropped as their time was up"),
     Column("conflicting", "Both", Kind.NUMBER, optional=True, hint="delivered and dropped"),
-    Column("handed_over", "Handed over", Kind.NUMBER,
+    Column("handed_over", "Handed", Kind.NUMBER,
            hint="taken by a relay that does not record here"),
-    Column("in_flight", "In flight", Kind.NUMBER, hint="nothing yet, and younger than an hour"),
-    Column("in_gap", "In a gap", Kind.NUMBER,
+    Column("in_flight", "In flight", Kind.NUMBER,
+           hint="nothing yet, and younger than twice the retention of queues"),
+    Column("in_gap", "In gap", Kind.NUMBER,
            hint="nothing, but a recorder lost rows while they lived"),
     Column("unaccounted", "Unaccounted", Kind.NUMBER, order="unaccounted",
            hint="nothing, and no such excuse: must be 0"),
+    Column("gap_estimate", "Lost rows", Kind.NUMBER,
+           hint="that gaps of recorders probably cost; messages without any row are in no count"),
+    Column("gap_at_most", "At most", Kind.NUMBER, optional=True,
+           hint="most rows that gaps of recorders can have cost"),
     Column("gaps", "Gaps", Kind.NUMBER, optional=True,
            hint="times at which a recorder lost rows, or may have"),
-    Column("gap_events", "Lost rows", Kind.NUMBER, optional=True, hint="known to be lost in gaps"),
+    Column("gaps_unknown", "Unknown", Kind.NUMBER, optional=True,
+           hint="gaps without an estimate of their rows"),
+    Column("gap_events", "Known", Kind.NUMBER, optional=True,
+           hint="rows known to be lost in gaps"),
 )  # fmt: skip
 ORDERS: Final = {
     "period": "period",
@@ -58,7 +66,7 @@ NOT_ACCEPTED: Final = "(never accepted)"
 UNNAMED: Final = "not told"
 WHOLE: Final = State("all", Tone.GOOD, "every message is accounted for")
 LOST: Final = State("not all", Tone.BAD, "messages are gone without a trace")
-UNSURE: Final = State("gap", Tone.WARNING, "a recorder lost rows: some cannot be told")
+UNSURE: Final = State("gap", Tone.WARNING, "a recorder lost rows, or may have")
 REFUSED: Final = State("apart", Tone.IDLE, "messages without an accepted row, such as refused ones")
 
 ENDS: Final = (
@@ -94,23 +102,28 @@ def delivery(request: HttpRequest) -> HttpResponseBase:
     context = {
         "days": days,
         "sums": sums,
-        "state": state_of(sums["unaccounted"], sums["in_gap"]),
+        "state": state_of(sums["unaccounted"], sums["gaps"] + sums["in_gap"]),
         "bars": bars(((label, sums[name]) for label, name in ENDS if sums[name]), Kind.NUMBER),
     }
     context = analytics.frame(request, context)
     return respond(request, table, "relay_dashboard/analytics_delivery.html", TITLE, context)
 
 
-def state_of(unaccounted: int, in_gap: int) -> State:
-    """Whether it is known what became of every message."""
+def state_of(unaccounted: int, gaps: int) -> State:
+    """Return whether it is known what became of every message.
+
+    Args:
+        unaccounted: messages that are.
+        gaps: times at which recorders lost rows, and messages that lived meanwhile.
+    """
     if unaccounted:
         return LOST
-    return UNSURE if in_gap else WHOLE
+    return UNSURE if gaps else WHOLE
 
 
 def _row(found: DeliveryAudit) -> Row:
     values = {each.key: getattr(found, each.key) for each in COLUMNS if each.key != "state"}
     if found.relay is None:
         return Row({**values, "relay": NOT_ACCEPTED, "state": REFUSED})
-    state = state_of(found.unaccounted, found.in_gap)
+    state = state_of(found.unaccounted, found.gaps + found.in_gap)
     return Row({**values, "relay": found.relay or UNNAMED, "state": state})

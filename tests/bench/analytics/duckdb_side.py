@@ -69,11 +69,14 @@ SELECT
     count(*) FILTER (ne > 0) AS expired,
     count(*) FILTER (nd > 0 AND nx > 0) AS conflicting,
     count(*) FILTER (nd = 0 AND nx = 0 AND nh > 0) AS handed_over,
-    count(*) FILTER (nothing AND newest - moment < 3600000000) AS in_flight,
+    count(*) FILTER (nothing AND newest - moment < 7200000000) AS in_flight,
     0::BIGINT AS in_gap,
-    count(*) FILTER (nothing AND newest - moment >= 3600000000) AS unaccounted,
+    count(*) FILTER (nothing AND newest - moment >= 7200000000) AS unaccounted,
     0::BIGINT AS gaps,
-    0::BIGINT AS gap_events
+    0::BIGINT AS gap_events,
+    0::BIGINT AS gap_estimate,
+    0::BIGINT AS gap_at_most,
+    0::BIGINT AS gaps_unknown
 FROM dated JOIN newest ON newest.day = dated.day
 WHERE moment >= $start AND moment < $end
 GROUP BY dated.day, relay

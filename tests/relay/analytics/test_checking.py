@@ -38,6 +38,7 @@ START = made.at("2026-03-01T05:00")
 HOUR = (DAY, 5)
 BESIDE = 100
 """A byte of a page, in a file of a few rows."""
+NOTHING = {"gaps": 0, "known": 0, "estimated": 0, "at_most": 0, "unknown": 0}
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_a_broken_file_put_aside_leaves_a_gap_of_its_hour(lake: Lake) -> None:
     assert Path(found["moved"]).exists()
     report = command("check", "--rows")
     assert (report["files"], report["rows"], report["wrong"]) == (1, 9, [])
-    assert report["gaps"] == 1
+    assert report["gaps"] == report["lost_in_gaps"]["unknown"] == 1
     (gap,) = gaps.read(lake.root)
     assert (gap.relay, gap.worker, gap.lost, gap.why) == ("a.example", "b", None, Why.DISK)
     assert (gap.from_us, gap.to_us) == (START, START + made.HOUR_US - 1)
@@ -140,7 +141,7 @@ def test_what_was_removed_since_it_was_listed_is_not_wrong(
     )
     monkeypatch.setattr(checking, "files", lambda lake: iter(listed))
     assert command("check", "--repair") == {
-        **{"files": 0, "rows": 0, "wrong": [], "gaps": 0},
+        **{"files": 0, "rows": 0, "wrong": [], "gaps": 0, "lost_in_gaps": NOTHING},
         **{"segments_waiting": 0, "segments_unreadable": 0},
     }
 
@@ -244,7 +245,7 @@ def test_the_gap_has_the_relay_s_own_name(lake: Lake, settings: Any) -> None:
     rot(path)
     command("check", "--rows", "--repair")  # its footer can be read
     (gap,) = gaps.read(lake.root)
-    assert gap.relay == header.relay
+    assert (gap.relay, gap.estimated, gap.at_most) == (header.relay, 9, 9)
     relay = dataclasses.replace(settings.RMB.relay, domains=(header.relay,))
     for domains, name in (((), ""), (relay.domains, header.relay)):
         changed = dataclasses.replace(relay, domains=domains)
@@ -302,5 +303,5 @@ def test_the_texts_name_file_and_reason(lake: Lake, capsys: pytest.CaptureFixtur
     assert f"{path}: Parquet magic bytes" in text
     assert f"moved to {lake.bad}" in text
     assert "1 files, 0 events" in text
-    assert "times in which events were lost, or may have been: 1" in text
+    assert "gaps of recorders: 1, which lost an unknown number of events" in text
     assert "0 events of 0 segments" in text

@@ -157,6 +157,7 @@ def test_the_gap_of_a_killed_recorder_ends_soon_after_its_last_write(lake: Lake)
     compactor(lake).convert()
     (gap,) = gaps.read(lake.root)
     assert (gap.why, gap.lost, gap.from_us) == (Why.KILLED, None, START)
+    assert (gap.estimated, gap.at_most) == (None, None), "its header is of an earlier release"
     assert gap.to_us == int((LONG_AGO_S + backlog.SILENCE_S) * 1_000_000)
 
 

@@ -129,6 +129,7 @@ def test_a_torn_segment_gives_what_is_before_and_says_so(lake: Lake) -> None:
     (gap,) = gaps.read(lake.root)
     assert (gap.relay, gap.worker, gap.why) == ("a.example", "worker-0", Why.TORN)
     assert gap.from_us == START + 1
+    assert gap.estimated == gap.at_most == 3
     assert [each.name for each in lake.segments.iterdir()] == [f"{HEADER.name}.seg.unreadable"]
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from relay.analytics.spark import schema
 from relay.analytics.spark.catalogue import table
-from relay.analytics.spark.jobs import graph_nodes
+from relay.analytics.spark.jobs import audit, graph_nodes
 from relay.analytics.spark.window import Window
 from tests.relay.analytics import duck, rows, weeks
 from tests.relay.analytics.comparing import assert_equal, events
@@ -23,9 +23,10 @@ GRAPH = ("graph_edges", "graph_nodes")
 
 NOON = rows.midnight(rows.FIRST) + 12 * HOUR
 NASTY_GAPS = [
-    (rows.RELAYS[0], "1", NOON, NOON + SECOND, None, "killed"),
-    (rows.RELAYS[0], "2", NOON - HOUR, NOON, 0, "pressure"),
-    ("elsewhere.example", "1", NOON + DAY, NOON + DAY, 7, "pressure"),
+    (rows.RELAYS[0], "1", NOON, NOON + SECOND, None, "killed", 5, 60),
+    (rows.RELAYS[0], "2", NOON - HOUR, NOON, 0, "pressure", None, None),
+    ("elsewhere.example", "1", NOON + DAY, NOON + DAY, 7, "pressure", None, None),
+    ("elsewhere.example", "2", NOON + DAY, NOON + DAY, None, "torn", None, None),
 ]
 
 
@@ -38,9 +39,9 @@ class Ground:
         self.duckdb = duck.connect(folder)
         self.duckdb.execute(
             "CREATE TABLE gaps (relay VARCHAR, worker VARCHAR, from_us BIGINT, to_us BIGINT, "
-            "lost BIGINT, why VARCHAR)"
+            "lost BIGINT, why VARCHAR, estimated BIGINT, at_most BIGINT)"
         )
-        self.duckdb.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?)", list(gaps))
+        self.duckdb.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?, ?, ?)", list(gaps))
 
     def made(self, name: str, window: Window) -> DataFrame:
         """What the job makes."""
@@ -101,8 +102,8 @@ _EXPECTED = {
         weeks.ANOMALIES,
     ),
     "audit": (
-        "SELECT period, relay, handed_over, in_flight, in_gap, unaccounted, gaps, gap_events "
-        "FROM made WHERE relay IS NOT NULL",
+        "SELECT period, relay, late, expired, handed_over, in_flight, in_gap, unaccounted, gaps, "
+        "gap_events, gap_estimate, gap_at_most, gaps_unknown FROM made WHERE relay IS NOT NULL",
         weeks.AUDIT,
     ),
 }
@@ -126,6 +127,13 @@ def test_a_day_is_what_it_should_be_alone_and_among_others(long: Ground, name: s
         among = f"SELECT {columns} FROM made WHERE period = '{day}'"
         assert long.fetch(f"FROM alone EXCEPT ALL {among}") == []
         assert long.fetch(f"{among} EXCEPT ALL FROM alone") == []
+
+
+def test_messages_are_in_flight_for_as_long_as_queues_are_kept(long: Ground) -> None:
+    day = Window(weeks.WINDOW.last, weeks.WINDOW.last)
+    made = audit.transform(long.events, day, long.gaps, life_us=3 * HOUR).where("in_flight > 0")
+    (row,) = made.collect()
+    assert (row["relay"], row["in_flight"], row["unaccounted"]) == (weeks.ONE, 2, 0)
 
 
 def test_what_becomes_of_messages_adds_up(nasty: Ground) -> None:

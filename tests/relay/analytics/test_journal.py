@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,71 @@ async def test_killed_at_any_moment(tmp_path: Path) -> None:
         assert (gap.why, gap.lost, gap.worker) == ("killed", None, "worker-0")
         assert gap.from_us >= found[-1].at_us
         assert gap.to_us >= gap.from_us
+
+
+WRITES_STEADILY = """
+import asyncio, mmap, sys, time
+from pathlib import Path
+from relay.analytics.journal import Journal, Rhythm
+from relay.analytics.places import Places
+from relay.analytics.records import Kind
+from relay.analytics.writer import SegmentWriter
+
+async def main():
+    with open(sys.argv[2], "r+b") as file:
+        count = memoryview(mmap.mmap(file.fileno(), 8)).cast("Q")
+    writer = SegmentWriter(Places(Path(sys.argv[1])), "a.example", "worker-0", "off", FLUSH_S)
+    journal = Journal(writer, time.time, Rhythm(FLUSH_S, SEGMENT_S))
+    journal.start()
+    began = time.time()
+    while True:
+        while count[0] < 5_000 * (time.time() - began):
+            journal.put(Kind.QUEUED, journal.now_us(), count[0], 1, 2)
+            count[0] += 1
+        await asyncio.sleep(0.002)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("segment_s", [60, 1.5], ids=["one segment", "a new segment"])
+async def test_the_gap_of_a_killed_recorder_tells_what_it_lost(
+    tmp_path: Path, segment_s: float
+) -> None:
+    shared = tmp_path / "count"
+    shared.write_bytes(bytes(8))
+    program = WRITES_STEADILY.replace("FLUSH_S", "0.5").replace("SEGMENT_S", str(segment_s))
+
+    def put() -> int:
+        return int.from_bytes(shared.read_bytes(), sys.byteorder)
+
+    def written() -> int:
+        return len(rows(tmp_path))
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path), str(shared)],
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "rmbsite.settings"},
+    )
+    try:
+        if segment_s < 60:
+            await eventually(lambda: list(tmp_path.glob("segments/*.seg")), what="a segment")
+        else:
+            await eventually(written, what="a write")
+        first = written()
+        await eventually(lambda: written() > first, what="another write")
+        at = put()
+        await eventually(lambda: put() > at + 500, what="events that are not written")
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    journal = _journal(tmp_path, time.time)
+    journal.start()
+    await journal.close()
+    (gap,) = gaps.read(tmp_path)
+    assert gap.lost is None and gap.estimated is not None and gap.at_most is not None
+    lost = put() - written()
+    assert 0 < lost <= gap.estimated <= gap.at_most
+    assert gap.estimated < gap.at_most / 10, "what it wrote before, not what it can hold"
 
 
 async def test_files_that_were_never_begun_are_removed_when_they_are_old(tmp_path: Path) -> None:

@@ -54,7 +54,9 @@ def test_what_the_disk_lost_lately(folder: Places) -> None:
         os.utime(path, (NOW - age_s,) * 2)
         return path
 
-    gap("0", 40, Why.DISK, 30)
+    gap("0", 33, Why.DISK, 30)
+    gaps.write(folder.root, Gap("a", "5", 1, 2, None, Why.DISK, 7, 7))
+    os.utime(next(folder.gaps.glob("a-5-*")), (NOW - 30,) * 2)
     gap("1", None, Why.DISK, 30)
     gap("2", 1000, Why.DISK, lag.LOST_S + 1)
     gap("3", 1000, Why.PRESSURE, 30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from relay.analytics import gaps
+from proto.rmb.stamp import deadline
+from relay.analytics import backlog, gaps
 from relay.analytics.conversion import convert
 from relay.analytics.engine import Engine
 from relay.analytics.gaps import Gap, Why
@@ -97,3 +99,39 @@ async def test_the_audit_of_a_relays_traffic_finds_nothing_unaccounted(
     assert found["uids"] == found["accepted"] == 63
     assert found["delivered_once"] + found["dropped"] == 62
     assert found["gaps"] == len(gaps.read(lake.root))
+    assert found["gap_estimate"] <= found["gap_at_most"] > 0 == found["gap_events"]
+
+
+def _stop(relay: RelayProcess, lake: Lake) -> None:
+    """Also when its compactor had not begun."""
+    assert relay.stop() == 0
+    for path in backlog.closed(lake):
+        convert(lake, path)
+
+
+async def test_what_expires_while_a_relay_is_stopped_is_accounted_for(
+    relay: RelayProcess, spark: SparkSession
+) -> None:
+    lake = Lake(relay.folder / "data" / "analytics")
+    one, absent = fresh_twins(2)
+    async with session(relay.url, one) as here:
+        expired = await here.request((absent.id, "phone"), expiration=3)
+        kept = await here.request((absent.id, "phone"))
+        await here.barrier()
+    _stop(relay, lake)
+    found = _audit(lake, spark, [])
+    assert (found["uids"], found["in_flight"], found["expired"]) == (2, 2, 0)
+
+    late = deadline(expired.timestamp, expired.expiration)
+    await eventually(lambda: time.time() >= late, what="its deadline")
+    relay.start()
+    async with session(relay.url, absent, "phone") as there:
+        assert (await there.receive()).uid == kept.uid
+    _stop(relay, lake)
+    later = Header("later.example", "0", time.time_ns() // 1000)
+    later_us = later.started_us + 3 * made.HOUR_US
+    convert(lake, made.put(lake, made.content(later, [made.record(later_us, 1)]), later))
+    found = _audit(lake, spark, gaps.read(lake.root))
+    assert (found["expired"], found["dropped"], found["delivered_once"]) == (1, 1, 1)
+    assert found["unaccounted"] == found["in_gap"] == found["gap_estimate"] == 0
+    assert found["in_flight"] == 1  # the one that was just made up

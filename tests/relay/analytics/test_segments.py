@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from pathlib import Path
@@ -202,9 +203,25 @@ def test_a_gap_written_twice_is_one(tmp_path: Path) -> None:
     for gap in (first, second, first):
         gaps.write(tmp_path, gap)
     assert gaps.read(tmp_path) == [second, first]
+    assert gaps.cost([first, second]) == (2, 12, 12, 12, 1)
     (tmp_path / "gaps" / "x.json").write_text('{"relay": "a"}')
     with pytest.raises(ValueError, match=r"x\.json: is no gap"):
         gaps.read(tmp_path)
+
+
+def test_what_gaps_cost_is_told_with_what_is_unknown(tmp_path: Path) -> None:
+    folder = tmp_path / "gaps"
+    folder.mkdir()
+    old = {"relay": "a", "worker": "w", "from_us": 1, "to_us": 2, "lost": None, "why": "killed"}
+    (folder / "old.json").write_text(json.dumps(old))  # as releases before estimates wrote it
+    unknown = gaps.read(tmp_path)
+    assert str(gaps.cost(unknown)) == "an unknown number of events"
+    gaps.write(tmp_path, gaps.Gap("a", "w", 3, 4, None, gaps.Why.KILLED, 1_500, 200_000))
+    gaps.write(tmp_path, gaps.Gap("a", "w", 5, 6, 500, gaps.Why.DISK))
+    gaps.write(tmp_path, gaps.Gap("a", "w", 7, 8, 0, gaps.Why.PRESSURE))
+    found = gaps.cost(gaps.read(tmp_path))
+    assert found == (3, 500, 2_000, 200_500, 1)
+    assert str(found) == "about 2,000 events, at most 200,500; unknown in 1 gaps"
 
 
 def test_a_gap_counts_whatever_the_relay_is_called(tmp_path: Path) -> None:

@@ -31,12 +31,14 @@ def at(day: int, hour: float = 0, us: int = 0) -> int:
 
 
 GAPS = [
-    (ONE, "1", at(8, 9), at(8, 9, SECOND), None, "killed"),
-    (ONE, "2", at(8, 10), at(8, 20), 0, "pressure"),
-    (TWO, "1", at(9, 1), at(9, 1), 5, "disk"),
-    (TWO, "1", at(9, 2), at(9, 2), 6, "disk"),
+    (ONE, "1", at(8, 9), at(8, 9, SECOND), None, "killed", 40, 900),
+    (ONE, "1-packer", at(8, 9), at(8, 9), None, "killed", None, None),
+    (ONE, "2", at(8, 10), at(8, 20), 0, "pressure", None, None),
+    (TWO, "1", at(9, 1), at(9, 1), 5, "disk", None, None),
+    (TWO, "1", at(9, 2), at(9, 2), 6, "disk", None, None),
 ]
-"""One process was killed; one lost nothing after all; one lost 11 rows on a relay's idle day."""
+"""Two processes were killed, one of them of a release that made no estimates; one lost nothing
+after all; one lost 11 rows on a relay's idle day."""
 
 
 def senders() -> Iterator[Event]:
@@ -150,29 +152,38 @@ def messages() -> Iterator[Event]:
         yield rows.accepted(at(7, 3), uid, **sent)
         yield rows.federated_out(at(7, 3, 1), uid, **sent, remote=remote, reason=reason)
     yield from rows.message(at(7, 3), 2_000_010, 40, 41, origin=TWO, final=ONE)
+    # Their relay was stopped before their deadline, and ran again hours later, or the next day.
+    for uid, accepted, ended, reason in (
+        (2_000_012, at(7, 4), at(7, 7.5), "queue_expired"),
+        (2_000_013, at(7, 23.9), at(8, 10), "expired"),
+    ):
+        yield rows.accepted(accepted, uid, **sent)
+        yield rows.dropped(ended, uid, **sent, reason=reason)
+    yield rows.accepted(at(7, 4), 2_000_014, **sent)
+    yield rows.delivered(at(7, 8), 2_000_014, **sent, latency=4 * HOUR)
     # Around the time at which a process was killed.
-    yield rows.accepted(at(8, 8), 2_000_005, **sent)
-    yield rows.accepted(at(8, 8, 1), 2_000_006, **sent)
+    yield rows.accepted(at(8, 7), 2_000_005, **sent)
+    yield rows.accepted(at(8, 7, 1), 2_000_006, **sent)
     yield rows.accepted(at(8, 9, SECOND), 2_000_007, relay=TWO, **sent)
     yield rows.accepted(at(8, 9, SECOND + 1), 2_000_008, relay=TWO, **sent)
     # The newest event of all is a message of twin 1 in the hour of 20:00.
-    yield rows.accepted(at(9, 19), 2_000_009, **sent)
+    yield rows.accepted(at(9, 18), 2_000_009, **sent)
     yield rows.accepted(at(9, 20), 2_000_011, **sent)
 
 
 AUDIT = [
-    ("2026-03-27", ONE, 1, 0, 0, 3, 0, 0),
-    ("2026-03-27", TWO, 0, 0, 0, 0, 0, 0),
-    ("2026-03-28", ONE, 0, 0, 1, 1, 1, 0),
-    ("2026-03-28", TWO, 0, 0, 1, 1, 0, 0),
-    ("2026-03-29", ONE, 0, 1, 0, 1, 0, 0),
-    ("2026-03-29", TWO, 0, 0, 0, 0, 2, 11),
+    ("2026-03-27", ONE, 1, 2, 1, 0, 0, 3, 0, 0, 0, 0, 0),
+    ("2026-03-27", TWO, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+    ("2026-03-28", ONE, 0, 0, 0, 0, 1, 1, 2, 0, 40, 900, 1),
+    ("2026-03-28", TWO, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0),
+    ("2026-03-29", ONE, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0),
+    ("2026-03-29", TWO, 0, 0, 0, 0, 0, 0, 2, 11, 11, 11, 0),
 ]
-"""(period, relay, handed_over, in_flight, in_gap, unaccounted, gaps, gap_events). Of day 7 the one
-without any row, the one TWO has taken and said nothing of since, and the one the partner refused
-are lost. On day 8 what was accepted an hour before the killing is beyond its life when it happens,
-and what was accepted after it has nothing to do with it. On day 9 one is an hour old and one
-younger."""
+"""(period, relay, late, expired, handed_over, in_flight, in_gap, unaccounted, gaps, gap_events,
+gap_estimate, gap_at_most, gaps_unknown). Of day 7 the one without any row, the one TWO has taken
+and said nothing of since, and the one the partner refused are lost. On day 8 what was accepted two
+hours before the killing is beyond its life when it happens, and what was accepted after it has
+nothing to do with it. On day 9 one is two hours old and one younger."""
 
 
 def write(folder: Path) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from django.test import Client
 from django.utils import timezone
+from django.utils.html import strip_tags
 from pyarrow import parquet
 
 from relay.access.matrix import Role
@@ -41,7 +42,7 @@ AUDIT = {
     for name in (
         *("uids", "accepted", "delivered_once", "duplicated", "extra_deliveries", "late"),
         *("dropped", "expired", "conflicting", "handed_over", "in_flight", "in_gap"),
-        *("unaccounted", "gaps", "gap_events"),
+        *("unaccounted", "gaps", "gap_events", "gap_estimate", "gap_at_most", "gaps_unknown"),
     )
 }
 
@@ -240,6 +241,25 @@ def test_what_became_of_messages(client: Client) -> None:
         ("b.example", "gap"),
     ]
     assert len(exported(client, f"{path}?export=json&relay=b.example")) == 1
+
+
+def test_what_gaps_cost_stands_beside_what_is_unaccounted(client: Client) -> None:
+    """Rows of an earlier version have no estimate: theirs are unknown."""
+    path = f"{PAGE}delivery/"
+    old = {"relay": "a.example", **AUDIT, "uids": 100, "gaps": 2, "gap_events": 7}
+    old |= {"gap_estimate": None, "gap_at_most": None, "gaps_unknown": None}
+    publish("audit", "2026-11-03", [old])
+    text = strip_tags(shown(client, path))
+    assert "Rows lost in gapsunknown" in text and "2, 2 of unknown size" in text
+    new = {"gaps": 3, "gap_events": 7, "gap_estimate": 407, "gap_at_most": 907, "gaps_unknown": 1}
+    publish("audit", "2026-11-04", [{"relay": "b.example", **AUDIT, "uids": 100, **new}])
+    text = strip_tags(shown(client, path))
+    assert "about 414, at most 914" in text and "5, 3 of unknown size" in text
+    found = exported(client, f"{path}?export=json&order=-period")
+    assert [(row["state"], row["gap_estimate"], row["unaccounted"]) for row in found] == [
+        ("gap", 407, 0),
+        ("gap", None, 0),
+    ]
 
 
 def test_events_by_the_minute(client: Client) -> None:

@@ -38,7 +38,8 @@ def november() -> None:
         first = int(hour(day).timestamp()) * US
         storm = {"session": "", "first_us": first, "last_us": first + 60 * US, "opens": 66}
         publish("storms", period, [{"twin": 7, **storm}])
-        publish("audit", period, [{"relay": "a.example", **AUDIT, "uids": 5, "unaccounted": day}])
+        lost = {"unaccounted": day, "gaps": 1, "gap_estimate": 600, "gap_at_most": 70_000}
+        publish("audit", period, [{"relay": "a.example", **AUDIT, "uids": 5, **lost}])
         publish("anomalies", period, [{"hour": hour(day), "twin": 8, "x": 99, "med": 2, "mad": 1}])
     used = {"accepted_bytes": 10, "delivered": 1, "delivered_bytes": 9, "dropped": 0}
     publish("usage", "2026-11", [{"twin": 9, "accepted": 1234, **used, "session_seconds": 7200}])
@@ -71,7 +72,8 @@ def test_both_files_are_whole(tmp_path: Path) -> None:
         "Anomalies": "2",
         "Storms of reconnects": "2",
     }
-    for expected in ("missed", ">66<", "burst", "1,234", "2 h"):
+    lost = "about 1,200, at most 140,000"
+    for expected in ("missed", ">66<", "burst", "1,234", "2 h", lost):
         assert expected in text, expected
     assert paths[1].read_bytes().startswith(b"%PDF-")
 

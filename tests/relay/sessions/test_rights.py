@@ -12,7 +12,7 @@ import pytest
 from proto.federation.domains import fold
 from redispipe.address import RedisAddress
 from relay.queues import keys
-from relay.sessions import rights, upkeep
+from relay.sessions import rights
 from relay.sessions.admission import Admission
 from relay.sessions.options import WorkerOptions
 from relay.sessions.worker import Worker
@@ -183,7 +183,8 @@ async def test_twins_that_did_not_change_are_not_looked_up(world: World) -> None
     await world.open(1)
     await world.open(2)
     await settled(world, 1)
-    await asyncio.sleep(2 * upkeep.BEAT_S)  # the version is compared, and holds no news
+    await world.worker.upkeep._versions()  # what each heartbeat compares holds no news
+    await eventually(lambda: not world.worker.rights._checking)
     assert [set(each) for each in world.source.fetches] == [{1}, {2}, {1}]
 
 

@@ -20,20 +20,29 @@ relay that is first by name).
     conflicting       messages with both delivered and dropped rows
     handed_over       messages that are neither delivered nor dropped, and were taken by a partner
                       that does not record here
-    in_flight         messages with nothing of all that yet, accepted less than 3600 s before the
-                      newest event
+    in_flight         messages with nothing of all that yet, accepted less than a lifetime before
+                      the newest event
     in_gap            messages with nothing, older than that, which lived while a recorder lost
                       rows: the one that is missing may be among them
     unaccounted       messages with nothing, older, and no such excuse: must be 0
     gaps              times at which a recorder of the relay lost rows, or may have (of `gaps`),
                       that began on the day
     gap_events        rows known to be lost in them
+    gap_estimate      rows probably lost in them: the known ones, and estimates of the others
+    gap_at_most       most rows that can be lost in them: the known ones, and bounds of the others
+    gaps_unknown      those of them without a count or an estimate
 
 So uids = delivered_once + duplicated + dropped - conflicting + handed_over + in_flight + in_gap +
-unaccounted. A message lives from its accepted row for at most an hour; a gap whose `lost` is 0
-excuses nothing. A day is read with one before it and one after it; the newest event is that of
-these three days, of any kind. Rows of one uid are one message, however far apart they are in what
-is read (rows without a uid are all one).
+unaccounted. Messages whose rows are all lost in a gap are in none of these counts: `gap_estimate`
+and `gap_at_most` say how many rows that may be, and a message has two or more.
+
+The lifetime of a message is twice `queue.retention_s` of where the job runs, and at least two
+hours: a relay that was stopped drops what waited when it runs again, and Redis keeps queues that
+long. A gap excuses messages accepted from a lifetime before its begin up to its end; one whose
+`lost` is 0 excuses nothing. What waits in a relay that is stopped for longer is deleted by Redis
+without a row, and is unaccounted. A day is read with one before it and one after it; the newest
+event is that of these three days, of any kind. Rows of one uid are one message, however far apart
+they are in what is read (rows without a uid are all one).
 """
 
 from __future__ import annotations
@@ -53,7 +62,7 @@ TABLE: Final = "audit"
 COUNTS: Final = (
     *("uids", "accepted", "delivered_once", "duplicated", "extra_deliveries", "late", "dropped"),
     *("expired", "conflicting", "handed_over", "in_flight", "in_gap", "unaccounted"),
-    *("gaps", "gap_events"),
+    *("gaps", "gap_events", "gap_estimate", "gap_at_most", "gaps_unknown"),
 )
 
 SCHEMA: Final = StructType(
@@ -65,7 +74,8 @@ SCHEMA: Final = StructType(
 )
 
 LATE_US: Final = 60 * measures.SECOND_US
-LIFE_US: Final = measures.HOUR_US
+LIFE_US: Final = 2 * measures.HOUR_US
+"""At least: twice what `queue.retention_s` is by default."""
 EXPIRED: Final = ("expired", "queue_expired")
 
 _CODE_BITS: Final = 14
@@ -73,8 +83,11 @@ _CODES: Final = 1 << _CODE_BITS
 """Relays there may be; what is left of 64 bits are microseconds of 17 years."""
 
 
-def transform(events: DataFrame, window: Window, gaps: DataFrame) -> DataFrame:
+def transform(
+    events: DataFrame, window: Window, gaps: DataFrame, life_us: int = LIFE_US
+) -> DataFrame:
     """One row for each day of the window and relay, and one for each day and no relay."""
+    life_us = max(LIFE_US, life_us)
     start_us, end_us = window.start_us - measures.DAY_US, window.end_us + measures.DAY_US
     everything = measures.during(events, start_us, end_us)
     # Who wrote rows on which day, and until when: small, and asked for three things below. The
@@ -95,10 +108,10 @@ def transform(events: DataFrame, window: Window, gaps: DataFrame) -> DataFrame:
     lived = F.exists(
         "spans",
         lambda gap: (
-            (gap["from_us"] < F.col("open_us") + LIFE_US) & (gap["to_us"] >= F.col("open_us"))
+            (gap["from_us"] < F.col("open_us") + life_us) & (gap["to_us"] >= F.col("open_us"))
         ),
     )
-    young = F.col("newest") - F.col("open_us") < LIFE_US
+    young = F.col("newest") - F.col("open_us") < life_us
     audited = (
         groups.join(F.broadcast(newest), "day", "left")
         .crossJoin(F.broadcast(reach))
@@ -122,6 +135,9 @@ def transform(events: DataFrame, window: Window, gaps: DataFrame) -> DataFrame:
         "relay",
         F.lit(1).alias("gaps"),
         F.col("lost").alias("gap_events"),
+        F.coalesce("lost", "estimated").alias("gap_estimate"),
+        F.coalesce("lost", "at_most").alias("gap_at_most"),
+        F.coalesce("lost", "estimated").isNull().cast("long").alias("gaps_unknown"),
     ).where((F.col("day") >= _day(window.start_us)) & (F.col("day") < _day(window.end_us)))
     return (
         audited.unionByName(lost, allowMissingColumns=True)

@@ -63,10 +63,10 @@ judged AS (
                 SELECT max(seen.us) FROM seen
                 WHERE seen.day BETWEEN accepted_us // 86400000000 - 1
                     AND accepted_us // 86400000000 + 1
-            ) - accepted_us < 3600000000 THEN 'young'
+            ) - accepted_us < 7200000000 THEN 'young'
             WHEN EXISTS (
                 FROM gaps WHERE (lost IS NULL OR lost > 0)
-                    AND from_us < accepted_us + 3600000000 AND to_us >= accepted_us
+                    AND from_us < accepted_us + 7200000000 AND to_us >= accepted_us
             ) THEN 'gap'
             ELSE 'never'
         END AS fate
@@ -95,7 +95,10 @@ audited AS (
 ),
 lost AS (
     SELECT from_us // 86400000000 AS day, relay, count(*) AS gaps,
-        ifnull(sum(lost), 0)::BIGINT AS gap_events
+        ifnull(sum(lost), 0)::BIGINT AS gap_events,
+        ifnull(sum(ifnull(lost, estimated)), 0)::BIGINT AS gap_estimate,
+        ifnull(sum(ifnull(lost, at_most)), 0)::BIGINT AS gap_at_most,
+        count(*) FILTER (lost IS NULL AND estimated IS NULL) AS gaps_unknown
     FROM gaps
     WHERE (lost IS NULL OR lost > 0) AND from_us >= $start AND from_us < $end
     GROUP BY ALL
@@ -117,6 +120,9 @@ SELECT
     ifnull(in_gap, 0) AS in_gap,
     ifnull(unaccounted, 0) AS unaccounted,
     ifnull(gaps, 0) AS gaps,
-    ifnull(gap_events, 0) AS gap_events
+    ifnull(gap_events, 0) AS gap_events,
+    ifnull(gap_estimate, 0) AS gap_estimate,
+    ifnull(gap_at_most, 0) AS gap_at_most,
+    ifnull(gaps_unknown, 0) AS gaps_unknown
 FROM audited FULL JOIN lost ON lost.day = audited.day AND lost.relay = audited.relay
 """
