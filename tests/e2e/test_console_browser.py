@@ -339,8 +339,8 @@ async def test_the_palette_and_keys(
     await page.locator("body").click(position={"x": DESK_PX - 20, "y": 500})
     await page.keyboard.press("?")
     await page.get_by_role("dialog", name="Keys").wait_for()
-    # The admin's own pages have the palette too.
-    await view.open("/admin/")
+    # The pages of one's own account have the palette too.
+    await view.open("/admin/password_change/")
     await page.keyboard.press("Control+k")
     await found.first.wait_for()
 

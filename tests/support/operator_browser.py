@@ -42,7 +42,6 @@ HEIGHT = 900
 TIMEOUT_MS = 15_000
 
 # Pages that differ in their object only: one of each kind is looked at.
-_OBJECT = re.compile(r"^(/admin/\w+/\w+/)[^/]+(/(?:change|delete|history|password)/)$")
 _NUMBER = re.compile(r"/\d+/")
 
 
@@ -94,9 +93,9 @@ class View:
     problems: list[str] = field(default_factory=list)
 
     async def sign_in(self, name: str = OPERATOR, password: str = PASSWORD) -> None:
-        """From the log-in page to the index."""
+        """From the log-in page to the overview."""
         await self.give_password(name, password)
-        await self.page.wait_for_url(f"{self.site}/admin/")
+        await self.page.wait_for_url(f"{self.site}/console/")
 
     async def give_password(self, name: str, password: str = PASSWORD) -> None:
         """The first step of signing in, which is all without a second factor."""
@@ -111,7 +110,7 @@ class View:
         await self.page.locator("form:has(input[name=code]) button[type=submit]").first.click()
 
     async def sign_out(self) -> None:
-        """By the form in the account's menu of the index, which need not be open."""
+        """By the form in the account's menu of any page, which need not be open."""
         form = self.page.locator("form[action$='/logout/']").first
         async with self.page.expect_navigation():
             await form.evaluate("form => form.requestSubmit()")
@@ -127,7 +126,7 @@ class View:
         await self.page.evaluate("document.fonts.ready")
         return answer.status
 
-    async def links(self, below: str = "/admin/") -> list[str]:
+    async def links(self, below: str = "/console/") -> list[str]:
         """Paths of the site that the page links to, in order, each kind once."""
         found = await self.page.eval_on_selector_all(
             "a[href]:not([download])",
@@ -193,7 +192,7 @@ class View:
 
 def kind_of(path: str) -> str:
     """The page a path belongs to, whatever its object."""
-    return _NUMBER.sub("/0/", _OBJECT.sub(r"\1object\2", path))
+    return _NUMBER.sub("/0/", path)
 
 
 @contextlib.asynccontextmanager
