@@ -45,6 +45,25 @@ TIMEOUT_MS = 15_000
 _NUMBER = re.compile(r"/\d+/")
 
 
+_HIDDEN_CELLS = """() => [...document.querySelectorAll(".c-table tbody td:not(.c-row-actions)")]
+    .filter((cell) => {
+        const text = document.createRange();
+        text.selectNodeContents(cell);
+        let right = text.getBoundingClientRect().right;
+        for (const cut of cell.querySelectorAll(".c-cut")) {
+            right = Math.min(right, cut.getBoundingClientRect().right);
+        }
+        const buttons = cell.closest("tr").querySelector(".c-row-actions");
+        const beside = buttons && buttons.getBoundingClientRect();
+        const line = cell.getBoundingClientRect();
+        const covers = beside && beside.top < line.bottom && beside.bottom > line.top;
+        const frame = cell.closest(".c-table-scroll").getBoundingClientRect();
+        const end = covers ? Math.min(beside.left, frame.right) : frame.right;
+        return line.width > 0 && right > end + 1;
+    })
+    .map((cell) => `${cell.closest("section").id}: ${cell.dataset.label}`)"""
+
+
 def find_chromium() -> str | None:
     """The system's browser; Debian calls it chromium, others add a word."""
     return shutil.which("chromium") or shutil.which("chromium-browser")
@@ -147,6 +166,11 @@ class View:
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
         return width
+
+    async def hidden_cells(self) -> list[str]:
+        """Cells of tables whose text is beneath the buttons of its row, or right of the table."""
+        found: list[str] = await self.page.evaluate(_HIDDEN_CELLS)
+        return found
 
     async def heading(self) -> str:
         """The page's title, where a reader sees it."""
