@@ -1,4 +1,4 @@
-"""Accounts: making, changing and deleting them. The admin, REST and commands go through here.
+"""Accounts: making, changing and deleting them. The console, REST and commands go through here.
 
 Three rules hold whoever acts, beside the permission of the matrix:
 

@@ -15,7 +15,7 @@ from relay.ops import pending
 
 
 def operator(request: HttpRequest) -> Actor:
-    """Who uses the admin."""
+    """Return who uses the console."""
     return of_request(request, Face.ADMIN)
 
 

@@ -64,6 +64,13 @@ class OwnPasswordForm(AdminPasswordChangeForm):
     def clean_old_password(self) -> str:
         return _checked(self.user, super().clean_old_password)
 
+    def clean_new_password1(self) -> str:
+        """Refuse the old one: the owner who made a one-time password knows it."""
+        new: str = self.cleaned_data["new_password1"]
+        if self.user.check_password(new):
+            raise forms.ValidationError("This is the old password; choose another one.")
+        return new
+
 
 class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]
     """Before the second factor is changed, of accounts that have none."""

@@ -7,11 +7,13 @@ over.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
 from django.contrib.auth.models import User
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
@@ -21,6 +23,8 @@ from django.utils.decorators import sync_only_middleware
 from relay.access.actor import address_of
 from relay.access.models import AccountUse
 from relay.access.sign_in.required import is_guarded, refuse
+
+logger = logging.getLogger(__name__)
 
 NOTED: Final = timedelta(minutes=1)
 """The last use is written at most once in this time."""
@@ -59,11 +63,14 @@ def _note(request: HttpRequest) -> AccountUse | None:
     rows, now = AccountUse.objects.filter(pk=user.pk), timezone.now()
     seen = {"last_seen": now, "last_address": address_of(request)}
     kept = rows.first()
-    if kept is None:
-        fresh = AccountUse(account_id=user.pk, **seen)
-        AccountUse.objects.bulk_create([fresh], ignore_conflicts=True)
-    elif kept.last_seen is None or kept.last_seen <= now - NOTED:
-        rows.update(**seen)
+    try:
+        if kept is None:
+            fresh = AccountUse(account_id=user.pk, **seen)
+            AccountUse.objects.bulk_create([fresh], ignore_conflicts=True)
+        elif kept.last_seen is None or kept.last_seen <= now - NOTED:
+            rows.update(**seen)
+    except DatabaseError as error:  # a full disk: pages are wanted most then
+        logger.warning("the last use of %s is not stored: %s", user, error)
     return kept
 
 

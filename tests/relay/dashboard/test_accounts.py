@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import Group, User
+from django.db import OperationalError, connection
 from django.test import Client
 from django.utils import timezone
 
@@ -72,6 +73,9 @@ def test_a_viewer_who_was_added_signs_in(sign_in: SignIn) -> None:
     menu = 'href="/console/sessions/"'
     assert menu not in hers.get("/admin/password_change/").content.decode()
     assert "one-time" in text(owner, f"{vera.pk}/")
+    same = {"old_password": password, "new_password1": password, "new_password2": password}
+    answer = hers.post("/admin/password_change/", same)
+    assert "choose another one" in answer.content.decode()
     replace(hers, password)
     assert hers.get("/console/sessions/").status_code == 200
     assert menu in hers.get("/admin/password_change/").content.decode()
@@ -178,6 +182,19 @@ def test_last_seen_is_written_once_a_minute(sign_in: SignIn) -> None:
     client.get("/console/access/own/")
     seen = AccountUse.objects.get().last_seen
     assert seen is not None and seen >= first.last_seen
+
+
+@pytest.mark.django_db(transaction=True)
+def test_pages_stand_where_the_last_use_cannot_be_stored(sign_in: SignIn) -> None:
+    def fail(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith(("INSERT", "UPDATE")) and AccountUse._meta.db_table in sql:
+            raise OperationalError("database or disk is full")
+        return execute(sql, *rest)
+
+    client = sign_in(Role.VIEWER)
+    with connection.execute_wrapper(fail):
+        assert client.get("/console/sessions/").status_code == 200
+    assert not AccountUse.objects.exists()
 
 
 DOINGS: tuple[Callable[[int], tuple[str, dict[str, str]]], ...] = (
