@@ -1,4 +1,4 @@
-"""The menu of the operator site: the console's pages and the admin's lists of records."""
+"""The menu of the operator site: the console's pages."""
 
 from __future__ import annotations
 

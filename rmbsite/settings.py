@@ -31,7 +31,6 @@ _DEVELOPMENT_SERVER = ["daphne"] if sys.argv[1:2] == ["runserver"] else []
 _RELAY_WORKER = os.environ.get("RMB_ROLE") == "worker"
 _SITE_ONLY = [
     "unfold",
-    "unfold.contrib.filters",
     "django.contrib.admin.apps.SimpleAdminConfig",  # its pages are imported with the URLs
     "django.contrib.sessions",
     "django.contrib.messages",
@@ -80,6 +79,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "relay.access.sign_in.required.second_factor",
+    "relay.access.sign_in.use.account_use",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
@@ -135,7 +135,7 @@ AUTH_PASSWORD_VALIDATORS = [
 
 # `/admin/login/` without a next page would end on Django's missing /accounts/profile/.
 LOGIN_URL = "admin:login"
-LOGIN_REDIRECT_URL = "/admin/"
+LOGIN_REDIRECT_URL = "/console/"
 
 SESSION_COOKIE_NAME = "rmb_operator"
 SESSION_COOKIE_AGE = RMB.access.session_hours * 3600
@@ -220,7 +220,6 @@ UNFOLD = {
         }
     ],
     "STYLES": [
-        lambda request: static("relay_ops/admin.css"),
         lambda request: static("relay_dashboard/console.css"),
         lambda request: static("relay_dashboard/palette.css"),
     ],
@@ -229,8 +228,6 @@ UNFOLD = {
         lambda request: static("relay_dashboard/expressions.js"),
         lambda request: static("relay_dashboard/palette.js"),
     ],
-    "SHOW_HISTORY": True,
-    "SHOW_VIEW_ON_SITE": False,
     "ACCOUNT": {"navigation": menu.account_links},
     "SIDEBAR": {
         "show_all_applications": False,

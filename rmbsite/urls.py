@@ -10,14 +10,13 @@ from relay.dashboard.views import api_docs
 from relay.ops import views
 from relay.rest.api import api
 
-# Here and not when Django is set up: commands and background work do without the pages.
-admin.autodiscover()
-
 handler400 = "rmbsite.refusals.bad_request"
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="console:overview")),
     path("console/", include("relay.dashboard.urls")),
+    # Of Django's admin only the pages of signing in are used: no model is registered with it.
+    path("admin/", RedirectView.as_view(pattern_name="console:overview")),
     path("admin/", include("relay.access.sign_in.urls")),
     path("admin/", admin.site.urls),
     path("live", views.live),

@@ -1,4 +1,4 @@
-"""Accounts: making, changing and deleting them. The admin, REST and commands go through here.
+"""Accounts: making, changing and deleting them. The console, REST and commands go through here.
 
 Three rules hold whoever acts, beside the permission of the matrix:
 
@@ -6,7 +6,7 @@ Three rules hold whoever acts, beside the permission of the matrix:
   or take a second factor away is to become that account. So a superuser is for superusers who are
   signed in, and for commands: a token never may everything;
 - the last owner stays one: an account that is active, may use the site and is a superuser or of the
-  group `owner`;
+  group `owner`; nor does an owner take that away from their own account;
 - a password is checked, stored as a hash, and told to nobody: neither an answer nor the audit log.
 """
 
@@ -20,16 +20,19 @@ from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import Group, Permission, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, prefetch_related_objects
 
 from relay.access import matrix
 from relay.access.actor import Actor
 from relay.access.errors import Beyond, Conflict, Invalid, NotFound
+from relay.access.sign_in import open_sessions, use
 from relay.audit import services as audit
 
 MAX_PASSWORD_CHARS: Final = 1024
 """Longer ones only make hashing slow."""
 
+STANDING: Final = ("groups__permissions__content_type", "user_permissions__content_type")
+"""What `standing` reads of an account."""
 PLAIN: Final = (
     "username", "email", "first_name", "last_name", "is_active", "is_staff", "is_superuser",
 )  # fmt: skip
@@ -72,6 +75,7 @@ def create_account(
     username: str,
     *,
     password: str | None = None,
+    one_time: bool = False,
     groups: Sequence[str] = (),
     permissions: Sequence[str] = (),
     actor: Actor,
@@ -82,6 +86,7 @@ def create_account(
     Args:
         username: as Django has them.
         password: None for none: it signs in by OpenID Connect, or acts by tokens only.
+        one_time: it has to replace the password at its first sign-in.
         groups: names of groups it is of.
         permissions: it has beside those of its groups.
         actor: who wants it.
@@ -101,6 +106,8 @@ def create_account(
         user.save()
         user.groups.set(its_groups)
         user.user_permissions.set(its_permissions)
+        if one_time:
+            use.demand_change(user)
         change.after = told(user)
     return user
 
@@ -136,7 +143,8 @@ def change_account(
         its_groups = list(user.groups.all()) if groups is None else _groups(groups)
         own = user.user_permissions.all()
         its_permissions = list(_with_apps(own)) if permissions is None else named(permissions)
-        check(before, standing_of(user, its_groups, its_permissions), pk=pk, actor=actor)
+        after, own_account = standing_of(user, its_groups, its_permissions), _is_own(user, actor)
+        check(before, after, pk=pk, own=own_account, actor=actor)
         user.full_clean()
         user.save(update_fields=[*fields])
         user.groups.set(its_groups)
@@ -146,8 +154,11 @@ def change_account(
     return user
 
 
-def set_password(pk: int, password: str | None, *, actor: Actor) -> User:
+def set_password(pk: int, password: str | None, *, one_time: bool = False, actor: Actor) -> User:
     """Give an account another password, or none; its sessions are over, its tokens are not.
+
+    Args:
+        one_time: the account has to replace it at its next sign-in.
 
     Raises:
         Denied, NotFound, Away
@@ -160,8 +171,29 @@ def set_password(pk: int, password: str | None, *, actor: Actor) -> User:
         check(standing(user), standing(user), pk=pk, actor=actor)
         _set_password(user, password)
         user.save(update_fields=["password"])
+        if one_time:
+            use.demand_change(user)
         change.after = {"password": "taken away" if password is None else "changed"}
     return user
+
+
+def end_sessions(pk: int, *, actor: Actor) -> int:
+    """End all browser sessions of an account; its tokens stay valid.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        Denied, NotFound, Away
+        Beyond: it may more than the actor.
+    """
+    with audit.change(actor, "account.end_sessions") as change:
+        user = get_account(pk)
+        change.target = user.username
+        check(standing(user), standing(user), pk=pk, actor=actor)
+        ended = open_sessions.end(user)
+        change.after, change.happened = {"ended": ended}, bool(ended)
+    return ended
 
 
 def delete_account(pk: int, *, actor: Actor) -> None:
@@ -175,7 +207,7 @@ def delete_account(pk: int, *, actor: Actor) -> None:
     with audit.change(actor, "account.delete") as change:
         user = get_account(pk)
         change.target, change.before = user.username, told(user)
-        check(standing(user), None, pk=pk, actor=actor)
+        check(standing(user), None, pk=pk, own=_is_own(user, actor), actor=actor)
         user.delete()
 
 
@@ -204,7 +236,12 @@ def with_second_factor(accounts: Iterable[int]) -> frozenset[int]:
 
 
 def check(
-    before: Standing | None, after: Standing | None, *, pk: int | None = None, actor: Actor
+    before: Standing | None,
+    after: Standing | None,
+    *,
+    pk: int | None = None,
+    own: bool = False,
+    actor: Actor,
 ) -> None:
     """Whether an account may be changed so. The caller keeps other changes out.
 
@@ -212,17 +249,21 @@ def check(
         before: what it is; None where it is made.
         after: what it is to be; None where it is deleted.
         pk: of the account, if there is one.
+        own: it is the actor's own account.
         actor: who wants it.
 
     Raises:
         Beyond: it may more than the actor, or would.
-        Conflict: it is the last owner, and would be none.
+        Conflict: it would be an owner no more, and is the last one or the actor's own account.
     """
     for each in filter(None, (before, after)):
         if not within(each, actor=actor):
             raise Beyond("only who may as much may do this with the account")
-    if before and before.owner and not (after and after.owner) and is_last_owner(pk):
-        raise Conflict("this is the last owner: nobody could look after accounts then")
+    if before and before.owner and not (after and after.owner):
+        if is_last_owner(pk):
+            raise Conflict("this is the last owner; make another account an owner first")
+        if own:
+            raise Conflict("this is your own account; ask another owner to do this")
 
 
 def within(found: Standing, *, actor: Actor) -> bool:
@@ -240,9 +281,11 @@ def is_last_owner(*accounts: int | None) -> bool:
 
 
 def standing(user: User) -> Standing:
-    """What an account is and may, as it is stored."""
-    own = list(_with_apps(user.user_permissions.all()))
-    return standing_of(user, list(user.groups.all()), own)
+    """What an account is and may, as it is stored. Costs nothing where `STANDING` is prefetched."""
+    prefetch_related_objects([user], *STANDING)
+    its_groups = list(user.groups.all())
+    of_groups = [each for group in its_groups for each in group.permissions.all()]
+    return _standing(user, its_groups, [*user.user_permissions.all(), *of_groups])
 
 
 def standing_of(
@@ -250,12 +293,7 @@ def standing_of(
 ) -> Standing:
     """What an account is and may, with these groups and permissions of its own."""
     of_groups = _with_apps(Permission.objects.filter(group__in=groups))
-    return Standing(
-        enters=user.is_active and user.is_staff,
-        superuser=user.is_superuser,
-        groups=frozenset(group.name for group in groups),
-        permissions=frozenset((*names(permissions), *names(of_groups))),
-    )
+    return _standing(user, groups, [*permissions, *of_groups])
 
 
 def told(user: User) -> dict[str, Any]:
@@ -284,6 +322,21 @@ def named(wanted: Sequence[str]) -> list[Permission]:
     codes = {name.partition(".")[2] for name in wanted}
     found = _with_apps(Permission.objects.filter(codename__in=codes))
     return [each for each in found if f"{each.content_type.app_label}.{each.codename}" in wanted]
+
+
+def _standing(
+    user: User, groups: Collection[Group], permissions: Collection[Permission]
+) -> Standing:
+    return Standing(
+        enters=user.is_active and user.is_staff,
+        superuser=user.is_superuser,
+        groups=frozenset(group.name for group in groups),
+        permissions=frozenset(names(permissions)),
+    )
+
+
+def _is_own(user: User, actor: Actor) -> bool:
+    return user.username == actor.account
 
 
 def _groups(wanted: Sequence[str]) -> list[Group]:

@@ -173,7 +173,8 @@ def create_account(request: Request, body: AccountIn) -> Any:
 def change_account(request: Request, account: RowId, body: AccountChange) -> Any:
     """Change an account.
 
-    It holds from its next request on, and for its tokens. The last owner stays one.
+    It holds from its next request on, and for its tokens. The last owner stays one, and no owner
+    takes this role from their own account.
     """
     values = {name: value for name, value in body.model_dump().items() if value is not None}
     with audit.exclusive():
@@ -204,6 +205,18 @@ def set_account_password(request: Request, account: RowId, body: PasswordIn) -> 
 def reset_second_factor(request: Request, account: RowId) -> Any:
     """Take the second factor of an account away, for who lost it."""
     accounts.reset_second_factor(account, actor=request.actor)
+    return _account(accounts.get_account(account))
+
+
+@post(
+    router,
+    "/accounts/{account}/end-sessions",
+    action="account.end_sessions",
+    answer=AccountOut,
+)
+def end_account_sessions(request: Request, account: RowId) -> Any:
+    """Sign an account out in all browsers; its API tokens stay valid."""
+    accounts.end_sessions(account, actor=request.actor)
     return _account(accounts.get_account(account))
 
 

@@ -126,6 +126,7 @@ ACTIONS: Final[tuple[Action, ...]] = tuple(
         ("account.change", "auth.change_user", _OWNER),
         ("account.delete", "auth.delete_user", _OWNER),
         ("account.reset_second_factor", "auth.change_user", _OWNER),
+        ("account.end_sessions", "auth.change_user", _OWNER),
         ("group.view", "auth.view_group", _OWNER),
         ("group.add", "auth.add_group", _OWNER),
         ("group.change", "auth.change_group", _OWNER),

@@ -57,6 +57,28 @@ class ApiToken(models.Model):
         return f"rmb_{self.public_id}"
 
 
+class AccountUse(models.Model):
+    """What the site keeps about an account beside Django's record of it."""
+
+    account = models.OneToOneField(
+        settings.AUTH_USER_MODEL, models.CASCADE, primary_key=True, related_name="use"
+    )
+    last_seen = models.DateTimeField(null=True)
+    last_address = models.CharField(max_length=MAX_ADDRESS_CHARS, blank=True, default="")
+    one_time = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        help_text="Mark of the password that the account has to replace at its next sign-in.",
+    )
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"use of account {self.account_id}"
+
+
 class FailedTries(models.Model):
     """Failures under one key, such as an address: see `relay.access.sign_in.throttle`."""
 

@@ -1,1 +1,1 @@
-"""The operator console: its own pages in the admin's frame, live numbers, and what they share."""
+"""The operator console: its own pages in the theme's frame, live numbers, and what they share."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from django.contrib import messages
-from django.forms import Form
+from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponseRedirect, QueryDict
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
@@ -49,7 +49,7 @@ def act(
     question: Question,
     perform: Callable[[Actor], str | HttpResponseBase],
     back: str,
-    form: Form | None = None,
+    form: BaseForm | None = None,
 ) -> HttpResponseBase:
     """Ask, or do it and lead back.
 
@@ -93,7 +93,7 @@ def _next_page(request: HttpRequest, default: str) -> str:
 
 
 def _ask(
-    request: HttpRequest, question: Question, back: str, form: Form | None
+    request: HttpRequest, question: Question, back: str, form: BaseForm | None
 ) -> HttpResponseBase:
     """The page that asks, or the question alone where a script opens it above a page."""
     context = {"question": question, "form": form, "back": back}
@@ -102,7 +102,7 @@ def _ask(
     return pages.render(request, "relay_dashboard/ask.html", question.title, context)
 
 
-def _tell(form: Form, error: ServiceError) -> None:
+def _tell(form: BaseForm, error: ServiceError) -> None:
     """What a service found wrong, at the fields it names."""
     fields = error.fields if isinstance(error, Invalid) else {}
     for name, text in fields.items():

@@ -21,6 +21,7 @@ from django.http.request import split_domain_port, validate_host
 from relay.access import matrix
 from relay.access.actor import Face, of_request
 from relay.access.sign_in.required import lacks_second_factor
+from relay.access.sign_in.use import must_replace_password
 
 ACTION: Final = "worker.view"
 """Of the permission matrix: what live numbers are."""
@@ -81,7 +82,8 @@ def judge(session_key: str) -> Verdict:
         return Verdict(0, SIGNED_OUT)
     account: int = request.user.pk or 0
     permission = matrix.permission_of(ACTION)
-    allowed = of_request(request, Face.ADMIN).may(permission) and not lacks_second_factor(request)
+    first = lacks_second_factor(request) or must_replace_password(request.user)
+    allowed = of_request(request, Face.ADMIN).may(permission) and not first
     return Verdict(account, 0 if allowed else NOT_ALLOWED)
 
 

@@ -13,8 +13,8 @@ from relay.federation.letters import MAX_TEXT_CHARS, Letter, Try
 from relay.federation.outbox import ACCOUNT_SEPARATOR
 
 _MESSAGE: Final = (
-    Column("source", "From", Cell.TEXT, hint="twin, with its session"),
-    Column("destination", "To", Cell.TEXT, hint="twin, with its session"),
+    Column("source", "From", Cell.CODE, hint="twin, with its session"),
+    Column("destination", "To", Cell.CODE, hint="twin, with its session"),
     Column("message", "Message", Cell.CODE, hint="kind, command and [tags]"),
     Column("uid", "Uid", Cell.CODE),
     Column("size_bytes", "Size", Kind.BYTES),
@@ -22,7 +22,7 @@ _MESSAGE: Final = (
 _END: Final = (
     Column("relays", "Relays", Cell.CODE, hint="those its destination lists"),
     Column("tries", "Tries", Kind.NUMBER, hint="that failed; 32 at most are kept"),
-    Column("last", "Last try", Cell.CODE),
+    Column("last", "Last try"),
     Column("shard", "Shard", Cell.TEXT, optional=True, hint="of the outbox"),
     Column("entry", "Entry", Cell.CODE, optional=True, hint="id in its stream"),
 )
@@ -35,7 +35,7 @@ WAITING: Final = (
 )
 DEAD: Final = (
     Column("at", "Died", Cell.MOMENT),
-    Column("why", "Reason", Cell.TEXT, hint="see Reasons in the documentation"),
+    Column("why", "Reason", Cell.LINE, hint="see Reasons in the documentation"),
     *_MESSAGE,
     *_END,
 )
@@ -48,7 +48,7 @@ TRIES: Final = (
 
 TRIES_OF_MANY: Final = (
     Column("at", "When", Cell.MOMENT),
-    Column("destination", "Message to", Cell.TEXT),
+    Column("destination", "Message to", Cell.CODE),
     Column("uid", "Uid", Cell.CODE),
     Column("answer", "Answer", Cell.TEXT),
     Column("took_s", "Took", Kind.DURATION),

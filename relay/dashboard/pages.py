@@ -67,7 +67,7 @@ def render(
     *,
     status: int = 200,
 ) -> TemplateResponse:
-    """A page in the admin's frame.
+    """A page in the frame of the theme.
 
     Args:
         template: extends `relay_dashboard/frame.html`.

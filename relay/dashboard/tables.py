@@ -39,6 +39,8 @@ MAX_EXPORT: Final = 100_000
 """Rows of one export; whoever needs more takes the REST interface or the commands."""
 SHORT_LIMIT: Final = 5
 """Rows of a short table, which stands beside others and leads to the whole one."""
+MANY_COLUMNS: Final = 9
+"""From here on buttons get out of the way of what they stand beside."""
 MIN_REFRESH_MS: Final = 2000
 MAX_REFRESH_MS: Final = 60_000
 REFRESH_SHARE: Final = 50
@@ -308,6 +310,11 @@ class Table:
     @property
     def has_actions(self) -> bool:
         return any(row.actions for row in self.rows)
+
+    @property
+    def most_buttons(self) -> int:
+        """Buttons of a row that stand side by side; with more, one button opens them."""
+        return 3 if len(self.shown) < MANY_COLUMNS else 1
 
     @property
     def long(self) -> bool:

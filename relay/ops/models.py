@@ -1,4 +1,4 @@
-"""Decisions that wait for Redis; and models without a table, for the admin's menu and permissions.
+"""Decisions that wait for Redis; and models without a table, for permissions.
 
 Those without a table are what is live in Redis.
 """

@@ -1,17 +1,9 @@
-"""How the admin, the console and the alarms write long values and lengths of time.
+"""How the console, the commands and the alarms write numbers and lengths of time.
 
 The console's script (`relay_dashboard/figures.js`) writes times by the same rules.
 """
 
 from __future__ import annotations
-
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
-
-
-def cut(text: str) -> SafeString:
-    """A value of any length: what does not fit is in its title."""
-    return format_html('<span class="relay-cut" title="{}">{}</span>', text, text)
 
 
 def duration(seconds: float) -> str:

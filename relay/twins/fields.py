@@ -1,4 +1,4 @@
-"""The text forms of a twin's values: in the CSV file, on the command line and in the admin."""
+"""The text forms of a twin's values: in the CSV file, on the command line and in forms."""
 
 from __future__ import annotations
 

@@ -10,7 +10,9 @@ import csv
 import io
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Iterator
+from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
@@ -19,11 +21,13 @@ from playwright.async_api import Browser, FilePayload, StorageState, expect
 from websockets.exceptions import InvalidStatus
 
 from tests.relay.dashboard.test_figures import SAMPLES
+from tests.relay.federation.stored import add_dead
+from tests.support import envelopes
 from tests.support.envelopes import new_uid
 from tests.support.federated import FederatedRelay, World
 from tests.support.load import load
 from tests.support.operator_browser import PASSWORD, Scheme, View, open_tab
-from tests.support.redis_servers import start_valkey
+from tests.support.redis_servers import RedisServer, start_valkey
 from tests.support.relay_process import eventually, run_command
 from tests.support.rmb_client import connect, session, signing_session
 from tests.support.tracing import traced
@@ -339,8 +343,8 @@ async def test_the_palette_and_keys(
     await page.locator("body").click(position={"x": DESK_PX - 20, "y": 500})
     await page.keyboard.press("?")
     await page.get_by_role("dialog", name="Keys").wait_for()
-    # The admin's own pages have the palette too.
-    await view.open("/admin/")
+    # The pages of one's own account have the palette too.
+    await view.open("/admin/password_change/")
     await page.keyboard.press("Control+k")
     await found.first.wait_for()
 
@@ -405,6 +409,33 @@ async def test_the_rest_api_is_told(
         assert not view.problems
 
 
+def _add_dead_letter(server: RedisServer) -> None:
+    """A message between sessions with long names, for a relay with a long one."""
+    relay, wide = "relay-of-a-partner-far-away.example.com", "w" * 100
+    tries = [{"at": time.time(), "relay": relay, "answer": "500 Internal Server Error", "ms": 1.5}]
+    message = envelopes.request(
+        (7, wide), (12, wide), b"secret payload", tags="a long list of tags"
+    )
+    add_dead(server, message, "no_usable_relay", account=relay, tries=json.dumps(tries))
+
+
+async def test_no_column_of_dead_letters_is_hidden(
+    relays: tuple[FederatedRelay, FederatedRelay], view: View
+) -> None:
+    """Not even with every column; further right there may be more, but nothing under a button."""
+    _add_dead_letter(relays[0].store)
+    await view.open("/console/letters/")
+    assert await view.page.locator(".c-row-actions").count()
+    assert not await view.hidden_cells()
+    columns = await view.page.eval_on_selector_all(
+        "[name=column]", "boxes => boxes.map(box => box.value)"
+    )
+    await view.open(f"/console/letters/?{urlencode({'column': columns}, doseq=True)}")
+    scroll = view.page.locator(".c-table-scroll")
+    await scroll.evaluate("frame => { frame.scrollLeft = frame.scrollWidth; }")
+    assert not await view.hidden_cells()
+
+
 @pytest.mark.parametrize(
     ("width", "scheme", "scripts"),
     [(DESK_PX, "light", True), (PHONE_PX, "dark", True), (PHONE_PX, "light", False)],
@@ -432,6 +463,7 @@ async def test_every_page_stands(
         await here.request((away.id, wide))
         await here.request((there.id, None))
         await here.barrier()
+        _add_dead_letter(relays[0].store)
         paths, seen, wrong = ["/console/"], set[str](), list[str]()
         while paths:
             path = paths.pop(0)
@@ -445,6 +477,7 @@ async def test_every_page_stands(
                 await view.page.evaluate("document.fonts.ready")
                 wrong += [f"{path}: status {answer.status}"] * (answer.status != 200)
                 wrong += [f"{path}: too wide"] * (await view.overflow_px() > 0)
+                wrong += [f"{path}: {each}" for each in sorted({*await view.hidden_cells()})]
                 wrong += [f"{path}: no heading"] * (not await view.heading())
                 if scripts:
                     wrong += [f"{path}: {each}" for each in await view.unreadable()]

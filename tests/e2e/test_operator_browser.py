@@ -24,7 +24,6 @@ from tests.support.operator_browser import (
     View,
     add_operator,
     add_second_operator,
-    kind_of,
     open_tab,
 )
 from tests.support.redis_servers import start_valkey
@@ -37,8 +36,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DESK_PX = 1400
 PHONE_PX = 400
-# Pages that exist once a twin is connected; the crawl must not end after the first few.
-MIN_KINDS = 20
 # Sessions follow into the database every two seconds, heartbeats every second.
 SHOWN_TIMEOUT_S = 15.0
 # Of the codes of authenticators, and how long one that is read has to be good.
@@ -100,44 +97,55 @@ async def test_a_wrong_password_is_told(relay: RelayProcess, browser: Browser) -
         assert not view.problems
 
 
+ENTRANCE = ("/admin/login/",)
+OWN_PAGES = ("/admin/password_change/", FACTOR, f"{FACTOR}totp/activate/")
+LOOK = """() => {
+    const style = (selector) => getComputedStyle(document.querySelector(selector));
+    return [
+        getComputedStyle(document.body).fontFamily,
+        style(".c-panel, .c-account #content").color,
+        getComputedStyle(document.querySelector("#main") ?? document.body).backgroundColor,
+        document.documentElement.classList.contains("dark"),
+    ];
+}"""
+"""Font, colour of text and ground, and whether it is dark."""
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(DESK_PX, "light"), (PHONE_PX, "dark")])
-async def test_every_page_stands(
+async def test_pages_of_signing_in_look_like_the_console(
     relay: RelayProcess, browser: Browser, signed_in: StorageState, width: int, scheme: Scheme
 ) -> None:
-    wide = "w" * 120
-    (twin,) = fresh_twins(1)
+    """And the logo of each leads to the overview."""
     async with (
-        session(relay.url, twin, wide, user_agent_header=wide),
         open_tab(browser, _site(relay), width=width, scheme=scheme, cookies=signed_in) as view,
+        open_tab(browser, _site(relay), width=width, scheme=scheme) as strange,
     ):
-
-        async def in_database() -> bool:
-            await view.open("/console/sessions/?column=user_agent")
-            return wide in await view.page.content()
-
-        await eventually(in_database, SHOWN_TIMEOUT_S)
-        paths, seen = ["/admin/"], set()
-        while paths:
-            path = paths.pop(0)
-            if kind_of(path) in seen:
-                continue
-            seen.add(kind_of(path))
-            assert await view.open(path) == 200, path
-            assert await view.overflow_px() <= 0, path
-            assert await view.heading(), path
-            assert not await view.unreadable(), path
-            paths += await view.links()
-        assert len(seen) >= MIN_KINDS
-        kinds = {path.rstrip("/").rpartition("/")[2] for path in seen}
-        assert kinds >= {"twin", "add", "change", "delete", "history"}
-        assert not view.problems
+        await view.open("/admin/")
+        assert view.page.url == f"{view.site}/console/", "there is no index of records"
+        await view.open("/console/access/own/")
+        console, buttons = await view.page.evaluate(LOOK), set[str]()
+        for tab, paths in ((strange, ENTRANCE), (view, OWN_PAGES)):
+            for path in paths:
+                assert await tab.open(path) == 200, path
+                assert await tab.page.evaluate(LOOK) == console, path
+                assert await tab.overflow_px() <= 0, path
+                assert not await tab.barriers("color-contrast"), path
+                logo = tab.page.locator("a:has(.material-symbols-outlined:text-is('hub'))").first
+                await tab.page.goto(f"{tab.site}{await logo.get_attribute('href')}")
+                assert "/console/" in tab.page.url
+                await tab.open(path)
+                primary = tab.page.locator(".c-button.c-primary")
+                if await primary.count():
+                    paint = "button => getComputedStyle(button).backgroundColor"
+                    buttons.add(await primary.first.evaluate(paint))
+        assert len(buttons) == 1, buttons
+        assert not view.problems and not strange.problems
 
 
 async def test_the_frame_answers_clicks(relay: RelayProcess, view: View) -> None:
-    """Menu, colours, search, filters, actions: the theme's expressions, which are read, not
-    compiled."""
-    page, twins = view.page, "/admin/relay_twins/twin/"
-    await view.open(twins)
+    """Menu and colours: the theme's expressions, which are read, not compiled."""
+    page = view.page
+    await view.open("/console/")
     menu, toggle = page.locator("#nav-sidebar"), page.get_by_text("dock_to_right")
     await toggle.first.click()
     await expect(menu).to_be_hidden()
@@ -161,20 +169,6 @@ async def test_the_frame_answers_clicks(relay: RelayProcess, view: View) -> None
     await page.keyboard.press("Control+e")  # the theme's key for the other colours
     await expect(root).to_have_class(re.compile(r"\blight\b"))
 
-    await page.keyboard.press("/")
-    await expect(page.locator("#searchbar")).to_be_focused()
-    filters = page.locator("#changelist-filter")
-    await page.locator("#changelist a", has_text="Filters").first.click()
-    await expect(filters).to_be_visible()
-    await page.keyboard.press("Escape")
-    await expect(filters).to_be_hidden()
-    run = page.locator("#changelist-actions button[type=submit]")
-    await page.locator("#result_list tbody input[type=checkbox]").first.check()
-    await expect(run).to_be_hidden()
-    await page.locator("#changelist-actions select").select_option("delete_selected")
-    await run.click()
-    await page.get_by_text("Are you sure").first.wait_for()
-
 
 async def test_the_frame_answers_taps(
     relay: RelayProcess, browser: Browser, signed_in: StorageState
@@ -188,46 +182,77 @@ async def test_the_frame_answers_taps(
         await expect(menu).to_be_visible()
         await menu.get_by_text("close", exact=True).click()
         await expect(menu).to_be_hidden()
-        await page.context.clear_cookies()
-        await view.open("/admin/login/")
-        assert not await view.unreadable()
-        await page.get_by_text("computer", exact=True).first.click()
-        await page.get_by_text("Dark", exact=True).click()
-        await expect(page.locator("html")).to_have_class(re.compile(r"\bdark\b"))
         assert not view.problems
 
 
-async def test_a_twin_is_added_after_an_error(relay: RelayProcess, view: View) -> None:
+async def test_an_account_is_added_and_signs_in(
+    relay: RelayProcess, browser: Browser, signed_in: StorageState
+) -> None:
+    """An owner adds a viewer, who signs in at once and replaces the one-time password."""
+    async with open_tab(browser, _site(relay), width=DESK_PX, cookies=signed_in) as view:
+        page, dialog = view.page, view.page.get_by_role("dialog")
+        await view.open("/console/access/")
+        await page.get_by_role("link", name="Add an account").click()
+        await dialog.get_by_label("Account", exact=True).fill("vera")
+        await dialog.get_by_label("Role").select_option("viewer")
+        await dialog.get_by_role("button", name="Add").click()
+        password = (await page.locator("#secret").inner_text()).strip()
+        async with open_tab(browser, _site(relay), width=PHONE_PX) as hers:
+            await hers.give_password("vera", password)
+            await hers.page.wait_for_url("**/admin/password_change/")
+            await hers.open("/console/sessions/")
+            await hers.page.fill("[name=old_password]", password)
+            for name in ("new_password1", "new_password2"):
+                await hers.page.fill(f"[name={name}]", PASSWORD)
+            await hers.page.locator("main form button[type=submit]").click()
+            await hers.page.get_by_text("Your password is changed").wait_for()
+            assert await hers.open("/console/sessions/") == 200
+            await page.get_by_role("link", name="I have it").click()
+            row = page.locator("#table-account-sessions tbody tr")
+            await expect(row).to_have_count(1)
+            await page.get_by_role("link", name="End sessions").click()
+            await dialog.get_by_role("button", name="End").click()
+            await page.get_by_text("1 session of vera ended").wait_for()
+            await hers.open("/console/sessions/")
+            await hers.page.wait_for_url("**/admin/login/**")
+            assert not hers.problems
+        await page.get_by_role("link", name="Disable").click()
+        await dialog.get_by_role("button", name="Disable").click()
+        await page.get_by_text("vera is disabled").wait_for()
+        assert not view.problems
+
+
+async def test_a_twin_is_added_after_an_error(view: View) -> None:
     number, page = 777_001, view.page
     (like,) = fresh_twins(1)
-    await view.open("/admin/relay_twins/twin/add/")
-    await page.fill("input[name=id]", str(number))
-    await page.fill("input[name=account_text]", "not an account")
-    await page.fill("input[name=relays]", "localhost")
-    await page.click("button[name=_save]")
-    await page.get_by_text("account: ").first.wait_for()
-    await page.fill("input[name=account_text]", f"0x{like.account.hex()}")
-    await page.click("button[name=_save]")
-    await page.wait_for_url("**/relay_twins/twin/")
-    await page.get_by_text("was added successfully").wait_for()
-    await view.open(f"/admin/relay_twins/twin/?q={number}")
-    assert "localhost" in await page.inner_text("#result_list")
-    await view.open("/admin/relay_twins/twin/?q=999999999")
-    await page.get_by_text("No twins match").wait_for()
+    await view.open("/console/twins/")
+    await page.get_by_role("link", name="Add a twin").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Twin", exact=True).fill(str(number))
+    await dialog.get_by_label("Account").fill("not an account")
+    await dialog.get_by_label("Relays").fill("localhost")
+    await dialog.get_by_role("button", name="Add").click()
+    form = page.locator("main .c-question")  # the frame of any page
+    await form.get_by_text("account: ").first.wait_for()
+    await form.get_by_label("Account").fill(f"0x{like.account.hex()}")
+    await form.get_by_role("button", name="Add").click()
+    await page.get_by_text(f"Twin {number} is added").wait_for()
+    await view.open(f"/console/twins/?text={number}")
+    assert "localhost" in await page.inner_text("#table-twins")
+    await view.open("/console/twins/?text=999999999")
+    await page.get_by_text("Nothing matches").wait_for()
 
 
 async def test_a_limit_wants_both_numbers(view: View) -> None:
     (twin,) = fresh_twins(1)
     page = view.page
-    await view.open("/admin/relay_limits/twinlimit/add/")
-    await page.fill("input[name=twin]", str(twin.id))
+    await view.open(f"/console/limits/set/?twin={twin.id}")
     await page.fill("input[name=count]", "5")
-    await page.click("button[name=_save]")
+    await page.get_by_role("button", name="Set").click()
     await page.get_by_text("Set both messages and bytes, or neither").wait_for()
     await page.fill("input[name=size]", "1000")
-    await page.click("button[name=_save]")
-    await page.wait_for_url("**/relay_limits/twinlimit/")
-    assert "5 messages, 1000 bytes" in await page.inner_text("#result_list")
+    await page.get_by_role("button", name="Set").click()
+    await page.get_by_text(f"Twin {twin.id} has a limit of its own").wait_for()
 
 
 async def test_a_live_session_is_found_and_kicked(relay: RelayProcess, view: View) -> None:
@@ -308,7 +333,7 @@ async def test_a_second_factor_from_set_up_to_a_spent_recovery_code(
         assert len(codes) == 10 and await view.overflow_px() <= 0
         assert not await view.unreadable()
 
-        await view.open("/admin/")
+        await view.open("/console/")
         for recovery in ("", codes[0]):
             await view.sign_out()
             await view.give_password(name)
@@ -317,7 +342,7 @@ async def test_a_second_factor_from_set_up_to_a_spent_recovery_code(
             await view.enter_code("000000")
             await page.get_by_text("Incorrect code").wait_for()
             await view.enter_code(recovery or await present_code(found[1], spent=first))
-            await page.wait_for_url(f"{view.site}/admin/")
+            await page.wait_for_url(f"{view.site}/console/")
         await view.sign_out()
         await view.give_password(name)
         await view.enter_code(codes[0])

@@ -42,7 +42,6 @@ HEIGHT = 900
 TIMEOUT_MS = 15_000
 
 # Pages that differ in their object only: one of each kind is looked at.
-_OBJECT = re.compile(r"^(/admin/\w+/\w+/)[^/]+(/(?:change|delete|history|password)/)$")
 _NUMBER = re.compile(r"/\d+/")
 
 _UNREADABLE = r"""() => {
@@ -71,6 +70,25 @@ _UNREADABLE = r"""() => {
     }
     return found;
 }"""
+
+
+_HIDDEN_CELLS = """() => [...document.querySelectorAll(".c-table tbody td:not(.c-row-actions)")]
+    .filter((cell) => {
+        const text = document.createRange();
+        text.selectNodeContents(cell);
+        let right = text.getBoundingClientRect().right;
+        for (const cut of cell.querySelectorAll(".c-cut")) {
+            right = Math.min(right, cut.getBoundingClientRect().right);
+        }
+        const buttons = cell.closest("tr").querySelector(".c-row-actions");
+        const beside = buttons && buttons.getBoundingClientRect();
+        const line = cell.getBoundingClientRect();
+        const covers = beside && beside.top < line.bottom && beside.bottom > line.top;
+        const frame = cell.closest(".c-table-scroll").getBoundingClientRect();
+        const end = covers ? Math.min(beside.left, frame.right) : frame.right;
+        return line.width > 0 && right > end + 1;
+    })
+    .map((cell) => `${cell.closest("section").id}: ${cell.dataset.label}`)"""
 
 
 def find_chromium() -> str | None:
@@ -121,9 +139,9 @@ class View:
     problems: list[str] = field(default_factory=list)
 
     async def sign_in(self, name: str = OPERATOR, password: str = PASSWORD) -> None:
-        """From the log-in page to the index."""
+        """From the log-in page to the overview."""
         await self.give_password(name, password)
-        await self.page.wait_for_url(f"{self.site}/admin/")
+        await self.page.wait_for_url(f"{self.site}/console/")
 
     async def give_password(self, name: str, password: str = PASSWORD) -> None:
         """The first step of signing in, which is all without a second factor."""
@@ -138,7 +156,7 @@ class View:
         await self.page.locator("form:has(input[name=code]) button[type=submit]").first.click()
 
     async def sign_out(self) -> None:
-        """By the form in the account's menu of the index, which need not be open."""
+        """By the form in the account's menu of any page, which need not be open."""
         form = self.page.locator("form[action$='/logout/']").first
         async with self.page.expect_navigation():
             await form.evaluate("form => form.requestSubmit()")
@@ -154,7 +172,7 @@ class View:
         await self.page.evaluate("document.fonts.ready")
         return answer.status
 
-    async def links(self, below: str = "/admin/") -> list[str]:
+    async def links(self, below: str = "/console/") -> list[str]:
         """Paths of the site that the page links to, in order, each kind once."""
         found = await self.page.eval_on_selector_all(
             "a[href]:not([download])",
@@ -175,6 +193,11 @@ class View:
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
         return width
+
+    async def hidden_cells(self) -> list[str]:
+        """Cells of tables whose text is beneath the buttons of its row, or right of the table."""
+        found: list[str] = await self.page.evaluate(_HIDDEN_CELLS)
+        return found
 
     async def heading(self) -> str:
         """The page's title, where a reader sees it."""
@@ -228,7 +251,7 @@ class View:
 
 def kind_of(path: str) -> str:
     """The page a path belongs to, whatever its object."""
-    return _NUMBER.sub("/0/", _OBJECT.sub(r"\1object\2", path))
+    return _NUMBER.sub("/0/", path)
 
 
 @contextlib.asynccontextmanager

@@ -23,6 +23,9 @@ from relay.access.actor import address_of
 SESSION_HASH: Final = "session_hash"
 """In the state of a sign-in: what Django derives from the password that was given."""
 
+ADDRESS: Final = "address"
+"""In a session: where its browser signed in from."""
+
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     """Accounts are made by owners, or out of OpenID Connect."""
@@ -38,6 +41,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         super().login(request, user)
         ends = timezone.now() + timedelta(seconds=settings.SESSION_COOKIE_AGE)
         request.session.set_expiry(ends)
+        request.session[ADDRESS] = address_of(request)
 
     def get_client_ip(self, request: HttpRequest) -> str:
         """As the server says, which may be no address at all: `unix`."""

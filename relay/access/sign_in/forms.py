@@ -14,12 +14,11 @@ from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.forms import ActivateTOTPForm
 from allauth.mfa.totp.internal.auth import TOTP
 from django import forms
+from django.contrib.admin.forms import AdminAuthenticationForm, AdminPasswordChangeForm
 from django.contrib.auth.models import User
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare, salted_hmac
-from unfold.forms import AdminOwnPasswordChangeForm, AuthenticationForm
-from unfold.widgets import UnfoldAdminTextInputWidget
 
 from relay.access.actor import address_of
 from relay.access.sign_in import events, throttle
@@ -30,10 +29,19 @@ COOKIE_S: Final = 90 * 86_400
 _SALT: Final = "relay.access.browser"
 
 
-class SignInForm(AuthenticationForm):  # type: ignore[misc]
+class SignInForm(AdminAuthenticationForm):
     """Name and password. What it says does not tell whether there is such an account."""
 
     keys: tuple[Key, ...] = ()
+
+    def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        super().__init__(request, *args, **kwargs)
+        self.request: HttpRequest = request
+        wrong = (
+            "Please enter the correct username and password of an account that may use this site. "
+            "Both are case-sensitive."
+        )
+        self.error_messages = {**self.error_messages, "invalid_login": wrong}
 
     def clean(self) -> Any:
         name = self.cleaned_data.get("username")
@@ -50,11 +58,18 @@ class SignInForm(AuthenticationForm):  # type: ignore[misc]
         return found
 
 
-class OwnPasswordForm(AdminOwnPasswordChangeForm):  # type: ignore[misc]
+class OwnPasswordForm(AdminPasswordChangeForm):
     """A new password, for who knows the old one."""
 
     def clean_old_password(self) -> str:
         return _checked(self.user, super().clean_old_password)
+
+    def clean_new_password1(self) -> str:
+        """Refuse the old one: the owner who made a one-time password knows it."""
+        new: str = self.cleaned_data["new_password1"]
+        if self.user.check_password(new):
+            raise forms.ValidationError("This is the old password; choose another one.")
+        return new
 
 
 class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]
@@ -77,7 +92,7 @@ class _Throttled:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        widget = UnfoldAdminTextInputWidget(
+        widget = forms.TextInput(
             attrs={"autocomplete": "one-time-code", "autofocus": True, "inputmode": "numeric"}
         )
         self.fields["code"].widget = widget

@@ -1,4 +1,4 @@
-"""The admin's frame around the pages of allauth."""
+"""The console's frame around the pages of allauth."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
+from relay.access.sign_in.required import lacks_second_factor
+
 
 def admin_frame(request: HttpRequest) -> dict[str, Any]:
-    """A context processor: what the theme's templates need, on the pages below `account/`."""
+    """A context processor: what the theme's templates need, on the pages below `account/`.
+
+    Without the menu where it leads nowhere: a second factor comes first.
+    """
     if not request.path.startswith("/admin/account/"):
         return {}
-    return {**admin.site.each_context(request), "title": "Your account"}
+    context = {**admin.site.each_context(request), "title": "Your account"}
+    if request.user.is_authenticated and lacks_second_factor(request):
+        context["sidebar_navigation"] = []
+    return context

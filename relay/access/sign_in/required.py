@@ -30,7 +30,7 @@ def second_factor(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpR
     def respond(request: HttpRequest) -> Any:
         if settings.RMB.access.require_totp and _lacks_it(request):
             if request.path.startswith(REST):
-                return _refuse()
+                return refuse("this account must set up a second factor first")
             return HttpResponseRedirect(reverse("mfa_activate_totp"))
         return get_response(request)
 
@@ -45,15 +45,18 @@ def roles_of(user: Any) -> frozenset[Role]:
     return frozenset(low for low in Role if any(role.includes(low) for role in held))
 
 
-def _lacks_it(request: HttpRequest) -> bool:
+def is_guarded(request: HttpRequest) -> bool:
+    """Whether a request of somebody who has signed in is for more than the pages of signing in."""
     if request.path.startswith(OPEN) or not request.path.startswith(GUARDED):
-        return False
-    if not request.user.is_authenticated:
         return False
     # The API then goes by the token alone; pages know no such header, anybody could send it.
     if request.path.startswith(REST) and "Authorization" in request.headers:
         return False
-    return lacks_second_factor(request)
+    return bool(request.user.is_authenticated)
+
+
+def _lacks_it(request: HttpRequest) -> bool:
+    return is_guarded(request) and lacks_second_factor(request)
 
 
 def lacks_second_factor(request: HttpRequest) -> bool:
@@ -67,7 +70,7 @@ def lacks_second_factor(request: HttpRequest) -> bool:
     )
 
 
-def _refuse() -> HttpResponse:
-    detail = "this account must set up a second factor first"
+def refuse(detail: str) -> HttpResponse:
+    """Return the answer of the API to an account that has to do something else first."""
     body = {"type": "about:blank", "title": "Forbidden", "status": 403, "detail": detail}
     return JsonResponse(body, status=403, content_type="application/problem+json")

@@ -1,4 +1,4 @@
-"""The sign-in page: Django's form in the theme, then whatever steps an account has."""
+"""The sign-in page: Django's form in the console's look, then whatever steps an account has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from allauth.account.internal.flows.login import perform_password_login
 from allauth.account.models import Login
 from django.conf import settings
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.auth.views import LoginView, PasswordChangeView
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
@@ -18,6 +18,7 @@ from relay.access import faces
 from relay.access.sign_in import oidc
 from relay.access.sign_in.adapters import SESSION_HASH
 from relay.access.sign_in.forms import OwnPasswordForm, SignInForm, remember_browser
+from relay.access.sign_in.use import must_replace_password
 from relay.audit import services as audit
 
 
@@ -61,11 +62,15 @@ class SignInView(LoginView):
 
 
 def own_password(request: HttpRequest) -> HttpResponseBase:
-    """The admin's page for a new password of one's own; a change goes into the audit log."""
+    """Return the page for a new password of one's own; a change goes into the audit log."""
+    context = {**admin.site.each_context(request), "title": "Your account"}
+    if must_replace_password(request.user):  # no other page can be seen before
+        context["sidebar_navigation"] = []
     change = PasswordChangeView.as_view(
         form_class=OwnPasswordForm,
-        success_url=reverse("admin:password_change_done"),
-        extra_context=admin.site.each_context(request),
+        template_name="relay_access/own_password.html",
+        success_url=reverse("console:access_own"),
+        extra_context=context,
     )
     if request.method != "POST":
         return change(request)
@@ -74,6 +79,7 @@ def own_password(request: HttpRequest) -> HttpResponseBase:
         if answer.status_code == 302:
             who = faces.operator(request)
             audit.record(who, "account.change", target=who.name, after={"password": "changed"})
+            messages.success(request, "Your password is changed")
     return answer
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import urlencode
 
+from django import forms
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db.models import Count
@@ -13,10 +15,13 @@ from django.urls import reverse
 
 from relay.access import accounts, faces, groups, matrix, tokens
 from relay.access.actor import Actor
+from relay.access.sign_in import open_sessions
 from relay.access.sign_in.required import roles_of
-from relay.dashboard.acts import Question, act
+from relay.access.sign_in.use import must_replace_password
+from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import may, page, render
+from relay.dashboard.permissions import PermissionsField, offer_permissions
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Tab, Table, respond
 from relay.dashboard.tabs import Entry, tabs
@@ -30,9 +35,13 @@ TABS: Final = (
 )
 ACCOUNT_COLUMNS: Final = (
     Column("username", "Account", order="username"),
+    Column("name", "Name"),
     Column("state", "State", Cell.STATE),
-    Column("role", "Groups", hint="what it may, beside permissions of its own"),
+    Column("role", "Role", hint="role and groups, beside permissions of its own"),
+    Column("password", "Password", Cell.STATE),
     Column("second_factor", "Second factor", Cell.STATE),
+    Column("sessions", "Sessions", Kind.NUMBER, hint="browsers that are signed in"),
+    Column("last_seen", "Last seen", Cell.MOMENT, hint="last page it opened"),
     Column("last_login", "Last sign-in", Cell.MOMENT),
     Column("email", "E-mail", optional=True),
     Column("own", "Own permissions", Kind.NUMBER, optional=True),
@@ -56,10 +65,10 @@ def access_tabs(request: HttpRequest, current: str = "") -> list[Tab]:
 @page("account.view")
 def access(request: HttpRequest) -> HttpResponseBase:
     """Who may sign in, as what, and how well guarded."""
-    changeable = may(request, "account.change")
+    changeable, actor = may(request, "account.change"), faces.operator(request)
 
     def fetch(ask: Ask) -> Page[Row]:
-        rows = User.objects.prefetch_related("groups", "user_permissions")
+        rows = User.objects.select_related("use").prefetch_related(*accounts.STANDING)
         if ask.filters["group"]:
             rows = rows.filter(groups__name=ask.filters["group"])
         if ask.filters["active"]:
@@ -69,7 +78,11 @@ def access(request: HttpRequest) -> HttpResponseBase:
         orders = {"username": "username", "made": "date_joined"}
         found = ask.page(rows, orders)
         guarded = accounts.with_second_factor([user.pk for user in found.items])
-        shown = [_account(user, user.pk in guarded, changeable) for user in found.items]
+        signed_in = open_sessions.count()
+        shown = []
+        for user in found.items:
+            own = changeable and accounts.within(accounts.standing(user), actor=actor)
+            shown.append(_account(user, user.pk in guarded, signed_in[user.pk], own))
         return Page(shown, found.next)
 
     names = Group.objects.order_by("name").values_list("name", flat=True)
@@ -81,7 +94,7 @@ def access(request: HttpRequest) -> HttpResponseBase:
             Filter("active", "May sign in", (("yes", "yes"), ("no", "no"))),
         ),
     )  # fmt: skip
-    add = Action("Add an account", reverse("admin:auth_user_add"), asks=False)
+    add = Action("Add an account", reverse("console:access_add"))
     context = {
         "tabs": access_tabs(request),
         "actions": [add] if may(request, "account.add") else [],
@@ -117,15 +130,72 @@ def access_groups(request: HttpRequest) -> HttpResponseBase:
             members=Count("user", distinct=True), count=Count("permissions", distinct=True)
         )
         found = ask.page(rows, {"name": "name"})
-        return Page([_group(each) for each in found.items], found.next)
+        return Page([_group(request, each) for each in found.items], found.next)
 
     table = Table(request, "groups", GROUP_COLUMNS, fetch, order="name")
-    add = Action("Add a group", reverse("admin:auth_group_add"), asks=False)
+    add = Action("Add a group", reverse("console:access_group_add"))
     context = {
         "tabs": access_tabs(request),
         "actions": [add] if may(request, "group.add") else [],
     }
     return respond(request, table, "relay_dashboard/table_page.html", "Access", context)
+
+
+class GroupForm(forms.Form):
+    """What an owner says of a group."""
+
+    name = forms.CharField(max_length=150)
+    permissions = PermissionsField(help_text="Select several with Ctrl.")
+
+    def __init__(self, data: Any, actor: Actor, initial: dict[str, Any] | None = None) -> None:
+        super().__init__(data, initial=initial)
+        offer_permissions(self, actor)
+
+
+@page("group.add")
+def add_group(request: HttpRequest) -> HttpResponseBase:
+    """Add a group of one's own."""
+    form = GroupForm(posted(request), faces.operator(request))
+
+    def perform(actor: Actor) -> str:
+        return f"The group {groups.create_group(**form.cleaned_data, actor=actor)} is added"
+
+    question = Question("Add a group", "Add", "Its members get its permissions beside their role.")
+    return act(request, question, perform, reverse("console:access_groups"), form)
+
+
+@page("group.change")
+def change_group(request: HttpRequest, group_id: int) -> HttpResponseBase:
+    """Change a group of one's own."""
+    group = groups.get_group(group_id)
+    form = GroupForm(posted(request), faces.operator(request), groups.told(group))
+
+    def perform(actor: Actor) -> str:
+        groups.change_group(group_id, **form.cleaned_data, actor=actor)
+        return f"The group {form.cleaned_data['name']} is changed"
+
+    question = Question(
+        f"Change the group {group}", "Change", "It holds from the next request of each member on."
+    )
+    return act(request, question, perform, reverse("console:access_groups"), form)
+
+
+@page("group.delete")
+def delete_group(request: HttpRequest, group_id: int) -> HttpResponseBase:
+    """Delete a group of one's own."""
+    group = groups.get_group(group_id)
+
+    def perform(actor: Actor) -> str:
+        groups.delete_group(group_id, actor=actor)
+        return f"The group {group} is deleted"
+
+    question = Question(
+        f"Delete the group {group}",
+        "Delete",
+        loses=(f"the permissions that {group.user_set.count()} accounts have by it",),
+        danger=True,
+    )
+    return act(request, question, perform, reverse("console:access_groups"))
 
 
 @page("worker.view")
@@ -135,47 +205,40 @@ def access_own(request: HttpRequest) -> HttpResponseBase:
     permissions = sorted(tokens.permissions_of_account(user))
     context = {
         "tabs": access_tabs(request),
-        "roles": "everything" if user.is_superuser else _group_names(user) or "no group",
+        "roles": role_of(user),
         "permissions": permissions,
-        "second_factor": _factor(user, user.pk in accounts.with_second_factor([user.pk])),
+        "second_factor": factor_of(user, user.pk in accounts.with_second_factor([user.pk])),
         "has_password": user.has_usable_password(),
         "address": faces.operator(request).address,
     }
     return render(request, "relay_dashboard/access_own.html", "Your account", context)
 
 
-def _account(user: User, guarded: bool, changeable: bool) -> Row:
-    state = State("may sign in", Tone.GOOD)
+def state_of(user: User) -> State:
+    """Return whether an account can sign in."""
     if not user.is_active:
-        state = State("off", Tone.IDLE, "deactivated: neither it nor its tokens may anything")
-    elif not user.is_staff:
-        state = State("no access", Tone.IDLE, "it may not use the site")
-    own = len(user.user_permissions.all())
-    values = {
-        "username": user.username,
-        "state": state,
-        "role": "superuser: everything" if user.is_superuser else _group_names(user),
-        "second_factor": _factor(user, guarded),
-        "last_login": user.last_login,
-        "email": user.email,
-        "own": own,
-        "date_joined": user.date_joined,
-    }
-    record = reverse("admin:auth_user_change", args=[user.pk])
-    actions = []
-    if changeable and guarded:
-        url = reverse("console:access_reset_second_factor", args=[user.pk])
-        actions.append(Action("Reset second factor", url, danger=True))
-    if changeable:
-        actions.append(Action("Change", record, asks=False))
-    return Row(values, {"username": record}, actions)
+        return State("disabled", Tone.IDLE, "neither it nor its API tokens may do anything")
+    if not user.is_staff:
+        return State("no access", Tone.IDLE, "it may not use the site; enable it")
+    return State("enabled", Tone.GOOD)
 
 
-def _group_names(user: User) -> str:
-    return ", ".join(sorted(group.name for group in user.groups.all()))
+def role_of(user: User) -> str:
+    """Return the groups of an account; who has all rights is in none of them."""
+    return "superuser: everything" if user.is_superuser else _group_names(user) or "none"
 
 
-def _factor(user: User, guarded: bool) -> State:
+def password_of(user: User) -> State:
+    """Return what password an account has."""
+    if not user.has_usable_password():
+        return State("none", Tone.IDLE, "it signs in by OpenID Connect, or not at all")
+    if must_replace_password(user):
+        return State("one-time", Tone.WARNING, "the account replaces it when it signs in")
+    return State("set", Tone.GOOD)
+
+
+def factor_of(user: User, guarded: bool) -> State:
+    """Return whether an account has a second factor."""
     if guarded:
         return State("on", Tone.GOOD)
     wanted = settings.RMB.access.require_totp
@@ -184,11 +247,50 @@ def _factor(user: User, guarded: bool) -> State:
     return State("none", Tone.IDLE)
 
 
-def _group(found: Any) -> Row:
+def _account(user: User, guarded: bool, signed_in: int, changeable: bool) -> Row:
+    use = getattr(user, "use", None)
+    values = {
+        "username": user.username,
+        "name": user.get_full_name(),
+        "state": state_of(user),
+        "role": role_of(user),
+        "password": password_of(user),
+        "second_factor": factor_of(user, guarded),
+        "sessions": signed_in,
+        "last_seen": use and use.last_seen,
+        "last_login": user.last_login,
+        "email": user.email,
+        "own": len(user.user_permissions.all()),
+        "date_joined": user.date_joined,
+    }
+    actions = []
+    if changeable:
+        enters = user.is_active and user.is_staff
+        switch = "disable" if enters else "enable"
+        url = reverse(f"console:access_{switch}", args=[user.pk])
+        change = Action("Change", reverse("console:access_change", args=[user.pk]))
+        actions = [change, Action(switch.capitalize(), url, danger=enters)]
+    link = reverse("console:access_account", args=[user.pk])
+    return Row(values, {"username": link}, actions)
+
+
+def _group_names(user: User) -> str:
+    return ", ".join(sorted(group.name for group in user.groups.all()))
+
+
+def _group(request: HttpRequest, found: Any) -> Row:
     values = {
         "name": found.name,
         "kind": ROLE if groups.is_role(found) else OWN_GROUP,
         "members": found.members,
         "permissions": found.count,
     }
-    return Row(values, {"name": reverse("admin:auth_group_change", args=[found.pk])})
+    actions = []
+    if not groups.is_role(found) and may(request, "group.change"):
+        url = reverse("console:access_group_change", args=[found.pk])
+        actions.append(Action("Change", url))
+    if not groups.is_role(found) and may(request, "group.delete"):
+        url = reverse("console:access_group_delete", args=[found.pk])
+        actions.append(Action("Delete", url, danger=True))
+    members = f"{reverse('console:access')}?{urlencode({'group': found.name})}"
+    return Row(values, {"members": members}, actions)

@@ -6,7 +6,6 @@ from typing import Final
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
-from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from relay.access.actor import Actor
@@ -16,7 +15,7 @@ from relay.alarms.models import Delivery, Outcome, Receiver
 from relay.alarms.rules import BY_KEY, Severity
 from relay.dashboard.acts import Question, act
 from relay.dashboard.figures import Kind
-from relay.dashboard.pages import may, page, render
+from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
 from relay.dashboard.views.alarms import SEVERITIES, alarm_tabs
@@ -51,32 +50,26 @@ OUTCOMES: Final = {
 }
 
 
-def receiver_made(request: HttpRequest, receiver: Receiver, secret: str) -> TemplateResponse:
-    """The one page with the secret: a message would be stored in a session or a cookie."""
-    context = {
-        "tabs": alarm_tabs(request, "alarms_receivers"),
-        "receiver": receiver,
-        "secret": secret,
-    }
-    return render(request, "relay_dashboard/receiver_made.html", "New receiver", context)
-
-
 @page("receiver.view")
 def receivers_page(request: HttpRequest) -> HttpResponseBase:
     """Who is told, and whether they take it."""
     testable, changeable = may(request, "receiver.test"), may(request, "receiver.change")
+    removable = may(request, "receiver.remove")
 
     def fetch(ask: Ask) -> Page[Row]:
         found = ask.page(Receiver.objects.all(), {"name": "name"})
         waiting = receivers.waiting_by_receiver(found.items)
-        rows = [_receiver(each, waiting[each.pk], testable, changeable) for each in found.items]
+        rows = [
+            _receiver(each, waiting[each.pk], testable, changeable, removable)
+            for each in found.items
+        ]
         return Page(rows, found.next)
 
     table = Table(
         request, "receivers", RECEIVER_COLUMNS, fetch, order="name", live=True,
         empty="No receivers: alarms show only in the console.",
     )  # fmt: skip
-    add = Action("Add a receiver", reverse("admin:relay_alarms_receiver_add"), asks=False)
+    add = Action("Add a receiver", reverse("console:alarms_receiver_add"))
     context = {
         "tabs": alarm_tabs(request),
         "actions": [add] if may(request, "receiver.add") else [],
@@ -130,7 +123,9 @@ def notices(request: HttpRequest) -> HttpResponseBase:
     return respond(request, table, "relay_dashboard/table_page.html", "Alarms", context)
 
 
-def _receiver(found: Receiver, waiting: int, testable: bool, changeable: bool) -> Row:
+def _receiver(
+    found: Receiver, waiting: int, testable: bool, changeable: bool, removable: bool
+) -> Row:
     state = State("told", Tone.GOOD)
     if not found.enabled:
         state = State("off", Tone.IDLE, "it is told nothing")
@@ -146,13 +141,16 @@ def _receiver(found: Receiver, waiting: int, testable: bool, changeable: bool) -
         "last_success": found.last_success,
         "last_error": found.last_error,
     }
-    record = reverse("admin:relay_alarms_receiver_change", args=[found.pk])
     actions = []
     if testable:
         actions.append(Action("Test", reverse("console:alarms_receiver_test", args=[found.pk])))
     if changeable:
-        actions.append(Action("Change", record, asks=False))
-    return Row(values, {"name": record}, actions)
+        url = reverse("console:alarms_receiver_change", args=[found.pk])
+        actions.append(Action("Change", url))
+    if removable:
+        url = reverse("console:alarms_receiver_remove", args=[found.pk])
+        actions.append(Action("Remove", url, danger=True))
+    return Row(values, actions=actions)
 
 
 def _notice(found: Delivery) -> Row:

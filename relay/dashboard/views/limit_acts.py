@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django import forms
+from django.forms.models import model_to_dict
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
@@ -14,11 +15,12 @@ from django.utils import timezone
 from proto.identity.bounds import MAX_TWIN
 from relay.access.actor import Actor
 from relay.access.errors import NotFound
+from relay.audit import services as audit
 from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.pages import page
 from relay.dashboard.views.twins import limit_of
 from relay.limits import defaults, listing, services
-from relay.limits.models import MAX_REASON_CHARS, TwinLimit
+from relay.limits.models import MAX_NOTE_CHARS, MAX_REASON_CHARS, TwinLimit
 from relay.ops import storable
 from relay.sessions import listing as sessions
 
@@ -110,8 +112,18 @@ def lift(request: HttpRequest, twin: int) -> HttpResponseBase:
     return act(request, question, perform, reverse("console:limits"))
 
 
+def _bound(label: str, help_text: str) -> forms.IntegerField:
+    return forms.IntegerField(
+        label=label,
+        min_value=1,
+        max_value=defaults.MAX_VALUE,
+        required=False,
+        help_text=f"{help_text} Empty: the bound of all twins.",
+    )
+
+
 class LimitForm(forms.Form):
-    """A limit of its own for a twin."""
+    """Limits of its own for a twin, and a note."""
 
     twin = forms.IntegerField(min_value=1, max_value=MAX_TWIN)
     count = forms.IntegerField(
@@ -124,6 +136,15 @@ class LimitForm(forms.Form):
         required=False,
         help_text=f"Also the largest single message. {_ZEROES} Both empty: the limit of all twins.",
     )
+    waiting_messages = _bound("Messages that may wait", "For all its sessions, and from it.")
+    waiting_bytes = _bound("Bytes that may wait", "The same in the memory of Redis.")
+    waiting_queues = _bound("Queues that may have messages", "Of its sessions, and from it.")
+    note = forms.CharField(
+        max_length=MAX_NOTE_CHARS,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="For operators.",
+    )
 
 
 @page("limit.set")
@@ -131,12 +152,16 @@ def limit(request: HttpRequest) -> HttpResponseBase:
     """Give a twin a limit of its own, or take it back."""
     twin = _named(request)
     present = listing.of([twin]).get(twin) if twin else None
-    initial = {"twin": twin, "count": present and present.count, "size": present and present.size}
-    form = LimitForm(posted(request), initial=initial)
+    initial = model_to_dict(present) if present else {}
+    form = LimitForm(posted(request), initial={**initial, "twin": twin})
 
     def perform(actor: Actor) -> str:
         given = form.cleaned_data
-        services.set_limit(given["twin"], given["count"], given["size"], actor=actor)
+        with audit.exclusive():  # nobody bans it meanwhile
+            row = listing.of([given["twin"]]).get(given["twin"]) or TwinLimit()
+            for name, value in given.items():
+                setattr(row, name, value)
+            services.save(row, actor=actor)
         if given["count"] is None:
             return f"The limit of all twins holds for twin {given['twin']}"
         return f"Twin {given['twin']} has a limit of its own"

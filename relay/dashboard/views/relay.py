@@ -8,7 +8,6 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.conf import settings
-from django.contrib.admin.utils import quote
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
@@ -80,12 +79,8 @@ def _record(request: HttpRequest, shown: listing.Relay) -> list[Action]:
     """The way to the row in the database, where a note is written."""
     if not may(request, "relay.put"):
         return []
-    if shown.recorded:
-        name = "admin:relay_federation_relaynode_change"
-        return [Action("Edit record", reverse(name, args=[quote(shown.domain)]), asks=False)]
-    query = urlencode({"domain": shown.domain})
-    url = f"{reverse('admin:relay_federation_relaynode_add')}?{query}"
-    return [Action("Add record", url, asks=False)]
+    url = f"{reverse('console:relay_record')}?{urlencode({'domain': shown.domain})}"
+    return [Action("Edit record" if shown.recorded else "Add record", url)]
 
 
 def _waiting(read: Callable[[], list[Letter]]) -> Fetch:

@@ -6,8 +6,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from django import forms
 from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
@@ -18,7 +19,7 @@ from proto.federation.domains import fold
 from relay.access.actor import Actor
 from relay.access.errors import NotFound
 from relay.dashboard import graph, relays
-from relay.dashboard.acts import act
+from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State
@@ -31,12 +32,14 @@ from relay.dashboard.tables import (
     Filter,
     Row,
     Table,
+    given,
     href,
     refresh_ms,
     respond,
 )
 from relay.federation import listing, services
 from relay.federation.listing import Health, Relay
+from relay.federation.models import RelayNode
 from relay.ops.paging import Page
 
 MAP: Final = "relay-map"
@@ -90,8 +93,7 @@ def federation(request: HttpRequest) -> HttpResponseBase:
     )  # fmt: skip
     context: dict[str, Any] = {"look": look}
     if may(request, "relay.add"):
-        add = Action("Add a relay", reverse("admin:relay_federation_relaynode_add"), asks=False)
-        context["actions"] = [add]
+        context["actions"] = [Action("Add a relay", reverse("console:relay_record"))]
     if not _alone(request):
         context |= look.context(request)
     return respond(request, table, "relay_dashboard/relays.html", "Federation", context)
@@ -110,6 +112,36 @@ def decide(request: HttpRequest, domain: str, verb: str) -> HttpResponseBase:
         return f"{relay.domain} {chosen.done}"
 
     return act(request, chosen.ask(relay), perform, reverse("console:relays"))
+
+
+class RecordForm(forms.ModelForm):  # type: ignore[type-arg]
+    """What is decided about a relay, whose name may be spelled in any way."""
+
+    class Meta:
+        model = RelayNode
+        fields = ("domain", "trusted", "paused", "blocked", "note")
+        widgets: ClassVar = {"note": forms.Textarea(attrs={"rows": 3})}
+
+    def clean_domain(self) -> str:
+        return fold(self.cleaned_data["domain"])
+
+
+@page("relay.put")
+def record(request: HttpRequest) -> HttpResponseBase:
+    """Add or change the record of a relay, where its note is."""
+    domain = fold(given(request, "domain"))
+    stored = RelayNode.objects.filter(domain=domain).first()
+    form = RecordForm(posted(request), initial={"domain": domain}, instance=stored)
+    if stored is not None:
+        form.fields["domain"].disabled = True
+
+    def perform(actor: Actor) -> str:
+        services.save(form.instance, actor=actor)
+        return f"The record of {form.instance} is stored"
+
+    title = f"Edit the record of {domain}" if stored else "Add a relay"
+    question = Question(title, "Save", "It holds within a second.")
+    return act(request, question, perform, reverse("console:relays"), form)
 
 
 @page("relay.forget")

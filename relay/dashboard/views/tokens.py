@@ -15,6 +15,7 @@ from relay.access.errors import NotFound
 from relay.access.models import MAX_LABEL_CHARS, ApiToken
 from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.pages import may, page, render
+from relay.dashboard.permissions import PermissionsField, offer_permissions
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond
 from relay.dashboard.views.access import access_tabs
@@ -52,11 +53,8 @@ class TokenForm(forms.Form):
         choices=[*((role.value, role.value) for role in matrix.Role), ("", "only what is chosen")],
         help_text="Never more than your account may when it is used.",
     )
-    permissions = forms.MultipleChoiceField(
-        label="Or only this",
-        required=False,
-        widget=forms.SelectMultiple(attrs={"size": 6}),
-        help_text="Permissions in place of a role; several with Ctrl.",
+    permissions = PermissionsField(
+        label="Or only this", help_text="Permissions in place of a role; several with Ctrl."
     )
     days = forms.IntegerField(
         label="Expires in days",
@@ -67,9 +65,7 @@ class TokenForm(forms.Form):
 
     def __init__(self, data: Any, actor: Actor) -> None:
         super().__init__(data)
-        names = sorted(name for name in matrix.all_permissions() if actor.may(name))
-        field: Any = self.fields["permissions"]
-        field.choices = [(name, name.partition(".")[2].replace("_", " ")) for name in names]
+        offer_permissions(self, actor)
 
 
 @page("token.view")

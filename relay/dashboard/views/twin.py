@@ -126,12 +126,13 @@ def _actions(
     banned = limit is not None and limit.ban_holds()
     query = urlencode({"twin": twin})
     trace = urlencode({"kind": "twin", "subject": twin})
-    edit = "" if row is None else reverse("admin:relay_twins_twin_change", args=[twin])
+    edit = Action("Edit", reverse("console:twin_change", args=[twin]))
+    remove = Action("Remove", reverse("console:twin_remove", args=[twin]), danger=True)
     ban = Action("Ban", f"{reverse('console:limit_ban')}?{query}", danger=True)
     if banned:
         ban = Action("Lift the ban", reverse("console:limit_lift", args=[twin]))
     offered = (
-        ("twin.put", row is not None and services.in_registry(), Action("Edit", edit, asks=False)),
+        ("twin.put", row is not None and services.in_registry(), edit),
         ("trace.start", True, Action("Trace", f"{reverse('console:trace_start')}?{trace}")),
         ("limit.set", True, Action("Limit", f"{reverse('console:limit_set')}?{query}")),
         ("session.kick", bool(held), Action("Kick all", reverse("console:twin_kick", args=[twin]))),
@@ -141,6 +142,7 @@ def _actions(
             Action("Purge its queues", reverse("console:twin_purge", args=[twin]), danger=True),
         ),
         ("ban.lift" if banned else "ban.set", True, ban),
+        ("twin.remove", row is not None and services.removable(row.source), remove),
     )
     return [action for needed, fits, action in offered if fits and may(request, needed)]
 

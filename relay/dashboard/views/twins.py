@@ -158,7 +158,7 @@ def _actions(request: HttpRequest) -> list[Action]:
     if may(request, "twin.import"):
         actions.append(Action("Import", reverse("console:twin_import")))
     if may(request, "twin.add"):
-        actions.append(Action("Add a twin", reverse("admin:relay_twins_twin_add"), asks=False))
+        actions.append(Action("Add a twin", reverse("console:twin_add")))
     return actions
 
 

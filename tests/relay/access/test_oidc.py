@@ -133,8 +133,8 @@ def test_coming_in(provider: OidcProvider, client: Client) -> None:
     page = client.get("/admin/login/").content.decode()
     assert re.search(rf'action="{LOGIN}', page) and "Sign in with single sign-on" in page
     answer = come_in(client)
-    assert (answer.status_code, answer["Location"]) == (302, "/admin/")
-    assert client.get("/admin/").status_code == 200
+    assert (answer.status_code, answer["Location"]) == (302, "/console/")
+    assert client.get("/console/access/own/").status_code == 200
     user = User.objects.get(username="olga")
     assert user.is_staff and not user.is_superuser and not user.has_usable_password()
     assert groups() == {"operator"}
@@ -145,7 +145,7 @@ def test_coming_in(provider: OidcProvider, client: Client) -> None:
 def test_roles_follow_the_groups(provider: OidcProvider, client: Client) -> None:
     for named, role in ((["staff"], "viewer"), (["boss", "staff"], "owner"), ("ops", "operator")):
         provider.claims["groups"] = named
-        assert come_in(client)["Location"] == "/admin/"
+        assert come_in(client)["Location"] == "/console/"
         assert groups() == {role}
     assert User.objects.count() == 1
     changes = AuditEntry.objects.filter(action="account.change").order_by("number")
@@ -313,7 +313,7 @@ def test_a_provider_with_words_for_a_verified_address(
 ) -> None:
     """As Cognito's."""
     provider.claims.update(email="olga@example.com", email_verified=verified)
-    assert come_in(client)["Location"] == "/admin/"
+    assert come_in(client)["Location"] == "/console/"
     assert User.objects.get().email == "olga@example.com"
 
 
@@ -362,7 +362,7 @@ def test_a_role_ends_when_nobody_came_in_for_too_long(
 
 @pytest.mark.parametrize(
     ("wanted", "found"),
-    [("/console/", "/console/"), ("https://evil.example/", "/admin/"), ("//evil", "/admin/")],
+    [("/console/", "/console/"), ("https://evil.example/", "/console/"), ("//evil", "/console/")],
 )
 def test_the_page_after_it(provider: OidcProvider, client: Client, wanted: str, found: str) -> None:
     assert come_in(client, next=wanted)["Location"] == found
@@ -372,7 +372,7 @@ def test_another_browser_cannot_come_back(provider: OidcProvider, client: Client
     back, other = way_back(client), Client()
     assert other.get(f"{back}&_redir=")["Location"] == "/admin/login/"
     assert "_auth_user_id" not in other.session
-    assert client.get(back)["Location"] == "/admin/", "the code was not spent"
+    assert client.get(back)["Location"] == "/console/", "the code was not spent"
 
 
 @pytest.mark.parametrize("query", ["", "code=x", "state=x&code=y", "error=access_denied"])
@@ -392,7 +392,7 @@ def test_returns_nobody_asked_for_do_not_fill_the_log(
     for number in range(throttle.PROVIDER.free + 5):
         client.get(f"/admin/account/oidc/sso/callback/?state={number}&code=y&_redir=")
     assert AuditEntry.objects.filter(action=events.FAILED).count() == throttle.PROVIDER.free
-    assert come_in(client)["Location"] == "/admin/", "it holds nobody up"
+    assert come_in(client)["Location"] == "/console/", "it holds nobody up"
 
 
 def test_an_unknown_provider(provider: OidcProvider, client: Client) -> None:

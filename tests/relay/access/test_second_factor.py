@@ -77,12 +77,12 @@ def test_it_is_asked_for(client: Client, olga: User) -> None:
     answer = sign_in(signed_out(client))
     assert answer["Location"] == AUTHENTICATE
     assert "_auth_user_id" not in client.session, "the password alone is not enough"
-    assert client.get("/admin/auth/user/").status_code == 302
+    assert client.get("/console/access/").status_code == 302
     wrong = client.post(AUTHENTICATE, {"code": "000000"})
     assert "Incorrect code" in wrong.content.decode()
     right = client.post(AUTHENTICATE, {"code": code_of(secret)})
-    assert (right.status_code, right["Location"]) == (302, "/admin/auth/user/")
-    assert client.get("/admin/auth/user/").status_code == 200
+    assert (right.status_code, right["Location"]) == (302, "/console/access/")
+    assert client.get("/console/access/").status_code == 200
     actions = [(entry.action, entry.target) for entry in AuditEntry.objects.order_by("number")]
     assert actions == [
         ("account.sign_in", "olga"),
@@ -101,7 +101,7 @@ def test_behind_a_unix_socket_there_is_no_address(olga: User) -> None:
     secret = activate(client)
     sign_in(signed_out(client), address="unix")
     assert client.post(AUTHENTICATE, {"code": code_of(secret)}).status_code == 302
-    assert client.get("/admin/").status_code == 200
+    assert client.get("/console/access/own/").status_code == 200
 
 
 def test_a_sign_in_that_waits_for_its_code_ends_when_the_password_changes(
@@ -204,27 +204,27 @@ def test_roles_that_must_have_one(
     User.objects.filter(pk=olga.pk).update(is_superuser=False)
     olga.groups.add(Group.objects.get(name=role))
     sign_in(client)
-    answer = client.get("/admin/")
+    answer = client.get("/console/access/own/")
     assert answer.status_code == (302 if demanded else 200)
     api = client.get("/api/v1/sessions")
     assert (api.status_code == 403) is demanded, api.content
     if demanded:
         assert answer["Location"] == f"{FACTOR}totp/activate/"
         activate(client)
-        assert client.get("/admin/").status_code == 200
+        assert client.get("/console/access/own/").status_code == 200
         assert client.get("/api/v1/sessions").status_code == 200
 
 
 def test_a_header_is_no_way_around_it(client: Client, olga: User, demand: None) -> None:
     sign_in(client)
-    answer = client.get("/admin/", headers={"authorization": "Bearer of nothing"})
+    answer = client.get("/console/access/own/", headers={"authorization": "Bearer of nothing"})
     assert answer.status_code == 302 and answer["Location"] == f"{FACTOR}totp/activate/"
     assert client.get("/api/v1/me", headers={"authorization": "Bearer x"}).status_code == 401
 
 
 def test_superusers_are_owners(client: Client, olga: User, demand: None) -> None:
     sign_in(client)
-    assert client.get("/admin/").status_code == 302
+    assert client.get("/console/access/own/").status_code == 302
     assert client.get("/admin/logout/").status_code == 405, "leaving is always possible"
     assert client.post("/admin/logout/").status_code == 200
 
@@ -234,8 +234,7 @@ def test_an_owner_takes_a_lost_one_away(client: Client, olga: User) -> None:
     activate(client)
     boss = Client()
     boss.force_login(User.objects.create_superuser("boss"))
-    selected = {"action": "reset_second_factor", "_selected_action": str(olga.pk)}
-    assert boss.post("/admin/auth/user/", selected).status_code == 302
+    assert boss.post(f"/console/access/{olga.pk}/reset-second-factor/").status_code == 302
     assert not Authenticator.objects.filter(user=olga).exists()
     assert AuditEntry.objects.first().action == "account.reset_second_factor"  # type: ignore[union-attr]
-    assert sign_in(signed_out(client))["Location"] == "/admin/auth/user/"
+    assert sign_in(signed_out(client))["Location"] == "/console/access/"

@@ -157,3 +157,17 @@ def test_without_redis(sign_in: SignIn) -> None:
     TwinLimit.objects.create(twin=7, banned=True, ban_reason="noise")
     text = shown(sign_in("operator"), status=503)
     assert "noise" in text and "Redis does not answer" in text
+
+
+def test_what_may_wait_and_a_note(sign_in: SignIn, site_redis: RedisServer) -> None:
+    operator, path = sign_in("operator"), f"{PAGE}set/?twin=7"
+    services.ban(7, "noise", actor=SYSTEM)
+    form = {"twin": "7", "waiting_messages": "5", "note": "loud"}
+    assert operator.post(path, form).status_code == 302
+    limit = TwinLimit.objects.get()
+    assert limit.waiting == (5, None, None) and limit.note == "loud"
+    assert limit.banned and limit.ban_reason == "noise", "what is not asked stays"
+    assert fields(site_redis)["waiting:7"] == "5 0 0"
+    text = shown(operator, path)
+    assert 'value="5"' in text and "loud" in text
+    assert "Set both messages" in operator.post(path, {**form, "count": "1"}).content.decode()

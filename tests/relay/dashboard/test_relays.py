@@ -222,3 +222,29 @@ def test_without_redis_the_pages_say_so(sign_in: SignIn) -> None:
         answer = client.get(path)
         assert answer.status_code == 503
         assert b"Redis does not answer" in answer.content
+
+
+def test_a_relay_entered_by_hand(admin_client: Client, site_redis: RedisServer) -> None:
+    path = "/console/relay-record/"
+    form = {"domain": "B.EXAMPLE.:443", "blocked": "on", "note": "spammer"}
+    assert admin_client.post(path, form).status_code == 302
+    assert fields(site_redis)["relay:b.example"] == "blocked"
+    again = admin_client.post(path, {"domain": "b.Example"})
+    assert "already exists" in again.content.decode(), "nothing that was decided is overwritten"
+    assert RelayNode.objects.get().blocked
+    row = f"{path}?domain=b.example"
+    assert "spammer" in page(admin_client, row)
+    assert admin_client.post(row, {"domain": "c.example", "note": ""}).status_code == 302
+    assert "relay:b.example" not in fields(site_redis)
+    assert RelayNode.objects.get().domain == "b.example"
+    wrong = {"a_b": "a host has letters", "https://a.example": "must be host or host:port"}
+    for domain, why in wrong.items():
+        assert why in admin_client.post(path, {"domain": domain}).content.decode()
+    assert admin_client.get(f"{path}?domain=%00").status_code == 422
+
+
+def test_a_record_is_not_for_viewers(sign_in: SignIn, site_redis: RedisServer) -> None:
+    RelayNode.objects.create(domain=PARTNER)
+    row = f"/console/relay-record/?domain={PARTNER}"
+    assert sign_in(Role.VIEWER).post(row, {"blocked": "on"}).status_code == 403
+    assert fields(site_redis) == {}

@@ -141,7 +141,6 @@ def test_rest_and_console_say_that_a_decision_is_pending(no_redis: None) -> None
     assert "saved and pending" in answer.headers["Warning"]
     console = Client()
     console.force_login(owner)
-    form = {"twin": 8, "count": 5, "size": 500, "ban_reason": "", "note": ""}
-    answer = console.post("/admin/relay_limits/twinlimit/add/", form)
+    answer = console.post("/console/limits/set/", {"twin": 8, "count": 5, "size": 500})
     assert answer.status_code == 302
     assert any("saved and pending" in str(each) for each in get_messages(answer.wsgi_request))
