@@ -4,28 +4,51 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 
 from relay.access import faces
+from relay.access.errors import NotFound
 from relay.limits import services
 from relay.limits.models import TwinLimit
 from relay.ops.wording import counted
+from relay.twins import listing as twins
+
+
+class TwinLimitForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A decision about a twin that this relay met, or that is meant although it did not."""
+
+    unknown = forms.BooleanField(
+        label="Unknown to this relay",
+        required=False,
+        help_text="Accept a twin that this relay never met; its id may be misspelt.",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if "twin" in cleaned and not cleaned.get("unknown"):
+            try:
+                twins.require_known(cleaned["twin"], "tick the box")
+            except NotFound as error:
+                self.add_error("twin", error.detail)
+        return cleaned
 
 
 @admin.register(TwinLimit)
 class TwinLimitAdmin(faces.PendingTold, ModelAdmin):  # type: ignore[misc]
     """What is decided about single twins."""
 
+    form = TwinLimitForm
     list_display = ("twin", "show_limit", "show_ban", "ban_reason", "banned_until", "updated")
     list_filter = ("banned",)
     search_fields = ("=twin", "ban_reason", "note")
     search_help_text = "Twin id, ban reason or note"
     actions = ("ban_selected", "lift_selected")
     fieldsets = (
-        (None, {"fields": ("twin",)}),
+        (None, {"fields": ("twin", "unknown")}),
         ("Limit", {"fields": (("count", "size"),)}),
         (
             "Waiting",

@@ -14,6 +14,7 @@ from typing import Any, Final
 from channels.routing import URLRouter
 from redis.exceptions import RedisError
 
+from proto.rmb.reasons import SESSIONS, SessionReason
 from relay.analytics import lag
 from relay.federation import figures, inbound
 from relay.federation.inbound_body import Post
@@ -37,6 +38,8 @@ REASONS: Final = {
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Answer = tuple[int, str, bytes]
+_BANNED: Final = SESSIONS[SessionReason.ADDRESS_BANNED]
+BANNED: Final[Answer] = (_BANNED.http_status or 403, TEXT, _BANNED.text.encode())
 
 
 class RelayApp:
@@ -57,7 +60,8 @@ class RelayApp:
         elif scope["type"] == "http":
             if await self._federation(scope, receive, send):
                 return
-            status, content_type, body = await self._answer(scope)
+            banned = self._is_banned(scope)
+            status, content_type, body = BANNED if banned else await self._answer(scope)
             headers = [(b"content-type", content_type.encode())]
             headers.append((b"content-length", b"%d" % len(body)))
             await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -92,6 +96,18 @@ class RelayApp:
         if not federation.serves(scope["path"]):
             return False
         await federation.serve(scope, receive, send)
+        return True
+
+    def _is_banned(self, scope: dict[str, Any]) -> bool:
+        """Whether a request comes from a banned address, which is counted then."""
+        address = (scope.get("client") or ("", 0))[0]
+        if self._runtime is None:
+            return False
+        worker = self._runtime.worker
+        if not worker.router.banned_addresses.covers(address):
+            return False
+        worker.metrics.refused_handshakes[SessionReason.ADDRESS_BANNED] += 1
+        worker.hits.handshake(address)
         return True
 
     async def _answer(self, scope: dict[str, Any]) -> Answer:

@@ -119,6 +119,9 @@ def test_a_twin_changed_in_the_admin_is_announced(
 @pytest.mark.django_db(transaction=True)
 def test_limits_and_bans(admin_client: Client, site_redis: RedisServer) -> None:
     form = {"twin": "7", "count": "10", "size": "1000", "note": "loud"}
+    answer = admin_client.post(f"{LIMITS}add/", form)
+    assert answer.status_code == 200 and "never met twin 7" in answer.content.decode()
+    form["unknown"] = "on"
     assert admin_client.post(f"{LIMITS}add/", form).status_code == 302
     assert fields(site_redis)["limit:7"] == "10 1000"
     text = page(admin_client, LIMITS)
