@@ -18,6 +18,7 @@ from proto.rmb.reasons import SESSIONS, SessionReason
 from relay.analytics import lag
 from relay.federation import figures, inbound
 from relay.federation.inbound_body import Post
+from relay.ops import nodes
 from relay.ops.exposition import CONTENT_TYPE, render
 from relay.ops.health import STATE_REASONS
 from relay.ops.workers import list_workers_async
@@ -143,6 +144,7 @@ class RelayApp:
             workers = await list_workers_async(self._runtime.redis)
             shared = [await figures.read_async(self._runtime.redis)]
             shared.append(purging.figures(await self._runtime.redis.get(keys.PURGED)))
+            shared.append(nodes.figures(nodes.read(await self._runtime.redis.hgetall(keys.NODES))))
             if self._config.twins.source == "tfchain":
                 state = await chain_state.read_async(self._runtime.redis)
                 shared.append(chain_state.figures(state))

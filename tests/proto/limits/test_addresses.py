@@ -101,7 +101,15 @@ def test_addresses_of_banned_networks() -> None:
     ):
         assert banned.covers(address) and banned.covers(address), address
         assert not BannedNetworks().covers(address)
-    for address in ("192.0.2.8", "198.51.101.0", "204.0.0.0", "2001:db9::8", "unix", "", "::cb00:7109"):
+    for address in (
+        "192.0.2.8",
+        "198.51.101.0",
+        "204.0.0.0",
+        "2001:db9::8",
+        "unix",
+        "",
+        "::cb00:7109",
+    ):
         assert not banned.covers(address), address
 
 
