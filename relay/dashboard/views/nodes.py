@@ -43,7 +43,7 @@ DISKS: Final = (
     Column("use", "Data", Cell.TEXT),
     Column("host", "Machine", Cell.TEXT),
     Column("used_bytes", "Takes", Kind.BYTES, hint="looked at every minute"),
-    Column("state", "", Cell.STATE),
+    Column("state", "Note", Cell.STATE),
     Column("free_bytes", "Free", Kind.BYTES, hint="of the disk it is on"),
     Column("size_bytes", "Disk", Kind.BYTES),
     Column("path", "Path", Cell.CODE),
@@ -83,18 +83,20 @@ def nodes(request: HttpRequest) -> HttpResponseBase:
         return Page([_process(*each) for each in found], following)
 
     def disks(ask: Ask) -> Page[Row]:
-        return Page([_disk(node, each) for node in told() for each in node.disks], "")
+        rows = [_disk(node, each) for node in told() for each in node.disks]
+        file_bytes = redis_use.look().file_bytes
+        if file_bytes:
+            rows.append(Row({"use": "append-only file", "host": "Redis", "used_bytes": file_bytes}))
+        return Page(rows, "")
 
     def redis(ask: Ask) -> Page[Row]:
         found = redis_use.look()
+        uses = {"all": found.used_bytes, **found.uses}
         whole = found.used_bytes or 1
-        return Page(
-            [
-                Row({"use": name, "bytes": size, "share": size / whole})
-                for name, size in found.uses.items()
-            ],
-            "",
-        )
+        rows = [
+            Row({"use": name, "bytes": size, "share": size / whole}) for name, size in uses.items()
+        ]
+        return Page(rows, "")
 
     empty = "No supervisor has told anything within a minute."
     tables = (
@@ -107,7 +109,7 @@ def nodes(request: HttpRequest) -> HttpResponseBase:
         Table(request, "disks", DISKS, disks, title="Disks", live=True, prefix="d-", short=ALL,
               empty=empty),
     )  # fmt: skip
-    return respond_all(request, tables, "relay_dashboard/nodes.html", "Nodes")
+    return respond_all(request, tables, "relay_dashboard/tables.html", "Nodes")
 
 
 def _machine(node: Node) -> Row:
