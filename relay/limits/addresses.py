@@ -124,18 +124,9 @@ def lift_expired(now: datetime | None = None) -> int:
     return lifted
 
 
-def get(text: str) -> AddressBan:
-    """One ban.
-
-    Raises:
-        Invalid: it is not an address.
-        NotFound: it is not banned.
-    """
-    name = shown_network(_network(text))
-    row = AddressBan.objects.filter(pk=name).first()
-    if row is None:
-        raise NotFound(f"{name} is not banned")
-    return row
+def find(name: str) -> AddressBan | None:
+    """The ban of a network, by its name in the list; None where it is not banned."""
+    return AddressBan.objects.filter(pk=name).first()
 
 
 def search(text: str = "") -> QuerySet[AddressBan]:

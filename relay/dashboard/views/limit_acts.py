@@ -149,7 +149,9 @@ def lift(request: HttpRequest, twin: int) -> HttpResponseBase:
 def ban_address(request: HttpRequest) -> HttpResponseBase:
     """Ban an address or a network."""
     named = given_text(request, "network")[:MAX_NETWORK_CHARS]
-    form = AddressBanForm(posted(request), initial={"network": named})
+    present = addresses.find(named)
+    initial = {"network": named, "reason": present and present.reason}
+    form = AddressBanForm(posted(request), initial=initial)
 
     def perform(actor: Actor) -> str:
         given = form.cleaned_data
@@ -171,7 +173,10 @@ def ban_address(request: HttpRequest) -> HttpResponseBase:
 @page("ban.lift")
 def lift_address(request: HttpRequest) -> HttpResponseBase:
     """Serve a banned address or network again."""
-    ban = addresses.get(given_text(request, "network"))
+    named = given_text(request, "network")
+    ban = addresses.find(named)
+    if ban is None:
+        raise NotFound(f"{named} is not banned" if named else "name a banned address")
 
     def perform(actor: Actor) -> str:
         return f"{addresses.lift(ban.network, actor=actor)} is served again"
