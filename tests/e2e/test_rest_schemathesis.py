@@ -56,6 +56,8 @@ BEYOND_SCHEMA = (
         "import_twin_file",
         "put_limit",
         "ban_twin",
+        "ban_address",
+        "lift_address_ban",
         "create_token",
     ),
     *("add_receiver", "change_receiver", "put_alarm_rule", "add_silence", "start_trace"),
