@@ -95,6 +95,7 @@ NAVIGATION: Final = [
             _page("Sessions", "sensors", "sessions", "session.view"),
             _page("Queues", "inbox", "queues", "queue.view"),
             _page("Workers", "memory", "workers", "worker.view"),
+            _page("Nodes", "dns", "nodes", "worker.view"),
             _page("Background tasks", "manufacturing", "tasks", "task.view"),
             _page("Traces", "troubleshoot", "traces", "trace.view"),
         ],

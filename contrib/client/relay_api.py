@@ -343,15 +343,31 @@ class RelayApi:
         return self._one(Limit, f"/limits/{twin}")
 
     def put_limit(
-        self, twin: int, count: int | None, size: int | None, *, note: str = "", etag: str = ""
+        self,
+        twin: int,
+        count: int | None,
+        size: int | None,
+        *,
+        note: str = "",
+        unknown: bool = False,
+        etag: str = "",
     ) -> Limit:
-        """Give a twin limits of its own: messages and bytes a minute."""
-        body = {"count": count, "size": size, "note": note}
+        """Give a twin limits of its own: messages and bytes a minute.
+
+        A twin that the relay never met is refused without `unknown`.
+        """
+        body = {"count": count, "size": size, "note": note, "unknown": unknown}
         return _read(Limit, self.request("PUT", f"/limits/{twin}", body=body, etag=etag))
 
-    def ban(self, twin: int, *, reason: str = "", until: datetime | None = None) -> Limit:
-        """Ban a twin; `until` needs a time zone."""
-        body = {"reason": reason, "until": until.isoformat() if until else None}
+    def ban(
+        self, twin: int, *, reason: str = "", until: datetime | None = None, unknown: bool = False
+    ) -> Limit:
+        """Ban a twin; `until` needs a time zone.
+
+        A twin that the relay never met is refused without `unknown`.
+        """
+        ends = until.isoformat() if until else None
+        body = {"reason": reason, "until": ends, "unknown": unknown}
         return _read(Limit, self.request("POST", f"/limits/{twin}/ban", body=body))
 
     def lift_ban(self, twin: int) -> Limit:

@@ -19,6 +19,7 @@ class InboundReason(StrEnum):
 
     UNKNOWN_SOURCE = "unknown_source"
     BLOCKED = "blocked"
+    ADDRESS_BANNED = "address_banned"
     TOO_OLD = "too_old"
     BAD_BATCH = "bad_batch"
     SLOW_BODY = "slow_body"
@@ -85,6 +86,7 @@ MEANINGS: Final[dict[Reason, tuple[int, str]]] = {
     MessageReason.NOT_HERE: (403, "destination twin does not use this relay"),
     MessageReason.BANNED: (403, "twin is banned"),
     InboundReason.BLOCKED: (403, "relay is blocked"),
+    InboundReason.ADDRESS_BANNED: (403, "address is banned"),
     InboundReason.TOO_OLD: (403, "message ended its life more than a day ago"),
     MessageReason.OFFLINE_FAILFAST: (404, "destination offline"),
     MessageReason.TOO_LARGE: (413, "too large"),

@@ -1,19 +1,35 @@
-"""Whom a limit for each address is for: whoever has one IPv6 address has 2^64 of them.
+"""Addresses of clients: whom a limit for each address is for, and which addresses are banned.
 
 A host or a site is given a whole /64 of IPv6 at least, and may call from any of its addresses; an
-IPv4 address is one place.
+IPv4 address is one place. Bans name an address or a network; an IPv4 address inside IPv6
+(`::ffff:192.0.2.7`) is that IPv4 address everywhere.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections import defaultdict
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 SITE_BITS: Final = 64
 """Of an IPv6 address: what is below belongs to one network."""
 REMEMBERED: Final = 4096
 """Addresses of IPv6 whose place is known without reading them: a handful of partners call often."""
+SHORTEST_BITS: Final = {4: 8, 6: 16}
+"""Of a banned network, by IP version. A shorter prefix is a typing error: it names hundreds of
+organisations."""
+MAX_NETWORK_CHARS: Final = 43
+"""Of a canonical network of IPv6 with its length."""
+_MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
+
+
+class NetworkError(ValueError):
+    """The text is not an address or network that can be banned; says what to write instead."""
 
 
 def place_of(address: str) -> str:
@@ -34,3 +50,89 @@ def _site_of(address: str) -> str:
     if site.ipv4_mapped is not None:
         return str(site.ipv4_mapped)
     return str(ipaddress.IPv6Network((site, SITE_BITS), strict=False))
+
+
+def read_address(text: str) -> Address | None:
+    """An address without a port; None where the text is not one, such as that of a Unix socket."""
+    try:
+        found = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def read_network(text: str) -> Network:
+    """The network of a ban: an address, or a network in CIDR notation.
+
+    Raises:
+        NetworkError: it is neither, or wider than `SHORTEST_BITS`.
+    """
+    text = text.strip()
+    try:
+        network = ipaddress.ip_network(text.replace("%", " "), strict=False)  # no scopes
+    except ValueError:
+        raise NetworkError(
+            f"{text[:MAX_NETWORK_CHARS]!r} is not an address or network; "
+            "write 192.0.2.7, 192.0.2.0/24 or 2001:db8::/64"
+        ) from None
+    host = ipaddress.ip_address(text.partition("/")[0])
+    if isinstance(network, ipaddress.IPv6Network) and network.overlaps(_MAPPED):
+        if not network.subnet_of(_MAPPED):
+            raise NetworkError(f"{network} holds all of IPv4; name IPv4 networks as such")
+        bits = network.prefixlen - _MAPPED.prefixlen
+        network = ipaddress.IPv4Network((int(network.network_address) & 0xFFFFFFFF, bits))
+        host = getattr(host, "ipv4_mapped", None) or host
+    if host != network.network_address:
+        raise NetworkError(f"{text} is an address within {network}; write {network} or {host}")
+    shortest = SHORTEST_BITS[network.version]
+    if network.prefixlen < shortest:
+        raise NetworkError(
+            f"{network} is too wide; the shortest prefix of IPv{network.version} is /{shortest}"
+        )
+    return network
+
+
+def shown_network(network: Network) -> str:
+    """A network as text: an address alone without its length."""
+    whole = network.prefixlen == network.max_prefixlen
+    return str(network.network_address if whole else network)
+
+
+class BannedNetworks:
+    """Networks that addresses are looked up in: one look into a set for each prefix length in use.
+
+    Answers are remembered, so an address that comes again costs one look into a dictionary.
+    """
+
+    def __init__(self, networks: Iterable[Network] = ()) -> None:
+        lengths: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for network in networks:
+            shift = network.max_prefixlen - network.prefixlen
+            lengths[network.version, shift].add(int(network.network_address) >> shift)
+        self._lengths = dict(lengths)
+        self._answers: dict[str, bool] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._lengths)
+
+    def covers(self, address: str) -> bool:
+        """Whether an address without a port is banned; what is not an address never is."""
+        if not self._lengths:
+            return False
+        answer = self._answers.get(address)
+        if answer is None:
+            if len(self._answers) >= REMEMBERED:
+                self._answers.clear()
+            answer = self._answers[address] = self._look_up(address)
+        return answer
+
+    def _look_up(self, text: str) -> bool:
+        address = read_address(text)
+        if address is None:
+            return False
+        number = int(address)
+        return any(
+            number >> shift in networks
+            for (version, shift), networks in self._lengths.items()
+            if version == address.version
+        )

@@ -67,6 +67,7 @@ class SessionReason(StrEnum):
     IP_LIMIT = "ip_limit"
     TWIN_CHANGED = "twin_changed"
     TWIN_SESSIONS = "twin_sessions"
+    ADDRESS_BANNED = "address_banned"
 
 
 class SessionEnd(NamedTuple):
@@ -159,5 +160,8 @@ SESSIONS: Final[dict[SessionReason, SessionEnd]] = {
     ),
     SessionReason.TWIN_SESSIONS: SessionEnd(
         None, 429, "twin_sessions", "the twin has as many sessions as it may"
+    ),
+    SessionReason.ADDRESS_BANNED: SessionEnd(
+        4007, 403, "address_banned", "an operator banned the address"
     ),
 }

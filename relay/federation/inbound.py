@@ -259,6 +259,9 @@ class Inbound:
             reason = InboundReason.DRAINING
         elif not worker.upkeep.control.known:
             reason = InboundReason.STARTING
+        elif partner.banned:
+            worker.hits.handshake(partner.place)
+            reason = InboundReason.ADDRESS_BANNED
         elif partner.blocked:
             reason = InboundReason.BLOCKED
         elif not self._within_rate(partner.place, 1):

@@ -51,6 +51,7 @@ class Partner(NamedTuple):
         unsettled: it may be trusted, but addresses were not found yet: nothing that trust would
             let in is refused for good.
         place: what the limits of its address are counted under.
+        banned: its address is; nothing is taken.
     """
 
     domain: str
@@ -58,6 +59,7 @@ class Partner(NamedTuple):
     blocked: bool
     unsettled: bool
     place: str
+    banned: bool = False
 
 
 class InboundPartners:
@@ -90,12 +92,13 @@ class InboundPartners:
         """Who calls from an address under a name."""
         control = self._worker.upkeep.control
         flags = control.relays
+        banned = self._worker.router.banned_addresses.covers(address)
         if domain:
             own = flags.get(domain, frozenset())
             known = self._addresses.get(domain)
             trusted = TRUSTED in own and address in (known or ())
             unsettled = TRUSTED in own and not known
-            return Partner(domain, trusted, BLOCKED in own, unsettled, place_of(address))
+            return Partner(domain, trusted, BLOCKED in own, unsettled, place_of(address), banned)
         trusted = any(
             address in known
             for name, known in self._addresses.items()
@@ -104,7 +107,7 @@ class InboundPartners:
         unsettled = not self._resolved and (
             not control.known or any(TRUSTED in own for own in flags.values())
         )
-        return Partner("", trusted, False, unsettled, place_of(address))
+        return Partner("", trusted, False, unsettled, place_of(address), banned)
 
     def blocks(self, relays: tuple[str, ...]) -> bool:
         """Whether a twin with these relays is served by blocked ones only."""

@@ -13,13 +13,14 @@ from ninja import Field, Query, Router, Schema
 from proto.identity.bounds import MAX_TWIN
 from relay.access.errors import NotFound
 from relay.audit import services as audit
-from relay.limits import defaults, hits, services, waiting
-from relay.limits.models import MAX_NOTE_CHARS, MAX_REASON_CHARS, TwinLimit
+from relay.limits import addresses, defaults, hits, services, waiting
+from relay.limits.models import MAX_NOTE_CHARS, MAX_REASON_CHARS, AddressBan, TwinLimit
 from relay.rest import etag
 from relay.rest.caller import Request
 from relay.rest.operation import delete, get, post, put
 from relay.rest.paging import page, page_list
-from relay.rest.schema import Body, Count, Page, PageQuery, Stamp, TwinId, moment
+from relay.rest.schema import Body, Count, Flag, Page, PageQuery, Stamp, TwinId, moment
+from relay.twins import listing as twins
 
 router = Router(tags=["limits"])
 
@@ -33,6 +34,10 @@ _WAITING_MESSAGES: Final = (
     "relay's bound."
 )
 _WAITING_BYTES: Final = "The same in bytes of Redis' memory."
+_WAY_OUT: Final = '"unknown": true'
+_UNKNOWN: Final = "Accept a twin that this relay never met; its id may be misspelt."
+MAX_TEXT_CHARS: Final = 64
+"""Of an address or network, in whichever spelling."""
 _WAITING_QUEUES: Final = (
     "Queues of its sessions that may have messages, and as many with messages of it; null: the "
     "relay's bound."
@@ -64,13 +69,58 @@ class LimitIn(Body):
     waiting_bytes: Bound | None = Field(None, description=_WAITING_BYTES)
     waiting_queues: Bound | None = Field(None, description=_WAITING_QUEUES)
     note: str = Field("", max_length=MAX_NOTE_CHARS)
+    unknown: Flag = Field(False, description=_UNKNOWN)
 
 
-class BanIn(Body):
-    """A ban."""
+class AnyBanIn(Body):
+    """Why, and for how long."""
 
     reason: str = Field("", max_length=MAX_REASON_CHARS)
     until: Stamp | None = Field(None, description="When it is lifted; null: never.")
+
+
+class BanIn(AnyBanIn):
+    """A ban."""
+
+    unknown: Flag = Field(False, description=_UNKNOWN)
+
+
+class NetworkIn(Body):
+    """An address or a network."""
+
+    network: str = Field(
+        min_length=1,
+        max_length=MAX_TEXT_CHARS,
+        description="An address, or a network in CIDR notation such as 192.0.2.0/24.",
+    )
+
+
+class AddressBanIn(NetworkIn, AnyBanIn):
+    """A ban of an address or a network."""
+
+    force: Flag = Field(
+        False, description="Ban it also where it holds loopback addresses or the caller's own."
+    )
+
+
+class AddressBanOut(Schema):
+    """A banned address or network."""
+
+    network: str
+    reason: str
+    until: datetime | None = Field(description="The ban is lifted then; null: never.")
+    updated: datetime
+
+
+class AddressBanQuery(PageQuery):
+    """Filters of the list."""
+
+    text: str = Field(
+        "",
+        max_length=MAX_REASON_CHARS,
+        description="A part of the network or of the reason, or an address within the network.",
+    )
+    order: Literal["network", "-network", "updated", "-updated"] = "network"
 
 
 class CountsOut(Schema):
@@ -137,6 +187,7 @@ class AddressHitsOut(Schema):
     address: str
     messages: int
     handshakes: int
+    banned: bool = Field(description="The address is banned, alone or as a part of a network.")
 
 
 class MinuteOut(Schema):
@@ -206,8 +257,32 @@ def list_address_hits(request: Request, query: Query[AddressHitsQuery]) -> Any:
         hits.addresses(query.minutes),
         {"refused": lambda each: each.refused, "address": lambda each: each.address},
         lambda each: each.address,
-        show=lambda found: map(asdict, found),
+        show=lambda found: map(asdict, hits.with_bans(found)),
     )
+
+
+@get(router, "/limits/addresses", action="limit.view", answer=Page[AddressBanOut])
+def list_address_bans(request: Request, query: Query[AddressBanQuery]) -> Any:
+    """Banned addresses and networks."""
+    return page(query, addresses.search(query.text), addresses.ORDERS)
+
+
+@post(router, "/limits/addresses/ban", action="ban.set", answer=AddressBanOut)
+def ban_address(request: Request, body: AddressBanIn) -> Any:
+    """Ban an address or a network.
+
+    Within a second the relay ends the sessions from there (code 4007), and answers every request
+    to its public listener with 403. The operator site stays within reach.
+    """
+    return _ban_out(
+        addresses.ban(body.network, body.reason, body.until, actor=request.actor, force=body.force)
+    )
+
+
+@post(router, "/limits/addresses/lift-ban", action="ban.lift", answer=NetworkIn)
+def lift_address_ban(request: Request, body: NetworkIn) -> Any:
+    """Serve a banned address or network again."""
+    return NetworkIn(network=addresses.lift(body.network, actor=request.actor))
 
 
 @get(router, "/limits/{twin}/hits", action="limit.hits", answer=list[MinuteOut])
@@ -240,10 +315,12 @@ def put_limit(request: Request, twin: TwinId, body: LimitIn) -> Any:
         limit = TwinLimit.objects.filter(twin=twin).first()
         if limit is None:
             etag.check_absent(request)
+            if not body.unknown:
+                twins.require_known(twin, _WAY_OUT)
             limit = TwinLimit(twin=twin)
         else:
             etag.check_match(request, _out(limit))
-        for name, value in body.dict().items():
+        for name, value in body.dict(exclude={"unknown"}).items():
             setattr(limit, name, value)
         services.save(limit, actor=request.actor)
     return _out(limit)
@@ -266,6 +343,8 @@ def ban_twin(request: Request, twin: TwinId, body: BanIn) -> Any:
 
     Within a second the relay closes its sessions, and refuses new ones and its messages.
     """
+    if not body.unknown:
+        twins.require_known(twin, _WAY_OUT)
     services.ban(twin, body.reason, body.until, actor=request.actor)
     return _out(_row(twin))
 
@@ -292,6 +371,10 @@ def _row(twin: int) -> TwinLimit:
     if found is None:
         raise NotFound(f"nothing is decided about twin {twin}")
     return found
+
+
+def _ban_out(ban: AddressBan) -> AddressBanOut:
+    return AddressBanOut.model_validate(ban, from_attributes=True)
 
 
 def _default() -> DefaultOut:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from redis.exceptions import RedisError
 
 from relay.access.errors import Away
+from relay.limits import addresses as address_bans
 from relay.limits.models import TwinLimit
 from relay.ops import paging
 from relay.ops.redis_client import client, text
@@ -46,12 +47,14 @@ class AddressHits:
 
     Attributes:
         messages: over the limit of the twin that sent them.
-        handshakes: over the limit of the address.
+        handshakes: over the limit of the address, or of one that is banned.
+        banned: whether it is banned now, also as a part of a network.
     """
 
     address: str
     messages: int
     handshakes: int
+    banned: bool = False
 
     @property
     def refused(self) -> int:
@@ -80,7 +83,7 @@ def top(limit: int = 20, *, minutes: int = MINUTES) -> Top:
     """
     wanted = paging.bounded(limit)
     worst = sorted(twins(minutes).items(), key=lambda each: (-each[1], each[0]))[:wanted]
-    return Top(described(worst), addresses(minutes)[:wanted])
+    return Top(described(worst), with_bans(addresses(minutes)[:wanted]))
 
 
 def twins(minutes: int = MINUTES) -> dict[int, int]:
@@ -118,6 +121,12 @@ def addresses(minutes: int = MINUTES) -> list[AddressHits]:
         for name in messages.keys() | handshakes.keys()
     ]
     return sorted(found, key=lambda each: (-each.refused, each.address))
+
+
+def with_bans(found: Iterable[AddressHits]) -> list[AddressHits]:
+    """The same addresses, with whether each is banned."""
+    banned = address_bans.in_force()
+    return [replace(each, banned=banned.covers(each.address.partition("/")[0])) for each in found]
 
 
 def of_twin(twin: int) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What an operator decided about one twin. Written by `relay.limits.services` only."""
+"""What an operator decided about one twin or address. Written by the services beside it only."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.db import models
 from django.utils import timezone
 
 from proto.identity.bounds import MAX_TWIN
+from proto.limits.addresses import MAX_NETWORK_CHARS
 
 MAX_REASON_CHARS = 120
 MAX_NOTE_CHARS = 2000
@@ -111,6 +112,28 @@ class TwinLimit(models.Model):
     def ban_holds(self, now: datetime | None = None) -> bool:
         """Whether the twin is banned now."""
         return self.banned and not self.ban_is_over(now)
+
+
+class AddressBan(models.Model):
+    """Ban of an address or a network: workers refuse whatever comes from it."""
+
+    network = models.CharField("address or network", max_length=MAX_NETWORK_CHARS, primary_key=True)
+    reason = models.CharField(max_length=MAX_REASON_CHARS, blank=True, default="")
+    until = models.DateTimeField(null=True, blank=True)
+    updated = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        default_permissions = ()  # those of the limits of twins hold
+        ordering = ("network",)
+        verbose_name = "banned address"
+        verbose_name_plural = "banned addresses"
+
+    def __str__(self) -> str:
+        return self.network
+
+    def is_over(self, now: datetime | None = None) -> bool:
+        """Whether the ban was to end before now."""
+        return bool(self.until and self.until <= (now or timezone.now()))
 
 
 class DefaultLimit(models.Model):

@@ -19,13 +19,12 @@ from django.utils import timezone
 from relay.access.actor import SYSTEM, Actor
 from relay.access.errors import Invalid
 from relay.audit import services as audit
-from relay.limits import defaults
+from relay.limits import addresses, defaults
 from relay.limits.models import TwinLimit
 from relay.ops import control, pending
 
-# What workers show for a ban without a reason: an empty field would be none.
-DEFAULT_REASON = "banned"
 PREFIXES: Final = (control.BAN_PREFIX, control.LIMIT_PREFIX, control.WAITING_PREFIX)
+"""Of the fields about one twin."""
 
 
 def save(limit: TwinLimit, *, actor: Actor) -> None:
@@ -103,7 +102,7 @@ def lift_ban(twin: int, *, actor: Actor) -> None:
 
 
 def lift_expired_bans(now: datetime | None = None) -> int:
-    """Lift the bans whose time is over.
+    """Lift the bans of twins and addresses whose time is over.
 
     Returns:
         How many there were.
@@ -117,7 +116,7 @@ def lift_expired_bans(now: datetime | None = None) -> int:
             if limit is not None:
                 _lift(limit, change)
                 lifted += 1
-    return lifted
+    return lifted + addresses.lift_expired(now)
 
 
 def publish_all() -> None:
@@ -126,13 +125,13 @@ def publish_all() -> None:
     Raises:
         relay.ops.control.ControlError: Redis does not answer.
     """
-    put: dict[str, str] = {}
+    put = addresses.fields()
     told = Q(banned=True) | Q(count__isnull=False)
     for field in ("waiting_messages", "waiting_bytes", "waiting_queues"):
         told |= Q(**{f"{field}__isnull": False})
     for limit in TwinLimit.objects.filter(told).iterator():
         put.update(_fields(limit))
-    control.replace(PREFIXES, put)
+    control.replace((*PREFIXES, control.ADDRESS_BAN_PREFIX), put)
     defaults.publish()
 
 
@@ -174,7 +173,7 @@ def _publish(twins: list[int]) -> None:
 def _fields(limit: TwinLimit) -> dict[str, str]:
     fields = {}
     if limit.ban_holds():
-        fields[f"{control.BAN_PREFIX}{limit.twin}"] = limit.ban_reason or DEFAULT_REASON
+        fields[f"{control.BAN_PREFIX}{limit.twin}"] = limit.ban_reason or addresses.DEFAULT_REASON
     if limit.count is not None and limit.size is not None:
         fields[f"{control.LIMIT_PREFIX}{limit.twin}"] = f"{limit.count} {limit.size}"
     if any(limit.waiting):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from ninja import Field, Query, Router, Schema
 
-from relay.ops import services, tasks_services
+from relay.ops import nodes, redis_use, services, tasks_services
 from relay.ops.services import WorkerRow
 from relay.rest.caller import Request
 from relay.rest.operation import delete, get, post
@@ -59,6 +59,61 @@ class Draining(Schema):
     """What was asked of the worker."""
 
     boot_id: str
+
+
+class ProcessOut(Schema):
+    """One process of a relay; null: its system does not tell."""
+
+    name: str
+    pid: int
+    rss_bytes: int | None = Field(description="Memory in use, with what it shares.")
+    uss_bytes: int | None = Field(description="Memory that is its alone; null also above 1 GiB.")
+    cpu: float | None = Field(description="Cores in use over the last 10 s.")
+    files: int | None = Field(description="Open files and sockets.")
+    files_limit: int | None
+
+
+class DiskOut(Schema):
+    """What some of the data takes, and the disk it is on."""
+
+    use: str
+    path: str
+    used_bytes: int
+    partial: bool = Field(description="There are more files than were looked at.")
+    free_bytes: int | None
+    size_bytes: int | None
+
+
+class NodeOut(Schema):
+    """One relay on one machine, as its supervisor saw it within the last minute."""
+
+    host: str
+    pid: int = Field(description="Of the supervisor.")
+    at: datetime | None
+    cores: int
+    load: list[float] = Field(description="Of 1, 5 and 15 minutes.")
+    memory_bytes: int = Field(description="Of the machine, or what its container may use.")
+    memory_free_bytes: int | None
+    processes: list[ProcessOut]
+    disks: list[DiskOut]
+
+
+class NodeQuery(PageQuery):
+    """Order of the list."""
+
+    order: Literal["name", "-name"] = "name"
+
+
+class RedisUseOut(Schema):
+    """What Redis' memory is used for."""
+
+    used_bytes: int
+    rss_bytes: int = Field(description="What its process has of the machine.")
+    limit_bytes: int = Field(description="`maxmemory`; 0: none.")
+    keys: int
+    sampled: int = Field(description="Keys that were measured; they stand for all.")
+    file_bytes: int = Field(description="Of the append-only file; 0 without one.")
+    uses: dict[str, int] = Field(description="Bytes by use, the largest first; estimates.")
 
 
 class TaskQueueOut(Schema):
@@ -149,6 +204,24 @@ def drain_worker(request: Request, worker: BootId) -> Any:
     """
     services.drain(worker, actor=request.actor)
     return Draining(boot_id=worker)
+
+
+@get(router, "/nodes", action="worker.view", answer=Page[NodeOut], tags=["nodes"])
+def list_nodes(request: Request, query: Query[NodeQuery]) -> Any:
+    """Machines that relays run on, with their processes and disks."""
+    return page_list(
+        query,
+        nodes.list_nodes(),
+        {"name": lambda each: each.name},
+        lambda each: each.name,
+        show=lambda found: ({**asdict(each), "at": moment(each.at)} for each in found),
+    )
+
+
+@get(router, "/nodes/redis", action="worker.view", answer=RedisUseOut, tags=["nodes"])
+def get_redis_use(request: Request) -> Any:
+    """What Redis' memory is used for, estimated from a sample of its keys."""
+    return asdict(redis_use.look())
 
 
 @get(router, "/tasks/queues", action="task.view", answer=Page[TaskQueueOut], tags=["tasks"])

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 VERSION: Final = "version"
 BAN_PREFIX: Final = "ban:"
+ADDRESS_BAN_PREFIX: Final = "ban_address:"
 LIMIT_PREFIX: Final = "limit:"
 DEFAULT_LIMIT: Final = "limit"
 WAITING_PREFIX: Final = "waiting:"

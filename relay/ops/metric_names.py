@@ -109,6 +109,33 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_chain_import_needed", "gauge", "1 until all twins were imported since."),
     Metric("relay_chain_queries_total", "counter", "Queries of the chain for twins."),
     Metric("relay_chain_query_failures_total", "counter", "Those no node answered."),
+    # Machines, from Redis, where each supervisor tells of its own.
+    Metric(
+        "relay_process_memory_bytes",
+        "gauge",
+        "Memory of a process, with what it shares.",
+        ("host", "process", "pid"),
+    ),
+    Metric(
+        "relay_process_private_bytes",
+        "gauge",
+        "Memory that is a process's alone; not measured above 1 GiB.",
+        ("host", "process", "pid"),
+    ),
+    Metric(
+        "relay_process_cpu_cores",
+        "gauge",
+        "Cores in use by a process over the last 10 s.",
+        ("host", "process", "pid"),
+    ),
+    Metric(
+        "relay_process_open_files",
+        "gauge",
+        "Open files and sockets of a process.",
+        ("host", "process", "pid"),
+    ),
+    Metric("relay_disk_used_bytes", "gauge", "What data takes on disk.", ("host", "use")),
+    Metric("relay_disk_free_bytes", "gauge", "Free bytes of the disk below.", ("host", "use")),
     # Alarms, from the database.
     Metric("relay_alarms_firing", "gauge", "Alarms that fire, silenced or not.", ("severity",)),
     Metric("relay_alarms_evaluation_age_seconds", "gauge", "Time since they were evaluated."),

@@ -13,7 +13,7 @@ from relay.alarms import figures as alarm_figures
 from relay.analytics import lag
 from relay.dashboard.live import sockets
 from relay.federation import figures
-from relay.ops import exposition, health
+from relay.ops import exposition, health, nodes
 from relay.ops.redis_client import client
 from relay.ops.workers import list_workers
 from relay.queues import keys, purging
@@ -51,7 +51,11 @@ def metrics(request: HttpRequest) -> HttpResponse:
             shared.append(chain_state.figures(chain_state.read(client())))
         if settings.RMB.analytics.record:
             shared.append(lag.figures(lag.read(client())))
-        shared += [_alarms(), sockets.figures()]
+        shared += [
+            nodes.figures(nodes.read(client().hgetall(keys.NODES))),
+            _alarms(),
+            sockets.figures(),
+        ]
         text = exposition.render(list_workers(client()), *shared)
     except RedisError as error:
         return HttpResponse(f"redis: {error}\n", status=503, content_type="text/plain")

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from relay.demo import profiles
-from relay.server import embedded, open_files, private_file, running
+from relay.server import embedded, node_report, open_files, private_file, running
 from relay.server.child import ChildSpec, child_environment, module_command
 from relay.server.cli import CONFIG_MODULE, USAGE_ERROR, Settled
 from relay.server.doorkeeper import Doorkeeper
@@ -43,6 +43,7 @@ from relay.server.summary import Summary
 from relay.server.supervisor import StartError, Supervisor
 
 LOGGING_MODULE: Final = "rmbsite.logging"
+DATABASE_MODULE: Final = "rmbsite.database"
 WORKER_MODULE: Final = "relay.server.worker_main"
 SERVER_MODULE: Final = "relay.server.valkey_main"
 PREPARE_MODULE: Final = "relay.server.prepare"
@@ -129,6 +130,8 @@ class Run:
             prepared = await self._prepare()
             if prepared is None:
                 return 0
+            nodes = asyncio.create_task(self._tell_of_node(data_dir, redis_url))
+            cleanup.push_async_callback(_ended, nodes)
             summary = Summary(
                 config=self._config,
                 relay=[bound_address(each) for each in self._relay_listeners],
@@ -158,6 +161,21 @@ class Run:
             doorkeeper.leave()
             self._close_listeners()
         return 0
+
+    async def _tell_of_node(self, data_dir: Path, redis_url: str) -> None:
+        """Tell what the processes and the data of this relay take, until cancelled."""
+        events = self._config.analytics.dir
+        folders = {
+            "data folder": data_dir,
+            "database": data_dir / importlib.import_module(DATABASE_MODULE).SQLITE_FILE,
+            "events": Path(os.path.expanduser(events)) if events else data_dir / "analytics",
+        }
+        if self._config.database.url:
+            del folders["database"]
+        if self._embedded:
+            folders["Redis"] = embedded.server_folder(data_dir)
+        report = node_report.NodeReport(self._supervisor.processes, folders)
+        await node_report.publish(report, redis_url)
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, None]) -> None:
         """Wait for something, or for the signal to stop."""
@@ -340,6 +358,12 @@ class Run:
                 celery("chain,default", CHAIN_THREADS, "--beat"),
             ]
         await asyncio.gather(*(self._supervisor.keep(child) for child in children))
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """End a task that goes on for ever."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _listen_arguments(fds: list[int], name: str = "--listen-fd") -> list[str]:

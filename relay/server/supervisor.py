@@ -187,6 +187,11 @@ class Supervisor:
         """Process ids of the present workers by slot."""
         return {slot: kept.child.pid for slot, kept in self._workers.items() if kept.child}
 
+    def processes(self) -> dict[int, str]:
+        """Names of all present children, by process id."""
+        kept = [*self._workers.values(), *self._others]
+        return {each.child.pid: each.spec.name for each in kept if each.child}
+
     @property
     def stopping(self) -> bool:
         return self._stop.is_set()

@@ -8,7 +8,7 @@
     on the chain, from an address; too many
     sessions of the twin; its input ended too
     many of them just now                          429
-    twin banned                                    403
+    twin or address banned                         403
     above capacity or draining                     503
 
 All of it comes before the upgrade, and cheap checks come first: a refusal makes clients redial.
@@ -95,7 +95,8 @@ class Admission:
         """
         worker = self._worker
         now = worker.loop.time()
-        address = place_of(address)
+        self._check_address(address)
+        client, address = address, place_of(address)
         if self._handshakes is not None and not self._handshakes.take(address, now):
             raise _refusal(SessionReason.IP_LIMIT)
         self._check_open()
@@ -112,6 +113,7 @@ class Admission:
                 if worker.twins.generation != generation:
                     worker.rights.changed([token.twin])  # looks when the session is open
                 self._check_open()  # others came meanwhile
+                self._check_address(client)
             if not worker.meters.may_sign_in(token.twin, now):
                 raise _refusal(SessionReason.IP_LIMIT)
             if record is None:
@@ -137,6 +139,11 @@ class Admission:
             return False
         destination = self._worker.destinations.get(key)
         return destination is None or destination.session is None
+
+    def _check_address(self, address: str) -> None:
+        """Refuses an address that an operator banned."""
+        if self._worker.router.banned_addresses.covers(address):
+            raise _refusal(SessionReason.ADDRESS_BANNED)
 
     def _check_open(self) -> None:
         """Refuses where nobody more is taken."""

@@ -14,9 +14,11 @@ from typing import Any, Final
 from channels.routing import URLRouter
 from redis.exceptions import RedisError
 
+from proto.rmb.reasons import SESSIONS, SessionReason
 from relay.analytics import lag
 from relay.federation import figures, inbound
 from relay.federation.inbound_body import Post
+from relay.ops import nodes
 from relay.ops.exposition import CONTENT_TYPE, render
 from relay.ops.health import STATE_REASONS
 from relay.ops.workers import list_workers_async
@@ -38,6 +40,8 @@ REASONS: Final = {
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Answer = tuple[int, str, bytes]
+_BANNED: Final = SESSIONS[SessionReason.ADDRESS_BANNED]
+BANNED: Final[Answer] = (_BANNED.http_status or 403, TEXT, _BANNED.text.encode())
 
 
 class RelayApp:
@@ -71,7 +75,8 @@ class RelayApp:
                 return
             if await self._federation(scope, receive, send):
                 return
-            status, content_type, body = await self._answer(scope)
+            banned = self._is_banned(scope)
+            status, content_type, body = BANNED if banned else await self._answer(scope)
             headers = [(b"content-type", content_type.encode())]
             headers.append((b"content-length", b"%d" % len(body)))
             await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -108,6 +113,18 @@ class RelayApp:
         await federation.serve(scope, receive, send)
         return True
 
+    def _is_banned(self, scope: dict[str, Any]) -> bool:
+        """Whether a request comes from a banned address, which is counted then."""
+        address = (scope.get("client") or ("", 0))[0]
+        if self._runtime is None:
+            return False
+        worker = self._runtime.worker
+        if not worker.router.banned_addresses.covers(address):
+            return False
+        worker.metrics.refused_handshakes[SessionReason.ADDRESS_BANNED] += 1
+        worker.hits.handshake(address)
+        return True
+
     async def _answer(self, scope: dict[str, Any]) -> Answer:
         method, path = scope["method"], scope["path"]
         if method == "GET" and path == "/live":
@@ -141,6 +158,7 @@ class RelayApp:
             workers = await list_workers_async(self._runtime.redis)
             shared = [await figures.read_async(self._runtime.redis)]
             shared.append(purging.figures(await self._runtime.redis.get(keys.PURGED)))
+            shared.append(nodes.figures(nodes.read(await self._runtime.redis.hgetall(keys.NODES))))
             if self._config.twins.source == "tfchain":
                 state = await chain_state.read_async(self._runtime.redis)
                 shared.append(chain_state.figures(state))

@@ -10,11 +10,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from proto.federation.domains import fold
+from proto.limits.addresses import BannedNetworks, read_network
 from proto.limits.window import Limit
 from proto.rmb.reasons import SessionReason
 from redispipe import resp
 from relay.queues import keys
 from relay.queues.charging import TwinBounds
+from relay.sessions.hits import host_of
 
 if TYPE_CHECKING:
     from relay.sessions.worker import Worker
@@ -32,6 +34,7 @@ class Control:
         self.known = False  # whether it was read at all
         self._version: bytes | None = None
         self._twins_version: bytes | None = None
+        self._networks: frozenset[str] = frozenset()  # of banned addresses, as texts
 
     def twins_news(self, payload: bytes) -> None:
         """Twins changed: the version that makes, and ``<id>,<id>`` or ``*`` for all."""
@@ -81,11 +84,14 @@ class Control:
         twin_kicks: dict[int, int] = {}
         relays: dict[str, frozenset[str]] = {}
         traces: dict[str, str] = {}
+        networks: set[str] = set()
         for name, value in fields.items():
             kind, _, subject = name.partition(":")
             try:
                 if kind == "ban":
                     banned[int(subject)] = value
+                elif kind == "ban_address":
+                    networks.add(subject)
                 elif name == "limit":
                     default = _limit(value)
                 elif kind == "limit":
@@ -112,6 +118,7 @@ class Control:
         worker.router.generation += 1
         worker.meters.change(default, overrides)
         worker.room.change(waiting)
+        self._ban_addresses(frozenset(networks))
         for session in list(worker.sessions):
             key = session.destination.key
             if key[0] in banned:
@@ -120,6 +127,23 @@ class Control:
             last = max(kicks.get(session.destination.text, 0), twin_kicks.get(key[0], 0))
             if 0 < session.epoch <= last:
                 worker.end(session, SessionReason.KICKED)
+
+    def _ban_addresses(self, networks: frozenset[str]) -> None:
+        """Refuse what comes from these networks, and end the sessions that came from new ones."""
+        worker = self._worker
+        if networks == self._networks:
+            return
+        self._networks = networks
+        parsed = []
+        for text in networks:
+            try:
+                parsed.append(read_network(text))
+            except ValueError as error:
+                log.error("control state: banned address: %s", error)
+        banned = worker.router.banned_addresses = BannedNetworks(parsed)
+        for session in list(worker.sessions):
+            if banned.covers(host_of(session.address)):
+                worker.end(session, SessionReason.ADDRESS_BANNED)
 
 
 def _epoch(text: str) -> int:

@@ -53,7 +53,7 @@ class Hits:
             self._note("address", host_of(address), 1)
 
     def handshake(self, address: str) -> None:
-        """An address had too many handshakes."""
+        """An address had too many handshakes, or is banned."""
         self._note("handshake", address, 1)
 
     def _note(self, kind: str, name: str | int, count: int) -> None:

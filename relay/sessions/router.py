@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from proto.federation.domains import reachable
+from proto.limits.addresses import BannedNetworks
 from proto.rmb.address import from_message
 from proto.rmb.reasons import MessageReason
 from proto.rmb.routing import Facts, Route, Step, Twin, route
@@ -39,6 +40,7 @@ class Router:
         self._worker = worker
         self.generation = 0  # decisions remembered under another number are made again
         self.banned: dict[int, str] = {}  # twin -> the operator's reason
+        self.banned_addresses = BannedNetworks()
         self.start_drainer: Callable[[int], None] = lambda shard: None  # of a shard without one
         self._accounts = Accounts(worker.options.outbox)
         self._twin_accounts: dict[int, Account] = {}  # destination twin -> its account

@@ -128,15 +128,19 @@ def _of(rows: QuerySet[Twin], ids: Sequence[int]) -> QuerySet[Twin]:
     return rows.filter(pk__in=ids)
 
 
-def require_known(twin: int) -> None:
+def require_known(twin: int, way_out: str = "--unknown") -> None:
     """Refuse a twin that is neither in the table nor has a decision: its id may be misspelt.
+
+    Args:
+        twin: its id.
+        way_out: what accepts it all the same, as the caller of this face writes it.
 
     Raises:
         NotFound: this relay does not know it.
     """
     if not (Twin.objects.filter(pk=twin).exists() or TwinLimit.objects.filter(twin=twin).exists()):
         raise NotFound(
-            f"this relay never met twin {twin}: check the id, or allow unknown ones (--unknown)"
+            f"this relay never met twin {twin}: check the id, or allow unknown ones ({way_out})"
         )
 
 

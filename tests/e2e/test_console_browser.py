@@ -20,6 +20,7 @@ from django.urls import resolve
 from playwright.async_api import Browser, FilePayload, StorageState, expect
 from websockets.exceptions import InvalidStatus
 
+from relay.queues import keys
 from tests.relay.dashboard.test_figures import SAMPLES
 from tests.relay.federation.stored import add_dead
 from tests.support import envelopes
@@ -213,6 +214,39 @@ async def test_a_twin_is_banned_and_comes_back(
             return False
 
     await eventually(comes_back)
+
+
+async def test_an_address_is_banned_where_it_is_refused(
+    relays: tuple[FederatedRelay, FederatedRelay], world: World, view: View
+) -> None:
+    (one,) = world.twins("a", 1)
+    page, address = view.page, "127.0.0.77"
+    assert relays[0].redis is not None
+    relays[0].redis.run("ZADD", keys.hits("handshake", int(time.time()) // 60), 9, address)
+    client = await connect(relays[0].url, one, local_addr=(address, 0))
+    await view.open("/console/limits/")
+    refused = page.locator("#table-limit-hits-addresses tbody tr", has_text=address)
+    await refused.get_by_role("link", name="Ban").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_label("Address or network")).to_have_value(address)
+    await dialog.get_by_role("button", name="Ban").click()
+    await expect(page.get_by_text("this machine itself; use force")).to_be_visible()
+    await page.get_by_label("Even if it is mine").check()
+    await page.get_by_role("button", name="Ban").click()
+    assert await client.closed() == (4007, "address_banned")
+    banned = page.locator("#table-banned-addresses tbody tr", has_text=address)
+    await banned.get_by_role("link", name="Lift").click()
+    await dialog.get_by_role("button", name="Lift").click()
+    await expect(banned).to_have_count(0)
+
+
+async def test_a_node_is_shown_with_its_processes(view: View) -> None:
+    await view.open("/console/nodes/")
+    processes = view.page.locator("#table-processes tbody tr")
+    for name in ("supervisor", "worker 0", "the operator site"):
+        await expect(processes.filter(has_text=name).first).to_be_visible()
+    await expect(view.page.locator("#table-redis-use")).to_contain_text("not in keys")
+    await expect(view.page.locator("#table-disks")).to_contain_text("data folder")
 
 
 async def test_a_queue_is_looked_through_and_purged(

@@ -113,7 +113,7 @@ async def test_it_does_what_operators_do(
         assert refused.value.status == 404
     await eventually(lambda: {each.close_reason for each in api.history(twin=TWIN)} == {"kicked"})
 
-    limit = api.put_limit(7, 10, 1000, note="watch")
+    limit = api.put_limit(7, 10, 1000, note="watch", unknown=True)
     assert api.limit(7).note == "watch" and not limit.banned
     old = api.limit(7).etag
     until = datetime.now(UTC) + timedelta(hours=1)

@@ -56,6 +56,8 @@ BEYOND_SCHEMA = (
         "import_twin_file",
         "put_limit",
         "ban_twin",
+        "ban_address",
+        "lift_address_ban",
         "create_token",
     ),
     *("add_receiver", "change_receiver", "put_alarm_rule", "add_silence", "start_trace"),
@@ -73,12 +75,12 @@ async def fill(relay: RelayProcess, server: RedisServer, site: OperatorSite) -> 
     pending = stored.add_pending(server, stored.message())
     stored.add_partner(server, failures=2, last_error="503")
     for path, body in (
-        ("/limits/7", {"count": 10, "size": 1000}),
-        ("/limits/8", {"note": "watch"}),
+        ("/limits/7", {"count": 10, "size": 1000, "unknown": True}),
+        ("/limits/8", {"note": "watch", "unknown": True}),
         ("/relays/c.example", {"note": "friends", "trusted": True}),
     ):
         assert site.ask("PUT", path, body).status == 200
-    assert site.ask("POST", "/limits/9/ban", {"reason": "noise"}).status == 200
+    assert site.ask("POST", "/limits/9/ban", {"reason": "noise", "unknown": True}).status == 200
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     for path, body in (
         ("/accounts", {"username": "vera", "groups": ["viewer"]}),

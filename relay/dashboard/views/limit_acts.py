@@ -13,25 +13,27 @@ from django.urls import reverse
 from django.utils import timezone
 
 from proto.identity.bounds import MAX_TWIN
+from proto.limits.addresses import MAX_NETWORK_CHARS
 from relay.access.actor import Actor
-from relay.access.errors import NotFound
+from relay.access.errors import Invalid, NotFound
 from relay.audit import services as audit
 from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.pages import page
+from relay.dashboard.tables import given as given_text
 from relay.dashboard.views.twins import limit_of
-from relay.limits import defaults, listing, services
+from relay.limits import addresses, defaults, listing, services
 from relay.limits.models import MAX_NOTE_CHARS, MAX_REASON_CHARS, TwinLimit
 from relay.ops import storable
 from relay.sessions import listing as sessions
+from relay.twins import listing as twins
 
 _ZEROES: Final = "0 messages with 0 bytes is no limit."
 _HOURS: Final = (("1", "1 hour"), ("24", "a day"), ("168", "a week"), ("720", "30 days"))
 
 
 class BanForm(forms.Form):
-    """Whom, why, and for how long."""
+    """Why, and for how long."""
 
-    twin = forms.IntegerField(min_value=1, max_value=MAX_TWIN)
     reason = forms.CharField(
         max_length=MAX_REASON_CHARS,
         required=False,
@@ -73,14 +75,47 @@ class BanForm(forms.Form):
         return timezone.now() + timedelta(hours=int(lasts)) if lasts else None
 
 
+def _unknown_field() -> forms.BooleanField:
+    return forms.BooleanField(
+        label="Unknown to this relay",
+        required=False,
+        help_text="Accept a twin that this relay never met; its id may be misspelt.",
+    )
+
+
+class TwinBanForm(BanForm):
+    """A ban of a twin."""
+
+    twin = forms.IntegerField(min_value=1, max_value=MAX_TWIN)
+    unknown = _unknown_field()
+    field_order = ("twin",)
+
+
+class AddressBanForm(BanForm):
+    """A ban of an address or a network."""
+
+    network = forms.CharField(
+        label="Address or network",
+        max_length=MAX_NETWORK_CHARS,
+        help_text="Such as 192.0.2.7, 192.0.2.0/24 or 2001:db8::/64; a host of IPv6 has a /64.",
+    )
+    force = forms.BooleanField(
+        label="Even if it is mine",
+        required=False,
+        help_text="Ban it also where it holds your own address or those of the relay's machine.",
+    )
+    field_order = ("network",)
+
+
 @page("ban.set")
 def ban(request: HttpRequest) -> HttpResponseBase:
     """Ban a twin."""
     twin = _named(request)
-    form = BanForm(posted(request), initial={"twin": twin})
+    form = TwinBanForm(posted(request), initial={"twin": twin})
 
     def perform(actor: Actor) -> str:
         given = form.cleaned_data
+        _check_known(given)
         services.ban(given["twin"], given["reason"], form.ends, actor=actor)
         return f"Twin {given['twin']} is banned"
 
@@ -108,6 +143,49 @@ def lift(request: HttpRequest, twin: int) -> HttpResponseBase:
     why = f" It was banned for: {limit.ban_reason}." if limit.ban_reason else ""
     question = Question(
         f"Lift the ban of twin {twin}", "Lift", f"It may sign in again within a second.{why}"
+    )
+    return act(request, question, perform, reverse("console:limits"))
+
+
+@page("ban.set")
+def ban_address(request: HttpRequest) -> HttpResponseBase:
+    """Ban an address or a network."""
+    named = given_text(request, "network")[:MAX_NETWORK_CHARS]
+    present = addresses.find(named)
+    initial = {"network": named, "reason": present and present.reason}
+    form = AddressBanForm(posted(request), initial=initial)
+
+    def perform(actor: Actor) -> str:
+        given = form.cleaned_data
+        row = addresses.ban(
+            given["network"], given["reason"], form.ends, actor=actor, force=given["force"]
+        )
+        return f"{row.network} is banned"
+
+    question = Question(
+        f"Ban {named}" if named else "Ban an address",
+        "Ban",
+        "The sessions from there end within a second (code 4007), and every request from there to "
+        "the relay's public listener is answered with 403. The console stays within reach.",
+        danger=True,
+    )
+    return act(request, question, perform, reverse("console:limits"), form)
+
+
+@page("ban.lift")
+def lift_address(request: HttpRequest) -> HttpResponseBase:
+    """Serve a banned address or network again."""
+    named = given_text(request, "network")
+    ban = addresses.find(named)
+    if ban is None:
+        raise NotFound(f"{named} is not banned" if named else "name a banned address")
+
+    def perform(actor: Actor) -> str:
+        return f"{addresses.lift(ban.network, actor=actor)} is served again"
+
+    why = f" It was banned for: {ban.reason}." if ban.reason else ""
+    question = Question(
+        f"Lift the ban of {ban.network}", "Lift", f"It is served again within a second.{why}"
     )
     return act(request, question, perform, reverse("console:limits"))
 
@@ -145,6 +223,7 @@ class LimitForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 2}),
         help_text="For operators.",
     )
+    unknown = _unknown_field()
 
 
 @page("limit.set")
@@ -156,7 +235,9 @@ def limit(request: HttpRequest) -> HttpResponseBase:
     form = LimitForm(posted(request), initial={**initial, "twin": twin})
 
     def perform(actor: Actor) -> str:
-        given = form.cleaned_data
+        given = dict(form.cleaned_data)
+        _check_known(given)
+        del given["unknown"]
         with audit.exclusive():  # nobody bans it meanwhile
             row = listing.of([given["twin"]]).get(given["twin"]) or TwinLimit()
             for name, value in given.items():
@@ -248,6 +329,20 @@ def clear_default(request: HttpRequest) -> HttpResponseBase:
         loses=(f"the limit that is set now: {present.count:,} and {present.size:,} bytes",),
     )
     return act(request, question, perform, reverse("console:limits"))
+
+
+def _check_known(given: dict[str, Any]) -> None:
+    """Go on only with a twin that this relay met, unless the form says otherwise.
+
+    Raises:
+        Invalid: its id may be misspelt.
+    """
+    if given["unknown"]:
+        return
+    try:
+        twins.require_known(given["twin"], "tick the box")
+    except NotFound as error:
+        raise Invalid(fields={"twin": error.detail}) from None
 
 
 def _named(request: HttpRequest) -> int | None:

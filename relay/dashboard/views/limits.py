@@ -1,4 +1,4 @@
-"""Limits and bans: what is decided about twins, and who runs into limits most."""
+"""Limits and bans: what is decided about twins and addresses, and who runs into limits most."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
+from proto.limits.addresses import place_of
 from relay.audit.models import AuditEntry
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond_all
-from relay.limits import defaults, hits, listing
+from relay.limits import addresses, defaults, hits, listing
 from relay.limits.hits import AddressHits, TwinHits
-from relay.limits.models import TwinLimit
+from relay.limits.models import AddressBan, TwinLimit
 from relay.ops.paging import Page
 
 COLUMNS: Final = (
@@ -45,8 +46,18 @@ TWIN_HITS: Final = (
 ADDRESS_HITS: Final = (
     Column("address", "Address", Cell.CODE),
     Column("messages", "Messages", Kind.NUMBER, hint="over the limits of twins, within an hour"),
-    Column("handshakes", "Sign-ins", Kind.NUMBER, hint="over the limit of the address"),
+    Column("handshakes", "Sign-ins", Kind.NUMBER, hint="over the limit of the address, or banned"),
+    Column("state", "Decided", Cell.STATE),
 )
+ADDRESSES: Final = (
+    Column("network", "Address", Cell.CODE, order="network"),
+    Column("state", "Ban", Cell.STATE),
+    Column("reason", "Reason"),
+    Column("until", "Ends", Cell.MOMENT, hint="- is never"),
+    Column("by", "By", hint="who banned it last, by the audit log"),
+    Column("updated", "Changed", Cell.MOMENT, order="updated"),
+)
+ADDRESS_FILTERS: Final = (Filter("text", "Search", hint="address, network or reason"),)
 BANNED: Final = State("banned", Tone.BAD)
 OVER: Final = State("over", Tone.IDLE, "its end has passed; it is lifted within a minute")
 LIMITED: Final = State("own limit", Tone.INFO)
@@ -78,7 +89,13 @@ def limits(request: HttpRequest) -> HttpResponseBase:
         return Page([_twin_hits(each, rights) for each in top().twins], "")
 
     def address_hits(ask: Ask) -> Page[Row]:
-        return Page([_address_hits(each) for each in top().addresses], "")
+        return Page([_address_hits(each, rights) for each in top().addresses], "")
+
+    def banned_addresses(ask: Ask) -> Page[Row]:
+        found = ask.page(addresses.search(ask.filters["text"]), addresses.ORDERS)
+        deciders = addresses.deciders(row.network for row in found.items)
+        rows = [_address(row, deciders.get(row.network), rights) for row in found.items]
+        return Page(rows, found.next)
 
     tables = (
         Table(
@@ -94,6 +111,11 @@ def limits(request: HttpRequest) -> HttpResponseBase:
             request, "limit-hits-addresses", ADDRESS_HITS, address_hits, short=TOP, live=True,
             title="Addresses refused most", prefix="a-",
             empty="No address was refused anything within an hour.",
+        ),
+        Table(
+            request, "banned-addresses", ADDRESSES, banned_addresses, order="-updated",
+            filters=ADDRESS_FILTERS, title="Banned addresses", prefix="b-",
+            empty="No address is banned.",
         ),
     )  # fmt: skip
     default = defaults.get()
@@ -111,6 +133,8 @@ def _page_actions(rights: dict[str, bool]) -> list[Action]:
         actions.append(Action("Limit a twin", reverse("console:limit_set")))
     if rights["ban.set"]:
         actions.append(Action("Ban a twin", reverse("console:limit_ban"), danger=True))
+        url = reverse("console:limit_address_ban")
+        actions.append(Action("Ban an address", url, danger=True))
     return actions
 
 
@@ -142,14 +166,39 @@ def _twin_hits(found: TwinHits, rights: dict[str, bool]) -> Row:
     return Row(values, _links(found.twin), _twin_actions(found.twin, found.banned, rights))
 
 
-def _address_hits(found: AddressHits) -> Row:
+def _address_hits(found: AddressHits, rights: dict[str, bool]) -> Row:
     values: dict[str, Any] = {
         "address": found.address,
         "messages": found.messages,
         "handshakes": found.handshakes,
+        "state": BANNED if found.banned else None,
     }
     query = urlencode({"address": found.address})
-    return Row(values, {"address": f"{reverse('console:sessions')}?{query}"})
+    links = {"address": f"{reverse('console:sessions')}?{query}"}
+    if found.banned or not rights["ban.set"]:
+        return Row(values, links)
+    query = urlencode({"network": place_of(found.address)})
+    url = f"{reverse('console:limit_address_ban')}?{query}"
+    return Row(values, links, [Action("Ban", url, danger=True)])
+
+
+def _address(ban: AddressBan, decider: AuditEntry | None, rights: dict[str, bool]) -> Row:
+    values = {
+        "network": ban.network,
+        "state": OVER if ban.is_over() else BANNED,
+        "reason": ban.reason,
+        "until": ban.until,
+        "by": decider and decider.actor,
+        "updated": ban.updated,
+    }
+    query = urlencode({"network": ban.network})
+    actions = []
+    if rights["ban.set"]:
+        actions.append(Action("Change", f"{reverse('console:limit_address_ban')}?{query}"))
+    if rights["ban.lift"]:
+        actions.append(Action("Lift", f"{reverse('console:limit_address_lift')}?{query}"))
+    audit = f"{reverse('console:audit')}?{urlencode({'target': ban.network})}"
+    return Row(values, {"by": audit} if decider else {}, actions)
 
 
 def _twin_actions(twin: int, banned: bool, rights: dict[str, bool]) -> list[Action]:

@@ -182,9 +182,10 @@ def _complaints(found: list[WorkerState]) -> Iterator[Finding]:
 def addresses() -> Iterator[Finding]:
     """No address is refused for what its many twins do together."""
     try:
-        refused = [each for each in hits.addresses() if each.handshakes]
-    except Away:
-        return  # told by the check of Redis
+        found = hits.with_bans(hits.addresses())
+    except (Away, DatabaseError):
+        return  # told by the checks of Redis and the database
+    refused = [each for each in found if each.handshakes and not each.banned]
     if not refused:
         return
     refused.sort(key=lambda each: -each.handshakes)
@@ -195,7 +196,9 @@ def addresses() -> Iterator[Finding]:
         f"handshakes of {counted(len(refused), 'address', 'addresses')} were refused in the last "
         f"hour: {worst}",
         "a proxy: name it in relay.trusted_proxies; a host of many twins: raise "
-        "relay.handshakes_per_ip_per_s" + (" and substrate.look_ups_per_ip_per_s" if chain else ""),
+        "relay.handshakes_per_ip_per_s"
+        + (" and substrate.look_ups_per_ip_per_s" if chain else "")
+        + "; an attacker: manage.py rmb_ban set ADDRESS",
     )
 
 

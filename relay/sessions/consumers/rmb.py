@@ -21,6 +21,8 @@ from relay.sessions.takeover import Opening
 
 ANSWER: Final = "websocket.http.response"
 USER_AGENT_CHARS: Final = 200
+OF_ADDRESS: Final = (SessionReason.IP_LIMIT, SessionReason.ADDRESS_BANNED)
+"""Refusals that count against the address."""
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -40,7 +42,7 @@ class RmbConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         try:
             admitted = await runtime.admission.admit(query, client[0])
         except Refusal as refusal:
-            if refusal.reason is SessionReason.IP_LIMIT:
+            if refusal.reason in OF_ADDRESS:
                 runtime.worker.hits.handshake(client[0])
             await _refuse(runtime, scope, send, refusal)
             return

@@ -19,7 +19,7 @@ storage_full expired queue_expired bad_signature not_here remote_4xx remote_5xx 
 outbox_full purged look_up_failed no_usable_relay source_full twin_full"""
 SESSION_NAMES = """client_close idle replaced back_pressure protocol_error text_frame unparsable
 too_large kicked banned drained worker_lost capacity handshake_timeout unauthorized ip_limit
-twin_changed twin_sessions"""
+twin_changed twin_sessions address_banned"""
 
 
 def test_the_names() -> None:

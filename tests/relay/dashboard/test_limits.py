@@ -73,7 +73,7 @@ def test_who_is_refused_most(decided: RedisServer, sign_in: SignIn) -> None:
 def test_a_ban_and_its_end(site_redis: RedisServer, sign_in: SignIn) -> None:
     client = sign_in("operator")
     assert "Ban twin 7" in shown(client, f"{PAGE}ban/?twin=7")
-    form = {"twin": "7", "reason": "noise", "lasts": "24"}
+    form = {"twin": "7", "reason": "noise", "lasts": "24", "unknown": "on"}
     assert client.post(f"{PAGE}ban/?twin=7", form).headers["Location"] == PAGE
     limit = TwinLimit.objects.get(twin=7)
     assert limit.banned_until
@@ -90,6 +90,7 @@ def test_a_ban_and_its_end(site_redis: RedisServer, sign_in: SignIn) -> None:
     ("form", "complaint"),
     [
         ({"twin": "0"}, "greater than or equal to 1"),
+        ({"twin": "7"}, "this relay never met twin 7: check the id, or allow unknown ones (tick"),
         ({"twin": "7", "lasts": "until"}, "Name the time"),
         ({"twin": "7", "lasts": "until", "until": "2020-01-01T00:00"}, "This has passed"),
         ({"twin": "7", "lasts": "1", "until": "2120-01-01T00:00"}, "Choose the last one"),
@@ -105,7 +106,7 @@ def test_bad_bans(
 
 
 def test_a_ban_until_a_named_time(site_redis: RedisServer, sign_in: SignIn) -> None:
-    form = {"twin": "7", "lasts": "until", "until": "2120-01-02T03:04"}
+    form = {"twin": "7", "lasts": "until", "until": "2120-01-02T03:04", "unknown": "on"}
     assert sign_in("operator").post(f"{PAGE}ban/", form).status_code == 302
     until = TwinLimit.objects.get(twin=7).banned_until
     assert until and until.isoformat() == "2120-01-02T03:04:00+00:00"
@@ -113,9 +114,11 @@ def test_a_ban_until_a_named_time(site_redis: RedisServer, sign_in: SignIn) -> N
 
 def test_a_limit_of_its_own(site_redis: RedisServer, sign_in: SignIn) -> None:
     client = sign_in("operator")
-    answer = client.post(f"{PAGE}set/?twin=7", {"twin": "7", "count": "5", "size": ""})
+    half = {"twin": "7", "count": "5", "size": "", "unknown": "on"}
+    answer = client.post(f"{PAGE}set/?twin=7", half)
     assert "Set both messages and bytes" in answer.content.decode()
-    client.post(f"{PAGE}set/?twin=7", {"twin": "7", "count": "5", "size": "1000"})
+    form = {"twin": "7", "count": "5", "size": "1000"}
+    client.post(f"{PAGE}set/?twin=7", {**form, "unknown": "on"})
     assert fields(site_redis)["limit:7"] == "5 1000"
     assert 'value="1000"' in shown(client, f"{PAGE}set/?twin=7"), "what it has now"
     client.post(f"{PAGE}set/?twin=7", {"twin": "7", "count": "", "size": ""})
@@ -171,3 +174,39 @@ def test_what_may_wait_and_a_note(sign_in: SignIn, site_redis: RedisServer) -> N
     text = shown(operator, path)
     assert 'value="5"' in text and "loud" in text
     assert "Set both messages" in operator.post(path, {**form, "count": "1"}).content.decode()
+
+
+def test_an_address_is_banned_where_it_is_refused(site_redis: RedisServer, sign_in: SignIn) -> None:
+    minute = int(time.time()) // 60
+    site_redis.run("ZADD", keys.hits("handshake", minute), 9, "192.0.2.7", 8, "2001:db8:1:2::3")
+    client, path = sign_in("operator"), f"{PAGE}addresses/ban/"
+    text = shown(client)
+    for network in ("192.0.2.7", "2001%3Adb8%3A1%3A2%3A%3A%2F64"):
+        assert f"{path}?network={network}" in text
+    assert "Ban 192.0.2.7" in shown(client, f"{path}?network=192.0.2.7")
+    wrong = client.post(path, {"network": "192.0.2.7/24"}).content.decode()
+    assert "write 192.0.2.0/24 or 192.0.2.7" in wrong
+    assert "use force" in client.post(path, {"network": "127.0.0.1"}).content.decode()
+    form = {"network": "192.0.2.0/24", "reason": "noise", "lasts": "24"}
+    assert client.post(path, form).headers["Location"] == PAGE
+    assert fields(site_redis)["ban_address:192.0.2.0/24"] == "noise"
+    text = shown(client)
+    assert "192.0.2.0/24 is banned" in text and "a operator" in text
+    assert f"{path}?network=192.0.2.7" not in text, "it is banned already"
+    answer = client.get(PAGE, {"b-export": "json"})
+    (row,) = json.loads(answer.getvalue())
+    assert (row["network"], row["reason"]) == ("192.0.2.0/24", "noise")
+    lift = f"{PAGE}addresses/lift/?network=192.0.2.0%2F24"
+    assert lift.replace("&", "&amp;") in text
+    assert "It was banned for: noise" in shown(client, lift)
+    client.post(lift)
+    assert "ban_address:192.0.2.0/24" not in fields(site_redis)
+    assert "192.0.2.0/24 is not banned" in shown(client, lift, 404)
+
+
+def test_who_looks_bans_no_address(site_redis: RedisServer, sign_in: SignIn) -> None:
+    site_redis.run("ZADD", keys.hits("handshake", int(time.time()) // 60), 9, "192.0.2.7")
+    client = sign_in("viewer")
+    assert "addresses/ban/" not in shown(client)
+    for path in ("addresses/ban/", "addresses/lift/"):
+        assert client.post(f"{PAGE}{path}", {"network": "192.0.2.7"}).status_code == 403

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from proto.limits.addresses import BannedNetworks
 from relay.federation import inbound_partners
 from relay.federation.inbound_partners import BLOCKED, TRUSTED, InboundPartners
 from tests.support.relay_process import eventually
@@ -50,6 +51,7 @@ async def partners(control: SimpleNamespace, names: Names) -> AsyncIterator[Inbo
     worker = SimpleNamespace(
         loop=asyncio.get_running_loop(),
         upkeep=SimpleNamespace(control=control),
+        router=SimpleNamespace(banned_addresses=BannedNetworks()),
         domains=frozenset(),
         commit=SimpleNamespace(add_extra=lambda *_: None),
         wall_s=time.time,

@@ -135,12 +135,15 @@ def test_a_command_that_only_looks_ends_well(no_redis: None) -> None:
 def test_rest_and_console_say_that_a_decision_is_pending(no_redis: None) -> None:
     owner = User.objects.create_superuser("owner")
     answer = bearer(token_of(owner)).put(
-        "/api/v1/limits/7", {"count": 5, "size": 500}, content_type="application/json"
+        "/api/v1/limits/7",
+        {"count": 5, "size": 500, "unknown": True},
+        content_type="application/json",
     )
     assert answer.status_code == 200
     assert "saved and pending" in answer.headers["Warning"]
     console = Client()
     console.force_login(owner)
-    answer = console.post("/console/limits/set/", {"twin": 8, "count": 5, "size": 500})
+    form = {"twin": 8, "count": 5, "size": 500, "unknown": "on"}
+    answer = console.post("/console/limits/set/", form)
     assert answer.status_code == 302
     assert any("saved and pending" in str(each) for each in get_messages(answer.wsgi_request))

@@ -29,6 +29,8 @@ from tests.support.redis_servers import RedisServer
 pytestmark = pytest.mark.django_db
 
 ACCOUNT = ss58.encode(twin(7).account)
+MEANT = {"unknown": True}
+"""A twin is meant that this relay never met."""
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def send(client: Client, method: str, path: str, body: Any = None, **headers: st
 
 
 def test_a_repeat_gets_the_stored_answer(operator: Client) -> None:
-    body = {"reason": "noise"}
+    body = {"reason": "noise", **MEANT}
     first = send(operator, "POST", "/limits/7/ban", body, idempotency_key="a")
     again = send(operator, "POST", "/limits/7/ban", body, idempotency_key="a")
     assert first.status_code == again.status_code == 200
@@ -60,16 +62,16 @@ def test_a_repeat_gets_the_stored_answer(operator: Client) -> None:
 def test_a_key_belongs_to_one_body_one_address_and_one_token(
     operator: Client, owner: Client
 ) -> None:
-    send(operator, "POST", "/limits/7/ban", {}, idempotency_key="a")
+    send(operator, "POST", "/limits/7/ban", MEANT, idempotency_key="a")
     answer = send(operator, "POST", "/limits/7/ban", {"reason": "x"}, idempotency_key="a")
     assert refused(answer, 409)["errors"][0]["field"] == "header.Idempotency-Key"
     for client, path in ((operator, "/limits/8/ban"), (owner, "/limits/7/ban")):
-        assert idempotency.REPLAYED not in send(client, "POST", path, {}, idempotency_key="a")
+        assert idempotency.REPLAYED not in send(client, "POST", path, MEANT, idempotency_key="a")
 
 
 @pytest.mark.parametrize("key", ["", "x" * 129, "\x7f"])
 def test_a_key_is_a_short_text(operator: Client, key: str) -> None:
-    refused(send(operator, "POST", "/limits/7/ban", {}, idempotency_key=key), 422)
+    refused(send(operator, "POST", "/limits/7/ban", MEANT, idempotency_key=key), 422)
 
 
 def test_what_was_done_is_told_although_redis_cannot_keep_it(
@@ -79,9 +81,9 @@ def test_what_was_done_is_told_although_redis_cannot_keep_it(
         raise redis.exceptions.OutOfMemoryError("used memory > 'maxmemory'")
 
     monkeypatch.setattr(idempotency, "_kept", full)
-    answer = send(operator, "POST", "/limits/7/ban", {}, idempotency_key="a")
+    answer = send(operator, "POST", "/limits/7/ban", MEANT, idempotency_key="a")
     assert answer.status_code == 200 and TwinLimit.objects.get(twin=7).banned
-    refused(send(operator, "POST", "/limits/7/ban", {}, idempotency_key="a"), 409)
+    refused(send(operator, "POST", "/limits/7/ban", MEANT, idempotency_key="a"), 409)
     assert AuditEntry.objects.filter(action="ban.set").count() == 1
 
 
@@ -90,13 +92,24 @@ def test_one_caller_cannot_fill_redis_with_keys(
 ) -> None:
     monkeypatch.setattr(idempotency, "KEPT_LONG", 2)
     for number in range(4):
-        answer = send(operator, "POST", "/limits/7/ban", {}, idempotency_key=str(number))
+        answer = send(operator, "POST", "/limits/7/ban", MEANT, idempotency_key=str(number))
         assert answer.status_code == 200
-    assert send(owner, "POST", "/limits/7/ban", {}, idempotency_key="0").status_code == 200
+    assert send(owner, "POST", "/limits/7/ban", MEANT, idempotency_key="0").status_code == 200
     lives = sorted(site_redis.run("TTL", key) for key in site_redis.run("KEYS", "relay:rest:key:*"))
     assert [life > bounds.SHORT_LIFE_S for life in lives] == [False, False, True, True, True]
-    again = send(operator, "POST", "/limits/7/ban", {}, idempotency_key="3")
+    again = send(operator, "POST", "/limits/7/ban", MEANT, idempotency_key="3")
     assert again[idempotency.REPLAYED] == "true"
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/limits/7/ban"), ("PUT", "/limits/7")])
+def test_a_twin_that_may_be_misspelt_is_refused(operator: Client, method: str, path: str) -> None:
+    answer = refused(send(operator, method, path, {}), 404)
+    assert 'never met twin 7: check the id, or allow unknown ones ("unknown": true)' in str(
+        answer["detail"]
+    )
+    assert not TwinLimit.objects.exists() and not AuditEntry.objects.exists()
+    assert send(operator, method, path, MEANT).status_code == 200
+    assert send(operator, method, path, {}).status_code == 200, "there is a decision about it"
 
 
 def test_what_failed_may_be_tried_again_with_its_key(operator: Client) -> None:
@@ -123,12 +136,12 @@ def test_the_same_request_at_once_is_refused(
     answers: list[Any] = []
 
     def first() -> None:
-        answers.append(send(operator, "POST", "/limits/7/ban", {}, idempotency_key="a"))
+        answers.append(send(operator, "POST", "/limits/7/ban", MEANT, idempotency_key="a"))
 
     thread = threading.Thread(target=first)
     thread.start()
     assert inside.wait(10)
-    second = send(operator, "POST", "/limits/7/ban", {}, idempotency_key="a")
+    second = send(operator, "POST", "/limits/7/ban", MEANT, idempotency_key="a")
     go_on.set()
     thread.join()
     refused(second, 409)
@@ -137,7 +150,7 @@ def test_the_same_request_at_once_is_refused(
 
 
 def test_without_redis_a_key_is_no_promise(operator: Client, no_redis: None) -> None:
-    answer = send(operator, "POST", "/limits/7/ban", {}, idempotency_key="a")
+    answer = send(operator, "POST", "/limits/7/ban", MEANT, idempotency_key="a")
     refused(answer, 503)
     assert answer["Retry-After"] and not TwinLimit.objects.exists()
 
@@ -288,9 +301,9 @@ def test_an_operator_on_the_site_needs_its_csrf_token(site_redis: Any) -> None:
 
     client = Client(enforce_csrf_checks=True)
     client.force_login(account("ops", "operator"))
-    refused(send(client, "POST", "/limits/7/ban", {}), 403)
+    refused(send(client, "POST", "/limits/7/ban", MEANT), 403)
     client.cookies["csrftoken"] = "a" * 32
-    done = send(client, "POST", "/limits/7/ban", {}, x_csrftoken="a" * 32)
+    done = send(client, "POST", "/limits/7/ban", MEANT, x_csrftoken="a" * 32)
     assert done.status_code == 200
     entry = AuditEntry.objects.get(action="ban.set")
     assert (entry.actor, entry.face) == ("ops", "rest")
@@ -300,7 +313,7 @@ def test_one_check_of_the_audit_log_at_a_time(
     operator: Client, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It reads all of it, and everybody who may see the log may ask."""
-    send(operator, "POST", "/limits/7/ban", {})
+    send(operator, "POST", "/limits/7/ban", MEANT)
     verify = audit.verify
 
     def slow(*_: Any) -> Any:

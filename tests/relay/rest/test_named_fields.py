@@ -18,12 +18,14 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.parametrize(
     ("method", "path", "body", "fields"),
     [
-        ("PUT", "/limits/7", {"count": 5}, {"size"}),
-        ("PUT", "/limits/7", {"count": 5, "size": 0}, {"size"}),
-        ("PUT", "/limits/7", {"count": 0, "size": 5}, {"count"}),
+        ("PUT", "/limits/7", {"count": 5, "unknown": True}, {"size"}),
+        ("PUT", "/limits/7", {"count": 5, "size": 0, "unknown": True}, {"size"}),
+        ("PUT", "/limits/7", {"count": 0, "size": 5, "unknown": True}, {"count"}),
         ("PUT", "/limits/7", {"count": 1 << 63, "size": 5}, {"count"}),
         ("PUT", "/limits/default", {"count": 0, "size": 5}, {"count"}),
-        ("POST", "/limits/7/ban", {"until": OVER}, {"until"}),
+        ("POST", "/limits/7/ban", {"until": OVER, "unknown": True}, {"until"}),
+        ("POST", "/limits/addresses/ban", {"network": "192.0.2.7/24"}, {"network"}),
+        ("POST", "/limits/addresses/ban", {"network": "192.0.2.7", "until": OVER}, {"until"}),
         ("PUT", "/relays/no%20name", {"paused": True}, {"path.domain"}),
         ("GET", "/queues/one?key=x", None, {"query.key"}),
         ("POST", "/queues/purge", {"key": "x"}, {"key"}),

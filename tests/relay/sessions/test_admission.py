@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from proto.identity import tokens
+from proto.limits.addresses import BannedNetworks, read_network
 from relay.queues.destination import Destination
 from relay.sessions.admission import BURST_S, Admission, Refusal
 from relay.sessions.meters import UNLIMITED, MeterBook
@@ -30,7 +31,7 @@ def worker_of(source: ScriptedSource) -> Any:
         connections=0,
         options=SimpleNamespace(capacity=3),
         twins=TwinCache(source),
-        router=SimpleNamespace(banned=frozenset()),
+        router=SimpleNamespace(banned=frozenset(), banned_addresses=BannedNetworks()),
         meters=MeterBook(UNLIMITED),
         now_s=lambda: int(time.time()),
     )
@@ -90,7 +91,19 @@ async def test_what_reaches_the_chain_is_bounded_for_each_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "status"), [({"connections": 3}, 503), ({"draining": True}, 503)]
+    ("change", "status"),
+    [
+        ({"connections": 3}, 503),
+        ({"draining": True}, 503),
+        (
+            {
+                "router": SimpleNamespace(
+                    banned={}, banned_addresses=BannedNetworks([read_network("127.0.0.0/24")])
+                )
+            },
+            403,
+        ),
+    ],
 )
 async def test_who_is_looked_up_when_it_closes_is_refused(
     change: dict[str, Any], status: int
@@ -151,6 +164,7 @@ async def refusals(addresses: list[str]) -> set[int]:
         draining=False,
         connections=0,
         options=SimpleNamespace(capacity=1),
+        router=SimpleNamespace(banned_addresses=BannedNetworks()),
     )
     admission = admission_of(worker, handshakes_per_ip_per_s=1)
     statuses = set()

@@ -1,4 +1,4 @@
-"""`manage.py rmb_ban list|set|lift`: twins that are kept out."""
+"""`manage.py rmb_ban list|set|lift`: twins and addresses that are kept out."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.utils import timezone
 
 from relay.access import actor, faces
-from relay.limits import listing, services
-from relay.limits.models import TwinLimit
+from relay.limits import addresses, listing, services
+from relay.limits.models import AddressBan, TwinLimit
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 from relay.twins import listing as twins
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-Ban twins. Within a second the relay closes the sessions of a banned twin, refuses new ones, and
-answers requests to it with "twin is banned". Its queues stay for the retention; delete them with
-rmb_queue purge.
+Ban twins and addresses. Within a second the relay closes the sessions of a banned twin, refuses
+new ones, and answers requests to it with "twin is banned". Its queues stay for the retention;
+delete them with rmb_queue purge. A banned address gets 403 for every request, and its sessions end;
+an address is one, or a network in CIDR notation (at most /8, IPv6 /16).
 
-  list                                         list banned twins, with reason and end
-  set TWIN [--reason TEXT] [--for 30m|12h|7d]  ban a twin, for ever without --for
-  lift TWIN                                    end a ban
+  list [--addresses]                             list banned twins, or banned addresses
+  set TARGET [--reason TEXT] [--for 30m|12h|7d]  ban a twin or an address, for ever without --for
+  lift TARGET                                    end a ban
 
 A twin this relay has never met is refused, as its id may be misspelt; --unknown bans it all the
-same.
+same. So are loopback addresses; --force bans them.
 
   rmb_ban set 7 --reason "floods twin 12" --for 24h
+  rmb_ban set 192.0.2.0/24
 
 exit code: 0 done, 1 refused or failed, 2 usage, 3 saved and pending until Redis is back
 """
@@ -45,22 +47,24 @@ LISTED: Final = 50
 class Command(RelayCommand):
     """One sub-command each."""
 
-    help = "Bans of twins: list, set, lift."
+    help = "Bans of twins and addresses: list, set, lift."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        lister = verbs.add_parser("list", help="list banned twins")
+        lister = verbs.add_parser("list", help="list banned twins or addresses")
+        lister.add_argument("--addresses", action="store_true", help="list banned addresses")
         lister.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
         lister.add_argument("--json", action="store_true", help="one JSON array")
-        ban = verbs.add_parser("set", help="ban a twin, or change its ban")
-        ban.add_argument("twin", help="twin id")
+        ban = verbs.add_parser("set", help="ban a twin or an address, or change its ban")
+        ban.add_argument("target", help="twin id, address or network")
         ban.add_argument("--reason", default="", help="shown to operators")
         ban.add_argument("--for", dest="time", type=_time, help="such as 30m, 12h, 7d")
         ban.add_argument("--unknown", action="store_true", help="even if this relay never met it")
+        ban.add_argument("--force", action="store_true", help="even if it holds loopback addresses")
         lift = verbs.add_parser("lift", help="end a ban")
-        lift.add_argument("twin", help="twin id")
+        lift.add_argument("target", help="twin id, address or network")
         for changer in (ban, lift):
             changer.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -69,8 +73,10 @@ class Command(RelayCommand):
             with faces.in_command():
                 if verb == "list":
                     self._list(options)
+                elif any(sign in options["target"] for sign in ".:"):
+                    self._decide_address(verb, options["target"], options)
                 else:
-                    self._decide(verb, parse_id(options["twin"]), options)
+                    self._decide(verb, parse_id(options["target"]), options)
         except FieldError as error:
             raise CommandError(str(error)) from None
 
@@ -93,7 +99,35 @@ class Command(RelayCommand):
         if not options["json"]:
             self.stdout.write(told)
 
+    def _decide_address(self, verb: str, text: str, options: dict[str, Any]) -> None:
+        who = actor.of_command()
+        if verb == "lift":
+            network = addresses.lift(text, actor=who)
+            document, told = {"network": network, "banned": False}, f"{network} is served again"
+        else:
+            until = timezone.now() + options["time"] if options["time"] else None
+            row = addresses.ban(text, options["reason"], until, actor=who, force=options["force"])
+            document, told = _address_document(row), f"{row.network} is banned{_until(until)}"
+        if options["json"]:
+            self._write_json(document)
+        self.require_in_force()
+        if not options["json"]:
+            self.stdout.write(told)
+
+    def _list_addresses(self, options: dict[str, Any]) -> None:
+        banned = addresses.search()
+        rows = list(banned[: max(0, options["limit"])])
+        if options["json"]:
+            self._write_json([_address_document(row) for row in rows])
+            return
+        for row in rows:
+            self.stdout.write(f"{row.network:<18}  {shown(row.reason) or '-'}{_until(row.until)}")
+        self.stderr.write(f"{len(rows)} of {banned.count()} banned addresses shown")
+
     def _list(self, options: dict[str, Any]) -> None:
+        if options["addresses"]:
+            self._list_addresses(options)
+            return
         banned = listing.search(banned=True)
         rows = list(banned[: max(0, options["limit"])])
         if options["json"]:
@@ -111,6 +145,11 @@ class Command(RelayCommand):
 def _document(row: TwinLimit) -> dict[str, Any]:
     names = ("twin", "banned", "ban_reason", "banned_until", "updated")
     return {name: getattr(row, name) for name in names}
+
+
+def _address_document(row: AddressBan) -> dict[str, Any]:
+    names = ("network", "reason", "until", "updated")
+    return {**{name: getattr(row, name) for name in names}, "banned": not row.is_over()}
 
 
 def _time(text: str) -> timedelta:
