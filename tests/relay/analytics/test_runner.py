@@ -91,10 +91,11 @@ def test_results_are_those_of_the_job(lake: Lake, engine: Engine, spark: SparkSe
         assert made.exceptAll(found.select(*module.SCHEMA.names)).count() == 0
         assert found.count() == made.count()
     pairs = {
-        (row["hour"], row["relay"], row["remote"], row["n"], row["p95_us"])
+        (row["hour"], row["relay"], row["remote"], row["attempts"], row["p95_us"])
         for row in in_files(lake, "relay_pair_hour")
     }
-    assert set(RelayPairHour.objects.values_list("hour", "relay", "remote", "n", "p95_us")) == pairs
+    columns = ("hour", "relay", "remote", "attempts", "p95_us")
+    assert set(RelayPairHour.objects.values_list(*columns)) == pairs
     files = ledger.result_files(lake, "twin_hour")
     assert [file.parent.parent.name for file in files] == [str(DAYS.first), str(DAYS.last)]
 
@@ -305,6 +306,29 @@ def test_one_job_that_fails_does_not_hold_up_the_others(
     with pytest.raises(CommandError, match=r"^top: its disk is full$"):
         command("run", "all", "--quiet")
     assert done == [name for name in JOBS if name != "top"]
+
+
+@pytest.mark.parametrize("verb", [("run", "all"), ("backfill",), ("schedule", "--now")])
+def test_all_jobs_of_a_run_share_one_session(
+    configured: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
+) -> None:
+    opened: list[str] = []
+
+    def open_session(self: Engine) -> SparkSession:
+        opened.append(self.master)
+        return spark
+
+    def run_job(job: Any, window: Any, lake: Any, engine: Engine, *_: Any, **__: Any) -> Any:
+        done.append((job.name, engine.session))
+        return runner.Outcome(job.name, "", 0, 0, 1, 0, 0)
+
+    done: list[tuple[str, SparkSession]] = []
+    monkeypatch.setattr(os, "nice", lambda by: 0)
+    monkeypatch.setattr(Engine, "_open", open_session)
+    monkeypatch.setattr(runner, "run", run_job)
+    command(*verb, "--quiet")
+    assert done == [(name, spark) for name in JOBS]
+    assert len(opened) == 1
 
 
 def test_a_job_somebody_else_computes_is_left_to_him(
