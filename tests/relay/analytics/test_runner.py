@@ -25,14 +25,17 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import convert_exception
 from pyspark.sql import SparkSession
 
+from relay.analytics import engine as engine_module
 from relay.analytics import footers, ledger, progress, runner
 from relay.analytics.engine import Engine, first_line
-from relay.analytics.errors import AnalyticsError
+from relay.analytics.errors import AnalyticsError, NoEngine
 from relay.analytics.lake import Lake
 from relay.analytics.models import Published, Run, RunState
 from relay.analytics.models.results import RelayPairHour, TopTwin
 from relay.analytics.progress import Progress
+from relay.analytics.spark import session
 from relay.analytics.spark.catalogue import JOBS
+from relay.analytics.spark.java import JavaError
 from relay.analytics.spark.window import Window
 from tests.relay.analytics import rows
 from tests.relay.analytics.comparing import events
@@ -194,6 +197,38 @@ def test_the_folder_may_have_any_name(tmp_path: Path) -> None:
     )
     assert (done.stderr, done.returncode) == ("", 0)
     assert done.stdout == "top          1 computed, 2 rows\n"
+
+
+def test_only_few_events_on_this_machine_have_java_compile_quickly(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[bool] = []
+
+    def refuse(*_: Any, small: bool, **__: Any) -> SparkSession:
+        chosen.append(small)
+        raise JavaError("not started")
+
+    def opened(master: str = "local[2]", **span: Any) -> bool:
+        engine = Engine(lake, master, **span)
+        with pytest.raises(NoEngine, match="not started"):
+            engine.open()
+        engine.close()
+        return chosen[-1]
+
+    monkeypatch.setattr(session, "open_session", refuse)
+    days = {"span": JOBS["audit"].span(DAYS)}
+    assert opened(**days)
+    assert not opened()
+    assert not opened("spark://127.0.0.1:7077", **days)
+    of_last = footers.rows(lake.files(DAYS.last, DAYS.last))
+    monkeypatch.setattr(engine_module, "FEW_ROWS", of_last)
+    assert not opened(**days)
+    last = {"span": JOBS["top"].span(Window(DAYS.last, DAYS.last + timedelta(days=9)))}
+    assert opened(**last)
+    broken = lake.hour(DAYS.last, 3) / "broken.parquet"
+    broken.parent.mkdir(exist_ok=True)
+    broken.write_bytes(b"PAR1 no more PAR1")
+    assert not opened(**last), "the job that reads it says so"
 
 
 def test_periods_are_computed_together_when_next_to_each_other(
