@@ -36,8 +36,8 @@ _RAISED: Final = re.compile(
 )
 """What Python raised, behind where it did."""
 
-FEW_ROWS: Final = 5_000_000
-"""Up to so many events a run costs what it takes to start Java and tasks and to open files."""
+FEW_ROWS: Final = 3_000_000
+"""Most events of a run that mostly starts Java and opens files; of 1 million that was measured."""
 
 LOG: Final = "spark.log"
 """In the cache: what Java writes, which would tear the progress apart."""

@@ -269,9 +269,10 @@ def test_the_commands(configured: Lake, capsys: pytest.CaptureFixture[str], sett
     days = ("--from", str(DAYS.first), "--to", str(DAYS.last))
     (outcome,) = json.loads(command("run", "top", *days, "--json"))
     assert (outcome["job"], outcome["computed"], outcome["empty"]) == ("top", 2, 1)
-    looking, starting, *steps = capsys.readouterr().err.splitlines()
+    looking, starting, opening, *steps = capsys.readouterr().err.splitlines()
     assert looking == "top: looking for days to compute"
     assert starting == f"starting Spark at {settings.RMB.analytics.master}"
+    assert re.fullmatch(r"top: opening files of events \(\d+\)", opening)
     assert steps[0].startswith("top top_twins   2026-03-27 to 2026-03-27   done in")
     assert command("run", "top", *days) == "top          2 up to date; 1 without events\n"
     told = json.loads(command("status", "--json"))
