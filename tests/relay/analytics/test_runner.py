@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -208,27 +208,27 @@ def test_only_few_events_on_this_machine_have_java_compile_quickly(
         chosen.append(small)
         raise JavaError("not started")
 
-    def opened(master: str = "local[2]", **span: Any) -> bool:
-        engine = Engine(lake, master, **span)
+    def opened(span: tuple[datetime, datetime] | None, master: str = "local[2]") -> bool:
+        engine = Engine(lake, master, span=span)
         with pytest.raises(NoEngine, match="not started"):
             engine.open()
         engine.close()
         return chosen[-1]
 
     monkeypatch.setattr(session, "open_session", refuse)
-    days = {"span": JOBS["audit"].span(DAYS)}
-    assert opened(**days)
-    assert not opened()
-    assert not opened("spark://127.0.0.1:7077", **days)
+    days = JOBS["audit"].span(DAYS)
+    assert opened(days)
+    assert not opened(None)
+    assert not opened(days, "spark://127.0.0.1:7077")
     of_last = footers.rows(lake.files(DAYS.last, DAYS.last))
     monkeypatch.setattr(engine_module, "FEW_ROWS", of_last)
-    assert not opened(**days)
-    last = {"span": JOBS["top"].span(Window(DAYS.last, DAYS.last + timedelta(days=9)))}
-    assert opened(**last)
+    assert not opened(days)
+    last = JOBS["top"].span(Window(DAYS.last, DAYS.last + timedelta(days=9)))
+    assert opened(last)
     broken = lake.hour(DAYS.last, 3) / "broken.parquet"
     broken.parent.mkdir(exist_ok=True)
     broken.write_bytes(b"PAR1 no more PAR1")
-    assert not opened(**last), "the job that reads it says so"
+    assert not opened(last), "the job that reads it says so"
 
 
 def test_periods_are_computed_together_when_next_to_each_other(
