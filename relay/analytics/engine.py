@@ -8,14 +8,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
 
-from relay.analytics import packaging, plain_paths
-from relay.analytics.errors import NoEngine
+from relay.analytics import footers, packaging, plain_paths
+from relay.analytics.errors import AnalyticsError, NoEngine
 from relay.analytics.gaps import Gap
 from relay.analytics.lake import Lake, LakeFile
 from relay.analytics.scratch import Scratch
@@ -35,6 +36,9 @@ _RAISED: Final = re.compile(
 )
 """What Python raised, behind where it did."""
 
+FEW_ROWS: Final = 3_000_000
+"""Most events of a run that mostly starts Java and opens files; of 1 million that was measured."""
+
 LOG: Final = "spark.log"
 """In the cache: what Java writes, which would tear the progress apart."""
 
@@ -52,18 +56,26 @@ class Engine:
     """
 
     def __init__(
-        self, lake: Lake, master: str = "", *, session: SparkSession | None = None
+        self,
+        lake: Lake,
+        master: str = "",
+        *,
+        session: SparkSession | None = None,
+        span: tuple[datetime, datetime] | None = None,
     ) -> None:
         """
         Args:
             lake: where events are.
             master: empty for the one of the configuration.
             session: one that is open already.
+            span: the time whose events are read, where the start may be chosen by their number.
         """
         self.master = master or settings.RMB.analytics.master
         self._lake = lake
         self._session = session
         self._ours = session is None
+        self._span = span
+        self._small = False
         self._scratch: Scratch | None = None
 
     @property
@@ -109,15 +121,22 @@ class Engine:
         how = f"was killed (signal {-code})" if code < 0 else f"ended (exit code {code})"
         return f"the Java of Spark {how}; is there enough memory? {self._lake.cache / LOG} has more"
 
-    def events(self, files: Iterable[LakeFile]) -> DataFrame:
+    def events(self, files: Collection[LakeFile]) -> DataFrame:
         """The rows of these files, as `relay.analytics.spark.schema.READ`."""
         from relay.analytics.spark.schema import READ
 
-        paths = [self.path(file.path) for file in files]
+        session = self.session
+        folder = self._lake.events
+        paths = [file.path for file in files]
+        if self._small and self._scratch is not None:
+            from relay.analytics import gathering  # imports Spark
+
+            folder = self._scratch.path / "events"
+            paths = gathering.gather(files, folder)
         if not paths:
-            return self.session.createDataFrame([], READ)
-        reader = self.session.read.schema(READ).option("basePath", self.path(self._lake.events))
-        return reader.parquet(*paths)
+            return session.createDataFrame([], READ)
+        reader = session.read.schema(READ).option("basePath", self.path(folder))
+        return reader.parquet(*map(self.path, paths))
 
     def path(self, path: Path) -> str:
         """A path of the lake as Spark is to be given it."""
@@ -129,10 +148,18 @@ class Engine:
 
     def gaps(self, lost: Sequence[Gap]) -> DataFrame:
         """Gaps, as `relay.analytics.spark.schema.GAPS`."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
         from relay.analytics.spark.schema import GAPS
 
-        rows = [tuple(dataclasses.asdict(gap)[name] for name in GAPS.names) for gap in lost]
-        return self.session.createDataFrame(rows, GAPS)
+        # Not from a list, for which Spark would start a Python worker.
+        rows = [
+            {name: value for name, value in dataclasses.asdict(gap).items() if name in GAPS.names}
+            | {"why": str(gap.why)}
+            for gap in lost
+        ]
+        return self.session.createDataFrame(pa.Table.from_pylist(rows, to_arrow_schema(GAPS)), GAPS)
 
     def _open(self) -> SparkSession:
         from py4j.protocol import Py4JError
@@ -149,6 +176,7 @@ class Engine:
         chosen = settings.RMB.analytics
         more = dict(each.split("=", 1) for each in chosen.spark)
         self._scratch = Scratch(self._lake.cache / "spark")
+        self._small = self._reads_little()
         ours = _SETTINGS | {"spark.local.dir": self.path(self._scratch.path)}
         log = self._lake.cache / LOG
         try:
@@ -158,6 +186,7 @@ class Engine:
                     Path(self.path(self._lake.cache)),
                     cores=chosen.cores or None,
                     driver_memory=chosen.driver_memory,
+                    small=self._small,
                     settings=ours | {key.strip(): its.strip() for key, its in more.items()},
                 )
         except JavaError as error:
@@ -168,6 +197,16 @@ class Engine:
             ) from error
         session.sparkContext.addPyFile(self.path(packaging.package(self._lake.cache)))
         return session
+
+    def _reads_little(self) -> bool:
+        """Whether this machine alone reads few events."""
+        if self._span is None or not self.master.startswith("local"):
+            return False
+        try:
+            files = self._lake.files(*(end.date() for end in self._span))
+            return footers.rows(files) <= FEW_ROWS
+        except AnalyticsError:
+            return False  # the job that reads the broken file says so
 
 
 def _exit_code() -> int | None:

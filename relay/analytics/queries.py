@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from relay.analytics import ledger, plain_paths
 from relay.analytics.errors import AnalyticsError, MissingPackages
 from relay.analytics.lake import Lake
-from relay.analytics.spark.catalogue import JOBS
+from relay.analytics.spark.catalogue import JOBS, tables
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -68,7 +68,9 @@ def connect(
             connection.execute(f"SET {name} = {_literal(value)}")
         for name, files in views.items():
             given = [root / path.relative_to(lake.root) for path in files]
-            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {_reading(name, given)}")
+            reading = _reading(name, given)
+            columns = _columns(connection, name, reading)
+            connection.execute(f"CREATE VIEW {name} AS SELECT {columns} FROM {reading}")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
     except duckdb.Error as error:
@@ -173,6 +175,18 @@ def _reading(name: str, files: Sequence[Path]) -> str:
     if name == "events":  # the folders tell the day and the hour
         options += ", hive_types = {'date': DATE, 'hour': INTEGER}"
     return f"read_parquet({_literal([str(path) for path in files])}, {options})"
+
+
+def _columns(connection: DuckDBPyConnection, name: str, reading: str) -> str:
+    """What a view selects: columns of files of earlier releases have the names of this one."""
+    renamed = next((dict(table.renamed) for table in tables() if table.name == name), {})
+    if not renamed:
+        return "*"
+    found = [row[0] for row in connection.execute(f"DESCRIBE FROM {reading}").fetchall()]
+    selected: dict[str, list[str]] = {}
+    for column in found:
+        selected.setdefault(renamed.get(column, column), []).append(f'"{column}"')
+    return ", ".join(f'coalesce({", ".join(its)}) AS "{now}"' for now, its in selected.items())
 
 
 def _literal(value: Any) -> str:

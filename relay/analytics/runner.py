@@ -171,7 +171,8 @@ def _compute(
         else:
             # Several periods read the same margins.
             files = {file.path: file for period in chunk for file in period.files}
-            inputs[name] = engine.events(files.values())
+            with progress.phase(f"{job.name}: opening files of events ({len(files):,})"):
+                inputs[name] = engine.events(files.values())
     with _kept(inputs, job.of_kinds):
         for table in job.tables:
             title = f"{job.name} {table.name}   {chunk[0].name} to {chunk[-1].name}"

@@ -20,17 +20,17 @@ class Flow(NamedTuple):
 
     origin: str
     final: str
-    n: int
+    messages: int
     bytes: int
 
 
 def matrix(rows: QuerySet[Any]) -> list[Flow]:
     """Rows of `traffic_matrix` by pair of relays, the most messages first."""
-    found = rows.values("origin", "final").annotate(sum_n=Sum("n"), sum_bytes=Sum("bytes"))
+    found = rows.values("origin", "final").annotate(count=Sum("messages"), sum_bytes=Sum("bytes"))
     flows = [
-        Flow(each["origin"], each["final"], each["sum_n"], each["sum_bytes"]) for each in found
+        Flow(each["origin"], each["final"], each["count"], each["sum_bytes"]) for each in found
     ]
-    return sorted(flows, key=lambda flow: (-flow.n, flow.origin, flow.final))
+    return sorted(flows, key=lambda flow: (-flow.messages, flow.origin, flow.final))
 
 
 class Budget(NamedTuple):

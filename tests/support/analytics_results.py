@@ -67,12 +67,12 @@ def fill() -> None:
     day, at = "2026-11-03", {"hour": hour(3, 7)}
     for table, job, row in (
         ("relay_pair_hour", "rollup", at | _PAIR),
-        ("traffic_matrix", "matrix", {"origin": "a.example", "final": "b.example"} | _SOME),
+        ("traffic_matrix", "matrix", _FLOW),
         ("storms", "sessions", {"twin": 7, "session": "", "first_us": 1, "last_us": 2, "opens": 5}),
         ("concurrency", "sessions", at | {"relay": "a.example", "peak": 40}),
         ("federation_slo", "federation", at | _SLO),
         ("federation_rank", "federation", _RANK),
-        ("anomalies", "anomalies", at | {"twin": 7, "x": 500, "med": 20, "mad": 2}),
+        ("anomalies", "anomalies", at | {"twin": 7, "accepted": 500, "median": 20, "deviation": 2}),
         ("top_twins", "top", {"twin": 7} | _BUSY),
         ("hot_pairs", "top", {"src_twin": 7, "dst_twin": 9} | _BUSY),
         ("audit", "audit", _counts("audit") | {"relay": "a.example", "uids": 5}),
@@ -89,8 +89,8 @@ def fill() -> None:
     publish("usage", "2026-11", [_counts("usage") | {"twin": 7}], job="usage")
 
 
-_SOME = {"n": 1000, "bytes": 4096}
-_PAIR = {"relay": "a.example", "remote": "b.example", "failed": 0} | _SOME
+_FLOW = {"origin": "a.example", "final": "b.example", "messages": 1000, "bytes": 4096}
+_PAIR = {"relay": "a.example", "remote": "b.example", "attempts": 1000, "bytes": 4096, "failed": 0}
 _SLO = {"remote": "b.example", "attempts": 100, "ok": 90, "permille": 900, "p95_us": 250_000}
 _RANK = {"place": 1, "remote": "b.example", "failures": 10, "score": 10}
 _BUSY = {"place": 1, "messages": 10, "bytes": 1000, "share_ppm": 250_000}

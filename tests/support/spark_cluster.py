@@ -15,7 +15,10 @@ from tests.support.waiting import wait_until
 
 _CLASSES = "org.apache.spark.deploy"
 _NO_PORT = ("--webui-port", "0")
-_PLAIN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -Dspark.master.rest.enabled=false"  # takes jobs of anybody on port 6066 otherwise
+)
 
 
 class SparkCluster:
@@ -80,7 +83,7 @@ class SparkCluster:
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     "SPARK_LOCAL_DIRS": str(self._folder / "local"),
                     "SPARK_DAEMON_MEMORY": "256m",
-                    "SPARK_DAEMON_JAVA_OPTS": _PLAIN,
+                    "SPARK_DAEMON_JAVA_OPTS": _OPTIONS,
                 },
                 stdout=log,
                 stderr=log,

@@ -8,6 +8,7 @@ import json
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from django.core.management.base import OutputWrapper
@@ -104,7 +105,7 @@ def compute(
     from relay.analytics.engine import Engine
 
     lake = Lake.configured()
-    engine = Engine(lake, options["master"])
+    engine = Engine(lake, options["master"], span=_span(wanted))
     progress = Progress(quiet=options["quiet"])
     how = {"again": options.get("again", False), "whose": whose}
     wait_minutes = options.get("wait", 0)
@@ -144,6 +145,12 @@ def compute(
             f"there are no events in {lake.events}: analytics.record writes what the relay does, "
             "`rmb_analytics generate` some to try"
         )
+
+
+def _span(wanted: Sequence[tuple[Job, Window]]) -> tuple[datetime, datetime]:
+    """The time whose events these jobs read."""
+    spans = [job.span(window) for job, window in wanted]
+    return min(since for since, _ in spans), max(until for _, until in spans)
 
 
 def _when_free(attempt: Callable[[], T], wait_minutes: int, progress: Progress) -> T:

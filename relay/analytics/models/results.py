@@ -38,7 +38,7 @@ class RelayPairHour(Result):
     hour = models.DateTimeField(help_text=HOUR_HELP)
     relay = models.CharField(max_length=MAX_NAME_CHARS, help_text="The relay that sent.")
     remote = models.CharField(max_length=MAX_NAME_CHARS, help_text="The relay they were for.")
-    n = models.BigIntegerField(help_text="Tries to hand a message over.")
+    attempts = models.BigIntegerField(help_text="Tries to hand a message over.")
     bytes = models.BigIntegerField(help_text="Of their envelopes.")
     p50_us = models.BigIntegerField(null=True, help_text="Median of the round trips, microseconds.")
     p95_us = models.BigIntegerField(null=True, help_text="95th percentile of the round trips.")
@@ -57,7 +57,7 @@ class TrafficMatrix(Result):
 
     origin = models.CharField(max_length=MAX_NAME_CHARS, help_text="The relay that accepted them.")
     final = models.CharField(max_length=MAX_NAME_CHARS, help_text="The relay that delivered them.")
-    n = models.BigIntegerField(help_text="Messages.")
+    messages = models.BigIntegerField(help_text="Messages.")
     bytes = models.BigIntegerField(help_text="Of their envelopes.")
 
     class Meta(Result.Meta):
@@ -139,9 +139,11 @@ class Anomaly(Result):
 
     hour = models.DateTimeField(help_text=HOUR_HELP)
     twin = models.BigIntegerField()
-    x = models.BigIntegerField(help_text="Messages it sent in the hour.")
-    med = models.BigIntegerField(help_text="Median of the 168 hours before.")
-    mad = models.BigIntegerField(help_text="Median distance of those hours from their median.")
+    accepted = models.BigIntegerField(help_text="Messages it sent in the hour.")
+    median = models.BigIntegerField(help_text="Median of the 168 hours before.")
+    deviation = models.BigIntegerField(
+        help_text="Median distance of those hours from their median."
+    )
 
     class Meta(Result.Meta):
         verbose_name_plural = "anomalies"

@@ -29,11 +29,13 @@ class Table:
         keys: the columns that tell its rows apart, the first is `period`.
         in_database: whether its rows are in the database as well, for pages and REST; large tables
             are in files only.
+        renamed: columns by the name that files of earlier releases have.
     """
 
     name: str
     keys: tuple[str, ...]
     in_database: bool
+    renamed: tuple[tuple[str, str], ...] = ()
 
     def load(self) -> ModuleType:
         """Its module, with TABLE, SCHEMA and transform; imports Spark."""
@@ -107,13 +109,25 @@ JOBS: Final = {
             "messages, bytes and latencies by hour: of each twin, of each pair of relays",
             (
                 Table("twin_hour", ("period", "hour", "src_twin"), in_database=False),
-                Table("relay_pair_hour", ("period", "hour", "relay", "remote"), in_database=True),
+                Table(
+                    "relay_pair_hour",
+                    ("period", "hour", "relay", "remote"),
+                    in_database=True,
+                    renamed=(("n", "attempts"),),
+                ),
             ),
         ),
         Job(
             "matrix",
             "from which relay to which relay messages went",
-            (Table("traffic_matrix", ("period", "origin", "final"), in_database=True),),
+            (
+                Table(
+                    "traffic_matrix",
+                    ("period", "origin", "final"),
+                    in_database=True,
+                    renamed=(("n", "messages"),),
+                ),
+            ),
             reads_before=_MESSAGE_BEFORE,
             reads_after=_MESSAGE_AFTER,
         ),
@@ -141,7 +155,14 @@ JOBS: Final = {
         Job(
             "anomalies",
             "hours in which a twin sent far more or less than in the week before",
-            (Table("anomalies", ("period", "hour", "twin"), in_database=True),),
+            (
+                Table(
+                    "anomalies",
+                    ("period", "hour", "twin"),
+                    in_database=True,
+                    renamed=(("x", "accepted"), ("med", "median"), ("mad", "deviation")),
+                ),
+            ),
             reads_before=timedelta(days=8),
             reads_after=timedelta(days=1),
         ),
@@ -174,7 +195,12 @@ JOBS: Final = {
             "graph",
             "connections between twins and relays, and the groups they form",
             (
-                Table("graph_edges", ("period", "link", "src", "dst"), in_database=False),
+                Table(
+                    "graph_edges",
+                    ("period", "link", "src", "dst"),
+                    in_database=False,
+                    renamed=(("n", "messages"),),
+                ),
                 Table("graph_nodes", ("period", "kind", "node"), in_database=False),
             ),
         ),

@@ -38,9 +38,9 @@ def path() -> Path:
     return Path(sys.prefix) / "var" / f"spark-{pyspark.__version__}.jsa"
 
 
-def options(archive: Path) -> dict[str, str]:
-    """Settings of a session that uses it; none where there is no archive."""
-    return {OPTIONS: f'-XX:SharedArchiveFile="{archive}"'} if archive.is_file() else {}
+def options(archive: Path) -> list[str]:
+    """Java's options to use it; none where there is no archive."""
+    return [f'-XX:SharedArchiveFile="{archive}"'] if archive.is_file() else []
 
 
 def make(archive: Path, jobs: Iterable[str] = LEARNED) -> None:

@@ -22,6 +22,12 @@ PARTITIONS_PER_CORE: Final = 4
 """Of a shuffle; between 2 and 8 no difference was measured, 200 for 4 cores cost a fifth."""
 
 
+FEW_PARTITIONS: Final = 2
+"""Of a shuffle of few events."""
+
+_QUICK_JAVA: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
 def _not_of_py4j(record: logging.LogRecord) -> bool:
     """Its traces of a Java that is gone, or of a call that was interrupted, for which it takes the
     root logger; what it raises tells it too."""
@@ -35,6 +41,7 @@ def open_session(
     name: str = "rmb_analytics",
     cores: int | None = None,
     driver_memory: str = "2g",
+    small: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A new session, or the one of this process.
@@ -45,6 +52,7 @@ def open_session(
         name: what Spark's pages call it.
         cores: of all executors together, for the number of partitions; None: those of this machine.
         driver_memory: heap of the driver, which for `local` does all the work.
+        small: whether few events are computed, for which Java compiles quickly rather than well.
         settings: more of Spark's own, which go before ours.
 
     Raises:
@@ -67,7 +75,12 @@ def open_session(
         # Its own INT96 knows no time zone, and others read a time of nowhere.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
-    chosen |= classes.options(classes.path())
+    java_options = classes.options(classes.path())
+    if small:
+        java_options += _QUICK_JAVA
+        chosen["spark.sql.shuffle.partitions"] = str(FEW_PARTITIONS)
+    if java_options:
+        chosen[classes.OPTIONS] = " ".join(java_options)
     if master.startswith(ON_LOOPBACK):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

@@ -97,7 +97,7 @@ def gather(month: str, now: datetime | None = None) -> Report:
     )
     missed = sum(each.left < 0 for each in budgets)
     facts = [
-        Fact("Messages", write(sum(flow.n for flow in flows), Kind.NUMBER)),
+        Fact("Messages", write(sum(flow.messages for flow in flows), Kind.NUMBER)),
         Fact("Bytes", write(sum(flow.bytes for flow in flows), Kind.BYTES)),
         Fact("Twins that used it", write(used.twins, Kind.NUMBER)),
         Fact("Most sessions on a relay", _peak(lines)),
@@ -106,7 +106,7 @@ def gather(month: str, now: datetime | None = None) -> Report:
         Fact("Anomalies", write(anomalies.count(), Kind.NUMBER)),
         Fact("Storms of reconnects", write(storms.count(), Kind.NUMBER)),
     ]
-    values = {(_named(flow.origin), _named(flow.final)): flow.n for flow in flows}
+    values = {(_named(flow.origin), _named(flow.final)): flow.messages for flow in flows}
     return Report(
         month=month,
         title=f"{first:%B %Y}",
@@ -229,16 +229,16 @@ def _delivery(sums: dict[str, int]) -> Listed:
 
 
 def _anomalies(rows: Any) -> Listed:
-    far = rows.annotate(distance=(F("x") - F("med")) * (F("x") - F("med")))
+    far = rows.annotate(off=F("accepted") - F("median")).annotate(distance=F("off") * F("off"))
     return Listed(
         ("Hour (UTC)", "Twin", "What", "Sent", "Usual"),
         [
             (
                 f"{each.hour:%Y-%m-%d %H:%M}",
                 str(each.twin),
-                "burst" if each.x > each.med else "silence",
-                write(each.x, Kind.NUMBER),
-                write(each.med, Kind.NUMBER),
+                "burst" if each.accepted > each.median else "silence",
+                write(each.accepted, Kind.NUMBER),
+                write(each.median, Kind.NUMBER),
             )
             for each in far.order_by("-distance", "pk")[:MOST]
         ],

@@ -23,9 +23,10 @@ COLUMNS: Final = (
     Column("hour", "Hour", Cell.LINE, order="hour", hint="UTC"),
     Column("twin", "Twin", order="twin"),
     Column("kind", "What", Cell.STATE),
-    Column("x", "Sent", Kind.NUMBER, order="x", hint="messages of the hour"),
-    Column("med", "Usual", Kind.NUMBER, order="med", hint="median of the 168 hours before"),
-    Column("mad", "Spread", Kind.NUMBER, hint="median distance of these hours from the median"),
+    Column("accepted", "Sent", Kind.NUMBER, order="accepted", hint="messages of the hour"),
+    Column("median", "Usual", Kind.NUMBER, order="median", hint="median of the 168 hours before"),
+    Column("deviation", "Spread", Kind.NUMBER,
+           hint="median distance of these hours from the median"),
     Column("times", "Deviations", Kind.NUMBER,
            hint="how many times the usual deviation it is away; 6 is the least"),
 )  # fmt: skip
@@ -33,7 +34,7 @@ FILTERS: Final = (
     analytics.TWIN,
     Filter("kind", "What", (("burst", "burst"), ("silence", "silence"))),
 )
-ORDERS: Final = {"hour": "hour", "twin": "twin", "x": "x", "med": "med"}
+ORDERS: Final = {"hour": "hour", "twin": "twin", "accepted": "accepted", "median": "median"}
 BURST: Final = State("burst", Tone.WARNING, "far more than usual")
 SILENCE: Final = State("silence", Tone.INFO, "far less than usual")
 SIGMA: Final = 1.4826
@@ -63,18 +64,19 @@ def anomalies(request: HttpRequest) -> HttpResponseBase:
 
 def _of_kind(rows: Any, kind: str) -> Any:
     if kind == "burst":
-        return rows.filter(x__gt=F("med"))
-    return rows.filter(x__lt=F("med")) if kind == "silence" else rows
+        return rows.filter(accepted__gt=F("median"))
+    return rows.filter(accepted__lt=F("median")) if kind == "silence" else rows
 
 
 def _row(request: HttpRequest, found: Anomaly) -> Row:
+    off = abs(found.accepted - found.median)
     values = {
         "hour": f"{found.hour:%Y-%m-%d %H:%M}",
         "twin": found.twin,
-        "kind": BURST if found.x > found.med else SILENCE,
-        "x": found.x,
-        "med": found.med,
-        "mad": found.mad,
-        "times": round(abs(found.x - found.med) / (SIGMA * max(found.mad, 1)), 1),
+        "kind": BURST if found.accepted > found.median else SILENCE,
+        "accepted": found.accepted,
+        "median": found.median,
+        "deviation": found.deviation,
+        "times": round(off / (SIGMA * max(found.deviation, 1)), 1),
     }
     return Row(values, analytics.twin_link(request, "twin", found.twin))

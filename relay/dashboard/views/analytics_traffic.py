@@ -20,13 +20,13 @@ TITLE: Final = "Traffic between relays"
 COLUMNS: Final = (
     Column("origin", "From", order="origin", hint="the relay that accepted the messages"),
     Column("final", "To", order="final", hint="the relay that delivered them"),
-    Column("n", "Messages", Kind.NUMBER, order="n"),
+    Column("messages", "Messages", Kind.NUMBER, order="messages"),
     Column("bytes", "Bytes", Kind.BYTES, order="bytes", hint="of their envelopes"),
     Column("share", "Share", Kind.SHARE, hint="of all messages of these days"),
 )
 UNNAMED: Final = "not told"
 """A relay that rows do not name."""
-MEASURES: Final = (("n", "Messages", Kind.NUMBER), ("bytes", "Bytes", Kind.BYTES))
+MEASURES: Final = (("messages", "Messages", Kind.NUMBER), ("bytes", "Bytes", Kind.BYTES))
 
 
 @page(analytics.VIEW)
@@ -42,7 +42,7 @@ def traffic(request: HttpRequest) -> HttpResponseBase:
         (flow.origin or UNNAMED, flow.final or UNNAMED): getattr(flow, name) for flow in flows
     }
     table = Table(
-        request, "traffic", COLUMNS, _fetch(flows), order="-n",
+        request, "traffic", COLUMNS, _fetch(flows), order="-messages",
         empty="No message was delivered in these days.",
     )  # fmt: skip
     context: dict[str, Any] = {
@@ -58,10 +58,10 @@ def traffic(request: HttpRequest) -> HttpResponseBase:
 
 
 def _fetch(flows: list[Flow]) -> Fetch:
-    total = sum(flow.n for flow in flows)
+    total = sum(flow.messages for flow in flows)
 
     def fetch(ask: Ask) -> Page[Row]:
-        name, _ = one_of(ask.order, ("origin", "final", "n", "bytes"))
+        name, _ = one_of(ask.order, ("origin", "final", "messages", "bytes"))
         found = page_of(
             flows,
             lambda flow: (getattr(flow, name), f"{flow.origin}\n{flow.final}"),
@@ -75,6 +75,6 @@ def _fetch(flows: list[Flow]) -> Fetch:
 
 
 def _row(flow: Flow, total: int) -> Row:
-    share = flow.n / total if total else None
+    share = flow.messages / total if total else None
     origin, final = flow.origin or UNNAMED, flow.final or UNNAMED
     return Row({**flow._asdict(), "origin": origin, "final": final, "share": share})

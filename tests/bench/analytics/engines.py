@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,10 @@ from tests.bench.targets import ROOT, TargetError
 from tests.support.relay_process import command_environment, migrated_folder
 
 SAMPLE_S = 0.2
+TIMEOUT_S = 600.0
+"""For a job, unless a row has less time."""
 MIB = 1 << 20
+START_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,15 @@ class Spark:
     ) -> None:
         self._process, self.out, self._others = process, out, processes
 
-    def run(self, job: str) -> Cost:
-        """Compute a job."""
+    def run(self, job: str, timeout_s: float = TIMEOUT_S) -> Cost:
+        """Compute a job.
+
+        Raises:
+            TargetError: Spark ended, or did not answer in time.
+        """
         busy_s, cpu_s = layout.busy_s(), self._cpu_s()
         with self._peak() as peak:
-            told = self._ask(f"{job} {self.out}\n")
+            told = self._ask(f"{job} {self.out}\n", timeout_s)
         seconds = float(told)
         own_s = self._cpu_s() - cpu_s
         others_s = max(layout.busy_s() - busy_s - own_s, 0.0)
@@ -94,18 +102,25 @@ class Spark:
 
     def wait(self) -> None:
         """Until it is there."""
-        assert self._process.stdout is not None
-        if self._process.stdout.readline() != "ready\n":
+        if self._answer(START_S) != "ready\n":
             raise TargetError("Spark did not start")
 
-    def _ask(self, line: str) -> str:
-        assert self._process.stdin is not None and self._process.stdout is not None
+    def _ask(self, line: str, timeout_s: float) -> str:
+        assert self._process.stdin is not None
         self._process.stdin.write(line)
         self._process.stdin.flush()
-        told = self._process.stdout.readline()
+        told = self._answer(timeout_s)
         if not told:
             raise TargetError("Spark ended")
         return told
+
+    def _answer(self, timeout_s: float) -> str:
+        """A line; it answers one to each question, so none waits in a buffer."""
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], max(timeout_s, 0.0))[0]:
+            self._process.kill()
+            raise TargetError(f"Spark did not answer within {timeout_s:.0f} s")
+        return self._process.stdout.readline()
 
     def _pids(self) -> list[int]:
         return [self._process.pid, *self._others]
@@ -172,14 +187,14 @@ def spark(
                 process.wait()
 
 
-def command(job: str, lake: Path, folder: Path) -> float:
+def command(job: str, lake: Path, folder: Path, master: str = "local[4]") -> float:
     """Seconds of `rmb_analytics run`, with all that is around a job."""
     database = folder / "data" / "relay.sqlite3"
     database.parent.mkdir(mode=0o700, exist_ok=True)
     shutil.copy(migrated_folder() / database.name, database)
     settings = {
         "analytics.dir": str(lake),
-        "analytics.master": "local[4]",
+        "analytics.master": master,
         "redis.url": "redis://127.0.0.1:1",
     }
     days = ("--from", str(WINDOW.first), "--to", str(WINDOW.last))

@@ -64,6 +64,7 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "analytics": analytics.jobs,
     "analytics-growth": analytics.growth,
     "analytics-cold": analytics.cold,
+    "analytics-all": analytics.whole,
     "analytics-cluster": analytics.clustered,
     "analytics-stream": analytics.stream,
 }

@@ -31,7 +31,7 @@ def pair_rows(period: str, version: int) -> list[dict[str, Any]]:
     hour = datetime.fromisoformat(f"{period}T07:00:00Z")
     fields = dict(hour=hour, remote="b.example", bytes=1, p50_us=1, p95_us=1, p99_us=1, failed=0)
     return [
-        {"period": period, **fields, "relay": f"{n}.example", "n": version}
+        {"period": period, **fields, "relay": f"{n}.example", "attempts": version}
         for n in range(version + 1)
     ]
 
@@ -140,8 +140,9 @@ def _shown(lake: Lake) -> list[int]:
             wanted = ROWS_OF[row.table](day, version)
             assert len(got) == row.result_rows == len(wanted)
             if row.table == "relay_pair_hour":
-                in_database = RelayPairHour.objects.filter(period=day).values_list("relay", "n")
-                assert sorted(in_database) == sorted((each["relay"], each["n"]) for each in wanted)
+                rows = RelayPairHour.objects.filter(period=day)
+                in_database = sorted(rows.values_list("relay", "attempts"))
+                assert in_database == sorted((each["relay"], each["attempts"]) for each in wanted)
         found.append(version)
     return found
 

@@ -64,7 +64,7 @@ def test_an_archive_that_does_not_fit_is_not_used(tmp_path: Path) -> None:
 
 
 def test_without_an_archive_nothing_is_asked_of_java(tmp_path: Path) -> None:
-    assert classes.options(tmp_path / "none.jsa") == {}
+    assert classes.options(tmp_path / "none.jsa") == []
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

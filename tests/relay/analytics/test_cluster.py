@@ -34,6 +34,7 @@ def test_a_worker_is_killed_and_the_result_is_right(tmp_path: Path) -> None:
     for day in DAYS.days():
         rows.write(lake / "events", rows.ordinary(midnight(day), messages=300))
     with SparkCluster(tmp_path / "cluster") as cluster:
+        assert "REST server" not in (tmp_path / "cluster" / "master.log").read_text()
         driver = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.relay.analytics.cluster_driver", str(lake)),

@@ -98,7 +98,8 @@ _EXPECTED = {
         weeks.CONCURRENCY,
     ),
     "anomalies": (
-        "SELECT period, extract(hour FROM hour AT TIME ZONE 'UTC'), twin, x, med, mad FROM made",
+        "SELECT period, extract(hour FROM hour AT TIME ZONE 'UTC'), twin, accepted, median, "
+        "deviation FROM made",
         weeks.ANOMALIES,
     ),
     "audit": (

@@ -136,7 +136,7 @@ def all_is_right(folder: Path) -> None:
             for one, other in (("made", "wanted"), ("wanted", "made")):
                 only = f"FROM {one}_{table} EXCEPT ALL SELECT * FROM {other}_{table} LIMIT 5"
                 assert not connection.execute(only).fetchall(), (table, one)
-        pairs = "SELECT relay, remote, n, bytes, p95_us FROM"
+        pairs = "SELECT relay, remote, attempts, bytes, p95_us FROM"
         files = connection.execute(f"{pairs} made_relay_pair_hour").fetchall()
     found = ask(folder, f"{pairs} relay_analytics_relaypairhour WHERE period = '{DAYS[0]}'")
     assert set(found) == set(files) and len(found) == len(files) > 0

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,17 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import convert_exception
 from pyspark.sql import SparkSession
 
+from relay.analytics import engine as engine_module
 from relay.analytics import footers, ledger, progress, runner
 from relay.analytics.engine import Engine, first_line
-from relay.analytics.errors import AnalyticsError
+from relay.analytics.errors import AnalyticsError, NoEngine
 from relay.analytics.lake import Lake
 from relay.analytics.models import Published, Run, RunState
 from relay.analytics.models.results import RelayPairHour, TopTwin
 from relay.analytics.progress import Progress
+from relay.analytics.spark import session
 from relay.analytics.spark.catalogue import JOBS
+from relay.analytics.spark.java import JavaError
 from relay.analytics.spark.window import Window
 from tests.relay.analytics import rows
 from tests.relay.analytics.comparing import events
@@ -91,10 +94,11 @@ def test_results_are_those_of_the_job(lake: Lake, engine: Engine, spark: SparkSe
         assert made.exceptAll(found.select(*module.SCHEMA.names)).count() == 0
         assert found.count() == made.count()
     pairs = {
-        (row["hour"], row["relay"], row["remote"], row["n"], row["p95_us"])
+        (row["hour"], row["relay"], row["remote"], row["attempts"], row["p95_us"])
         for row in in_files(lake, "relay_pair_hour")
     }
-    assert set(RelayPairHour.objects.values_list("hour", "relay", "remote", "n", "p95_us")) == pairs
+    columns = ("hour", "relay", "remote", "attempts", "p95_us")
+    assert set(RelayPairHour.objects.values_list(*columns)) == pairs
     files = ledger.result_files(lake, "twin_hour")
     assert [file.parent.parent.name for file in files] == [str(DAYS.first), str(DAYS.last)]
 
@@ -195,6 +199,38 @@ def test_the_folder_may_have_any_name(tmp_path: Path) -> None:
     assert done.stdout == "top          1 computed, 2 rows\n"
 
 
+def test_only_few_events_on_this_machine_have_java_compile_quickly(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[bool] = []
+
+    def refuse(*_: Any, small: bool, **__: Any) -> SparkSession:
+        chosen.append(small)
+        raise JavaError("not started")
+
+    def opened(span: tuple[datetime, datetime] | None, master: str = "local[2]") -> bool:
+        engine = Engine(lake, master, span=span)
+        with pytest.raises(NoEngine, match="not started"):
+            engine.open()
+        engine.close()
+        return chosen[-1]
+
+    monkeypatch.setattr(session, "open_session", refuse)
+    days = JOBS["audit"].span(DAYS)
+    assert opened(days)
+    assert not opened(None)
+    assert not opened(days, "spark://127.0.0.1:7077")
+    of_last = footers.rows(lake.files(DAYS.last, DAYS.last))
+    monkeypatch.setattr(engine_module, "FEW_ROWS", of_last)
+    assert not opened(days)
+    last = JOBS["top"].span(Window(DAYS.last, DAYS.last + timedelta(days=9)))
+    assert opened(last)
+    broken = lake.hour(DAYS.last, 3) / "broken.parquet"
+    broken.parent.mkdir(exist_ok=True)
+    broken.write_bytes(b"PAR1 no more PAR1")
+    assert not opened(last), "the job that reads it says so"
+
+
 def test_periods_are_computed_together_when_next_to_each_other(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,9 +269,10 @@ def test_the_commands(configured: Lake, capsys: pytest.CaptureFixture[str], sett
     days = ("--from", str(DAYS.first), "--to", str(DAYS.last))
     (outcome,) = json.loads(command("run", "top", *days, "--json"))
     assert (outcome["job"], outcome["computed"], outcome["empty"]) == ("top", 2, 1)
-    looking, starting, *steps = capsys.readouterr().err.splitlines()
+    looking, starting, opening, *steps = capsys.readouterr().err.splitlines()
     assert looking == "top: looking for days to compute"
     assert starting == f"starting Spark at {settings.RMB.analytics.master}"
+    assert re.fullmatch(r"top: opening files of events \(\d+\)", opening)
     assert steps[0].startswith("top top_twins   2026-03-27 to 2026-03-27   done in")
     assert command("run", "top", *days) == "top          2 up to date; 1 without events\n"
     told = json.loads(command("status", "--json"))
@@ -305,6 +342,29 @@ def test_one_job_that_fails_does_not_hold_up_the_others(
     with pytest.raises(CommandError, match=r"^top: its disk is full$"):
         command("run", "all", "--quiet")
     assert done == [name for name in JOBS if name != "top"]
+
+
+@pytest.mark.parametrize("verb", [("run", "all"), ("backfill",), ("schedule", "--now")])
+def test_all_jobs_of_a_run_share_one_session(
+    configured: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
+) -> None:
+    opened: list[str] = []
+
+    def open_session(self: Engine) -> SparkSession:
+        opened.append(self.master)
+        return spark
+
+    def run_job(job: Any, window: Any, lake: Any, engine: Engine, *_: Any, **__: Any) -> Any:
+        done.append((job.name, engine.session))
+        return runner.Outcome(job.name, "", 0, 0, 1, 0, 0)
+
+    done: list[tuple[str, SparkSession]] = []
+    monkeypatch.setattr(os, "nice", lambda by: 0)
+    monkeypatch.setattr(Engine, "_open", open_session)
+    monkeypatch.setattr(runner, "run", run_job)
+    command(*verb, "--quiet")
+    assert done == [(name, spark) for name in JOBS]
+    assert len(opened) == 1
 
 
 def test_a_job_somebody_else_computes_is_left_to_him(

@@ -107,6 +107,22 @@ def test_events_have_their_day_and_hour_and_lack_what_files_lack() -> None:
     ]
 
 
+def test_results_of_earlier_releases_have_the_names_of_today(lake: Lake) -> None:
+    for day, names in (("2026-11-02", ("x", "med", "mad")), ("2026-11-03", NAMES)):
+        folder = lake.results / "anomalies" / day / "run"
+        folder.mkdir(parents=True)
+        columns = {"period": [day], "twin": [7], **dict(zip(names, ([50], [3], [1]), strict=True))}
+        parquet.write_table(pa.table(columns), folder / "part.parquet")
+        publish("anomalies", day, folder=f"anomalies/{day}/run")
+        found = json.loads(ask("FROM anomalies ORDER BY period", json=True))
+        assert list(found[0]) == ["period", "twin", *NAMES]
+        assert [found[-1][name] for name in ("period", *NAMES)] == [day, 50, 3, 1]
+    assert found[0] == {**found[1], "period": "2026-11-02"}
+
+
+NAMES = ("accepted", "median", "deviation")
+
+
 @pytest.mark.usefixtures("filled")
 def test_without_a_question_the_views_are_told() -> None:
     lines = ask("").splitlines()

@@ -66,8 +66,8 @@ ANOMALIES = [
     ("2026-03-28", 6, 1, 0, 25, 0),
     ("2026-03-29", 0, 2, 20, 0, 0),
 ]
-"""(period, hour of the day, twin, x, med, mad): at 6:00 on day 7 there is no whole week before, and
-after the last message of all no hour."""
+"""(period, hour of the day, twin, accepted, median, deviation): at 6:00 on day 7 there is no whole
+week before, and after the last message of all no hour."""
 
 
 def connections() -> Iterator[Event]:

@@ -86,8 +86,8 @@ def test_days_without_rows(client: Client, path: str) -> None:
 
 def test_traffic(client: Client) -> None:
     rows = [
-        {"origin": "a.example", "final": "b.example", "n": 12_000, "bytes": 2048},
-        {"origin": "b.example", "final": "b.example", "n": 3, "bytes": 4_194_304},
+        {"origin": "a.example", "final": "b.example", "messages": 12_000, "bytes": 2048},
+        {"origin": "b.example", "final": "b.example", "messages": 3, "bytes": 4_194_304},
     ]
     publish("traffic_matrix", "2026-11-02", rows)
     publish("traffic_matrix", "2026-11-03", rows[:1])
@@ -98,7 +98,7 @@ def test_traffic(client: Client) -> None:
     assert ">4 MiB<" in shown(client, f"{PAGE}?measure=bytes")
     assert "24,000" not in shown(client, f"{PAGE}?from=2026-11-03&to=2026-11-03")
     found = exported(client, f"{PAGE}?export=json&order=bytes")
-    assert [(row["origin"], row["n"], row["bytes"]) for row in found] == [
+    assert [(row["origin"], row["messages"], row["bytes"]) for row in found] == [
         ("a.example", 24_000, 4096),
         ("b.example", 3, 4_194_304),
     ]
@@ -165,8 +165,8 @@ def test_anomalies_lead_to_their_twins(client: Client) -> None:
         "anomalies",
         "2026-11-03",
         [
-            {"hour": hour(3, 5), "twin": 7, "x": 500, "med": 20, "mad": 2},
-            {"hour": hour(3, 6), "twin": 9, "x": 0, "med": 90, "mad": 0},
+            {"hour": hour(3, 5), "twin": 7, "accepted": 500, "median": 20, "deviation": 2},
+            {"hour": hour(3, 6), "twin": 9, "accepted": 0, "median": 90, "deviation": 0},
         ],
     )
     path = f"{PAGE}anomalies/"

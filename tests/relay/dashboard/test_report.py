@@ -29,7 +29,7 @@ def november() -> None:
     """Two days of a month, with something in each section."""
     for day in (2, 3):
         period = f"2026-11-0{day}"
-        flow = {"origin": "a<b.example", "final": "b.example", "n": 700, "bytes": 2048}
+        flow = {"origin": "a<b.example", "final": "b.example", "messages": 700, "bytes": 2048}
         publish("traffic_matrix", period, [flow])
         slo = {"remote": "b.example", "attempts": 100, "ok": 90, "permille": 900, "p95_us": 5}
         publish("federation_slo", period, [{"hour": hour(day), **slo}])
@@ -40,7 +40,8 @@ def november() -> None:
         publish("storms", period, [{"twin": 7, **storm}])
         lost = {"unaccounted": day, "gaps": 1, "gap_estimate": 600, "gap_at_most": 70_000}
         publish("audit", period, [{"relay": "a.example", **AUDIT, "uids": 5, **lost}])
-        publish("anomalies", period, [{"hour": hour(day), "twin": 8, "x": 99, "med": 2, "mad": 1}])
+        burst = {"twin": 8, "accepted": 99, "median": 2, "deviation": 1}
+        publish("anomalies", period, [{"hour": hour(day), **burst}])
     used = {"accepted_bytes": 10, "delivered": 1, "delivered_bytes": 9, "dropped": 0}
     publish("usage", "2026-11", [{"twin": 9, "accepted": 1234, **used, "session_seconds": 7200}])
 

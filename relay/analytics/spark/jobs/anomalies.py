@@ -1,20 +1,22 @@
 """Anomalies: hours in which a twin sent far more, or far less, than in the week before.
 
-x is how many messages of a twin were accepted in an hour, 0 where there are none: for a twin that
-has some hour of 20 or more, in every hour between the first and the last one with an accepted
-message of anyone. The baseline of an hour are the 168 hours before it, where all of these exist.
-An hour is an anomaly if
+Each hour of a twin has a count of accepted messages, 0 where there are none: for a twin that has
+some hour of 20 or more, in every hour between the first and the last one with an accepted message
+of anyone. The baseline of an hour are the 168 hours before it, where all of these exist. An hour is
+an anomaly if
 
-    |x - med| >= 20  and  |x - med| * 10000 >= 6 * 14826 * max(mad, 1)
+    |accepted - median| >= 20  and
+    |accepted - median| * 10000 >= 6 * 14826 * max(deviation, 1)
 
-that is, if x is six standard deviations off, as the median absolute deviation estimates them.
+that is, if its count is six standard deviations off, as the median absolute deviation estimates
+them.
 
-    period  day of `hour`
-    hour    begin of the hour
-    twin    the sender; 0 for rows that name none
-    x       its accepted messages in the hour
-    med     the 84th smallest of the 168 hours before
-    mad     the 84th smallest of |x_i - med| over these
+    period     day of `hour`
+    hour       begin of the hour
+    twin       the sender; 0 for rows that name none
+    accepted   messages relays took from it in the hour
+    median     median of this count over the 168 hours before: the 84th smallest
+    deviation  median distance of these 168 counts from `median`: the 84th smallest
 
 A day is read with 8 days before it and one after it, and what the first and the last hour are is
 asked for each day of these: so the figures of a day do not depend on how many are computed at once,
@@ -43,9 +45,9 @@ SCHEMA: Final = StructType(
         StructField("period", StringType()),
         StructField("hour", TimestampType()),
         StructField("twin", LongType()),
-        StructField("x", LongType()),
-        StructField("med", LongType()),
-        StructField("mad", LongType()),
+        StructField("accepted", LongType()),
+        StructField("median", LongType()),
+        StructField("deviation", LongType()),
     ]
 )
 
@@ -58,7 +60,7 @@ DAYS_BEFORE: Final = 8
 DAYS_AFTER: Final = 1
 
 _DAY_HOURS: Final = 24
-_FOUND: Final = pa.schema([(name, pa.int64()) for name in ("number", "twin", "x", "med", "mad")])
+_FOUND: Final = pa.schema([(name, pa.int64()) for name in ("number", *SCHEMA.names[2:])])
 _FOUND_SPARK: Final = ", ".join(f"{name} long" for name in _FOUND.names)
 
 

@@ -7,12 +7,12 @@ Made of rows of a day, each counted as it stands:
     delivers  relay to twin: delivered rows, from `relay` to `dst_twin`
     talks     twin to twin: delivered rows, from `src_twin` to `dst_twin`
 
-    period  day of the rows
-    link    one of the four above
-    src     where the edge begins: a twin's number, or a relay's domain
-    dst     where it ends
-    n       rows
-    bytes   of their envelopes
+    period    day of the rows
+    link      one of the four above
+    src       where the edge begins: a twin's number, or a relay's domain
+    dst       where it ends
+    messages  rows, one for each message
+    bytes     of their envelopes
 
 Rows that do not name both ends make no edge. No other day is read.
 """
@@ -41,7 +41,7 @@ SCHEMA: Final = StructType(
         StructField("link", StringType()),
         StructField("src", StringType()),
         StructField("dst", StringType()),
-        StructField("n", LongType()),
+        StructField("messages", LongType()),
         StructField("bytes", LongType()),
     ]
 )
@@ -63,7 +63,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
     return (
         rows.select(measures.day_number().alias("day"), "size_bytes", F.inline(links))
         .groupBy(*keys)
-        .agg(F.count("*").alias("n"), measures.sum_of("size_bytes").alias("bytes"))
+        .agg(F.count("*").alias("messages"), measures.sum_of("size_bytes").alias("bytes"))
         .select(
             measures.day_name("day").alias("period"),
             "link",
@@ -71,7 +71,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
                 F.coalesce(f"{end}_relay", F.col(f"{end}_twin").cast("string")).alias(end)
                 for end in ("src", "dst")
             ),
-            "n",
+            "messages",
             "bytes",
         )
         .where(F.col("src").isNotNull() & F.col("dst").isNotNull())

@@ -61,13 +61,13 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
     """One row for each twin and relay on each day of the window."""
     edges = graph_edges.transform(events, window)
     both = F.array(_end("src", "dst", (TALKS, SENDS)), _end("dst", "src", (TALKS, DELIVERS)))
-    ends = edges.select("period", "link", "n", "bytes", F.inline(both))
+    ends = edges.select("period", "link", "messages", "bytes", F.inline(both))
     plain = F.col("link").isin(TALKS, HANDS)
     out, into = plain & (F.col("end") == "src"), plain & (F.col("end") == "dst")
     nodes = ends.groupBy("period", "kind", "node").agg(
-        measures.sum_of("n", out).alias("sent"),
+        measures.sum_of("messages", out).alias("sent"),
         measures.sum_of("bytes", out).alias("sent_bytes"),
-        measures.sum_of("n", into).alias("received"),
+        measures.sum_of("messages", into).alias("received"),
         measures.sum_of("bytes", into).alias("received_bytes"),
         measures.count_of(out).alias("targets"),
         measures.count_of(into).alias("sources"),

@@ -2,17 +2,17 @@
 
 Made of the rows of kind `federated_out`: one for each try.
 
-    period   day of the hour, YYYY-MM-DD (UTC)
-    hour     its begin; of each row's own time
-    relay    that made the tries; "" for rows that name none
-    remote   that was tried; "" for rows that name none
-    n        tries
-    bytes    of their envelopes
-    p50_us   round trip of the remote: the value at rank ceil(0.50 * n) of the n ascending values
-             there are (no try may have one), in microseconds; null without any
-    p95_us   the same at 0.95
-    p99_us   the same at 0.99
-    failed   tries whose reason is not `none`
+    period    day of the hour, YYYY-MM-DD (UTC)
+    hour      its begin; of each row's own time
+    relay     that made the tries; "" for rows that name none
+    remote    that was tried; "" for rows that name none
+    attempts  tries
+    bytes     of their envelopes
+    p50_us    round trip of the remote: the value at rank ceil(0.50 * n) of the n ascending values
+              there are (no try may have one), in microseconds; null without any
+    p95_us    the same at 0.95
+    p99_us    the same at 0.99
+    failed    tries whose reason is not `none`
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCHEMA: Final = StructType(
         StructField("hour", TimestampType()),
         StructField("relay", StringType()),
         StructField("remote", StringType()),
-        StructField("n", LongType()),
+        StructField("attempts", LongType()),
         StructField("bytes", LongType()),
         StructField("p50_us", LongType()),
         StructField("p95_us", LongType()),
@@ -54,7 +54,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
             measures.name("remote").alias("remote"),
         )
         .agg(
-            F.count("*").alias("n"),
+            F.count("*").alias("attempts"),
             measures.sum_of("size_bytes").alias("bytes"),
             measures.ascending("latency_us").alias("latencies"),
             (F.count("*") - measures.count_of(F.col("reason") == schema.NONE)).alias("failed"),
@@ -62,7 +62,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
         .select(
             measures.day_of_hour("number").alias("period"),
             measures.hour_start("number").alias("hour"),
-            *("relay", "remote", "n", "bytes"),
+            *("relay", "remote", "attempts", "bytes"),
             *(measures.ranked("latencies", p).alias(f"p{p}_us") for p in measures.PERCENTILES),
             "failed",
         )

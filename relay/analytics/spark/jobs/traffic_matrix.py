@@ -4,13 +4,13 @@ Each message that was delivered on a day counts once, with its first delivery, f
 accepted it to the one that delivered it. A message is known by its `uid`; a uid that comes again
 more than a day later is another message.
 
-    period  day of the first delivery, YYYY-MM-DD (UTC)
-    origin  relay of the accepted row: the first one with this uid from the day before to an hour
-            after the day, ties by name of the relay; "" if it names none
-    final   relay of the delivered row: the first one of the day with this uid, ties by name of the
-            relay, then the smaller envelope; "" if it names none
-    n       messages
-    bytes   of their envelopes, as delivered
+    period    day of the first delivery, YYYY-MM-DD (UTC)
+    origin    relay of the accepted row: the first one with this uid from the day before to an hour
+              after the day, ties by name of the relay; "" if it names none
+    final     relay of the delivered row: the first one of the day with this uid, ties by name of
+              the relay, then the smaller envelope; "" if it names none
+    messages  how many
+    bytes     of their envelopes, as delivered
 
 A message counts if nothing with its uid was delivered the day before (else it was counted there),
 and if there is an accepted row: without one its origin is not known, which the audit reports. The
@@ -37,7 +37,7 @@ SCHEMA: Final = StructType(
         StructField("period", StringType()),
         StructField("origin", StringType()),
         StructField("final", StringType()),
-        StructField("n", LongType()),
+        StructField("messages", LongType()),
         StructField("bytes", LongType()),
     ]
 )
@@ -85,8 +85,8 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
         .where(F.col("day").between(first, last))
         .where("given is not null and given_before is null and taken is not null")
         .groupBy("day", "taken.relay", "given.relay")
-        .agg(F.count("*").alias("n"), F.sum("given.size").alias("bytes"))
-        .toDF("day", "origin", "final", "n", "bytes")
+        .agg(F.count("*").alias("messages"), F.sum("given.size").alias("bytes"))
+        .toDF("day", "origin", "final", "messages", "bytes")
         .select(measures.day_name("day").alias("period"), *SCHEMA.names[1:])
     )
 

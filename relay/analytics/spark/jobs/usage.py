@@ -112,7 +112,10 @@ def _sessions(events: DataFrame, months: list[Month]) -> DataFrame:
             F.min(F.when(closed, measures.time_us() - F.col("latency_us"))).alias("began"),
         )
     )
-    spans = events.sparkSession.createDataFrame(months, "period string, first long, after long")
+    # Not from a list, for which Spark would start a Python worker.
+    spans = events.sparkSession.range(0, 1, 1, 1).select(
+        F.inline(F.array(*(_literal(month) for month in months)))
+    )
     month = F.broadcast(spans.join(_newest(events, months), "period", "left"))
     closed_within = F.col("closed").between(F.col("first"), F.col("after") - 1)
     open_at_end = F.col("opened").between(
@@ -124,6 +127,12 @@ def _sessions(events: DataFrame, months: list[Month]) -> DataFrame:
     return sessions.join(month, closed_within | open_at_end).select(
         "period", "twin", F.greatest(end - begin, F.lit(0).cast("long")).alias("open_us")
     )
+
+
+def _literal(month: Month) -> Column:
+    us = {"first": month.start_us, "after": month.end_us}
+    times = (F.lit(value).cast("long").alias(name) for name, value in us.items())
+    return F.struct(F.lit(month.name).alias("period"), *times)
 
 
 def _newest(events: DataFrame, months: list[Month]) -> DataFrame:

@@ -47,9 +47,9 @@ SELECT
     strftime(make_timestamp(number * 3600000000), '%Y-%m-%d') AS period,
     make_timestamptz(number * 3600000000) AS hour,
     twin,
-    x,
-    med,
-    mad
+    x AS accepted,
+    med AS median,
+    mad AS deviation
 FROM deviations
 WHERE abs(x - med) >= 20 AND abs(x - med) * 10000 >= 6 * 14826 * greatest(mad, 1)
 """

@@ -27,7 +27,7 @@ SELECT
     link,
     src,
     dst,
-    count(*) AS n,
+    count(*) AS messages,
     ifnull(sum(size_bytes), 0)::BIGINT AS bytes
 FROM ({_ALL})
 WHERE src IS NOT NULL AND dst IS NOT NULL

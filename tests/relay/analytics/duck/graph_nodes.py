@@ -42,9 +42,9 @@ SELECT
     period,
     kind,
     node,
-    ifnull(sent.n, 0) AS sent,
+    ifnull(sent.messages, 0) AS sent,
     ifnull(sent.bytes, 0) AS sent_bytes,
-    ifnull(received.n, 0) AS received,
+    ifnull(received.messages, 0) AS received,
     ifnull(received.bytes, 0) AS received_bytes,
     ifnull(sent.nodes, 0) AS targets,
     ifnull(received.nodes, 0) AS sources,
@@ -52,13 +52,13 @@ SELECT
     CASE kind WHEN 'twin' THEN least(node::BIGINT, part.least_twin) END AS component
 FROM nodes
 LEFT JOIN (
-    SELECT period, kind, src AS node, sum(n)::BIGINT AS n, sum(bytes)::BIGINT AS bytes,
-        count(*) AS nodes
+    SELECT period, kind, src AS node, sum(messages)::BIGINT AS messages,
+        sum(bytes)::BIGINT AS bytes, count(*) AS nodes
     FROM plain GROUP BY ALL
 ) AS sent USING (period, kind, node)
 LEFT JOIN (
-    SELECT period, kind, dst AS node, sum(n)::BIGINT AS n, sum(bytes)::BIGINT AS bytes,
-        count(*) AS nodes
+    SELECT period, kind, dst AS node, sum(messages)::BIGINT AS messages,
+        sum(bytes)::BIGINT AS bytes, count(*) AS nodes
     FROM plain GROUP BY ALL
 ) AS received USING (period, kind, node)
 LEFT JOIN (

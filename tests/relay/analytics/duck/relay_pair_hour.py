@@ -10,7 +10,7 @@ SELECT
     make_timestamptz(us // 3600000000 * 3600000000) AS hour,
     ifnull(relay, '') AS relay,
     ifnull(remote, '') AS remote,
-    count(*) AS n,
+    count(*) AS attempts,
     ifnull(sum(size_bytes), 0)::BIGINT AS bytes,
     quantile_disc(latency_us, 0.5) AS p50_us,
     quantile_disc(latency_us, 0.95) AS p95_us,

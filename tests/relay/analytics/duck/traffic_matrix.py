@@ -31,7 +31,7 @@ SELECT
     strftime(make_timestamp(day * 86400000000), '%Y-%m-%d') AS period,
     origin,
     relay AS final,
-    count(*) AS n,
+    count(*) AS messages,
     sum(size_bytes)::BIGINT AS bytes
 FROM joined
 GROUP BY day, origin, relay
