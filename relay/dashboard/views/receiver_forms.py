@@ -63,9 +63,9 @@ def add(request: HttpRequest) -> HttpResponseBase:
         added = receivers.add_receiver(**form.cleaned_data, actor=actor)
         if added.secret and not form.cleaned_data["secret"]:
             return _shown_once(request, added)
-        return f"{added.receiver} is told of alarms"
+        return f"{added.receiver} receives alarms"
 
-    question = Question("Add a receiver", "Add", "It is told at once of the alarms that fire.")
+    question = Question("Add a receiver", "Add", "It receives the alarms that fire now at once.")
     return act(request, question, perform, reverse("console:alarms_receivers"), form)
 
 
