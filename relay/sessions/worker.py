@@ -56,7 +56,7 @@ STALLED_LOOKS: Final = 100
 """Stalled sockets looked at in one tick: thousands of them must not cost the others anything."""
 READ_AGAIN_S: Final = 1.0  # pause before a stream is read again that could not be read
 DRAIN_STEP_S: Final = 0.02
-DESTINATIONS: Final = 20_000
+DESTINATIONS: Final = 5_000
 """Keys remembered, 0.8 KB each. Above it unused ones go each minute, above twice of it at once."""
 
 
