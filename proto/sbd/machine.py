@@ -246,6 +246,13 @@ class ClientSide:
         self._queue.append(message)
         self._waiting_bytes += len(message)
 
+    def end(self) -> None:
+        """Note that the connection has ended."""
+        self.state = State.ENDED
+        self._queue.clear()
+        self._urgent.clear()
+        self._waiting_bytes = 0
+
     def receive_data(self, message: bytes, now_ns: int) -> None:
         """Take one message of the server."""
         if self.state is State.ENDED:
@@ -317,10 +324,7 @@ class ClientSide:
         return False
 
     def _end(self, text: str) -> None:
-        self.state = State.ENDED
-        self._queue.clear()
-        self._urgent.clear()
-        self._waiting_bytes = 0
+        self.end()
         self._events.append(Ended(text))
 
 

@@ -1,0 +1,177 @@
+"""The SBD clients of `peer.sbd`, against a relay of two workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+
+from peer.sbd import (
+    ClosedError,
+    ConnectError,
+    E2eClient,
+    MessageSizeError,
+    PeerError,
+    SbdClient,
+    path_of_key,
+)
+from proto.sbd import frames
+from proto.sbd.bounds import MAX_PAYLOAD_BYTES, MAX_PLAINTEXT_BYTES, MAX_WAITING_BYTES
+from tests.e2e.conftest import StartRelay, _shared
+from tests.support.hook_server import hook_server
+from tests.support.redis_servers import free_port
+from tests.support.relay_process import RelayProcess
+
+SEED = bytes(range(32))
+
+
+@pytest.fixture(scope="module")
+def sbd(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterator[RelayProcess]:
+    settings = {
+        "sbd.enabled": "true",
+        "sbd.idle_ms": "1000",
+        "sbd.limit_kbit_per_s": "80000",
+        # A loaded machine reads late, and then much at once.
+        "sbd.limit_burst_bytes": "4000000",
+    }
+    yield from _shared(tmp_path_factory, data_template, processes=2, settings=settings)
+
+
+async def test_packets_both_ways(sbd: RelayProcess) -> None:
+    async with SbdClient(sbd.url) as one, SbdClient(sbd.url, SEED) as two:
+        assert path_of_key(two.key) == "A6EHv_POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg"
+        for message in (b"", b"hello", bytes(MAX_PAYLOAD_BYTES)):
+            await one.send(two.key, message)
+            assert await two.receive() == (one.key, message)
+        await two.send(one.key, b"world")
+        async for packet in one:
+            assert packet == (two.key, b"world")
+            break
+        with pytest.raises(MessageSizeError):
+            await one.send(two.key, bytes(MAX_PAYLOAD_BYTES + 1))
+
+
+async def test_a_client_stays_and_keeps_the_pace(sbd: RelayProcess) -> None:
+    """A megabyte takes about its time, and a silence of several time-outs ends nothing."""
+    size, count = 10_000, 100
+    async with SbdClient(sbd.url) as one, SbdClient(sbd.url) as two:
+        began = time.monotonic()
+
+        async def send() -> None:
+            for _ in range(count):
+                await one.send(two.key, bytes(size))
+
+        async def receive() -> None:
+            for _ in range(count):
+                await two.receive()
+
+        async with asyncio.timeout(30):
+            await asyncio.gather(send(), receive())
+        # 100 ns a byte, and a tenth more; what waits in the end is sent without it.
+        assert time.monotonic() - began >= (size * count - MAX_WAITING_BYTES) * 100e-9
+        await asyncio.sleep(3)
+        await one.send(two.key, b"still here")
+        assert (await two.receive())[1] == b"still here"
+
+
+async def test_what_is_not_read_holds_the_server_up(sbd: RelayProcess) -> None:
+    async with SbdClient(sbd.url) as one, SbdClient(sbd.url) as two:
+        for number in range(200):
+            await one.send(two.key, number.to_bytes(2, "big"))
+        for number in range(200):
+            assert (await two.receive())[1] == number.to_bytes(2, "big")
+
+
+async def test_the_end_is_told(sbd: RelayProcess) -> None:
+    async with SbdClient(sbd.url, SEED) as older, SbdClient(sbd.url, SEED) as newer:
+        with pytest.raises(ClosedError, match="the server ended the connection"):
+            await older.receive()
+        with pytest.raises(ClosedError):
+            await older.send(newer.key, b"")
+        assert [packet async for packet in older] == []
+    with pytest.raises(ClosedError, match="the client was closed"):
+        await newer.receive()
+
+
+async def test_tokens(start_relay: StartRelay) -> None:
+    with hook_server() as hook:
+        relay = start_relay(settings={"sbd.enabled": "true", "sbd.hook_url": hook.url})
+        async with SbdClient(relay.url, auth_material=b"material") as one:
+            await one.send(one.key, b"hello")
+            assert await one.receive() == (one.key, b"hello")
+        assert hook.bodies == [b"material"]
+        with pytest.raises(ConnectError, match="HTTP 401 Unauthorized"):
+            await SbdClient(relay.url).open()
+        hook.status = 401
+        with pytest.raises(ConnectError, match="no token: HTTP 401"):
+            await SbdClient(relay.url, auth_material=b"").open()
+
+
+@contextlib.asynccontextmanager
+async def answering(*messages: bytes) -> AsyncIterator[str]:
+    """A server that sends these, and then waits."""
+
+    async def run(connection: ServerConnection) -> None:
+        for message in messages:
+            await connection.send(message)
+        await connection.wait_closed()
+
+    async with serve(run, "127.0.0.1", 0) as server:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_servers_that_do_not_answer_or_break_the_protocol() -> None:
+    with pytest.raises(ConnectError, match="Connect call failed"):
+        await SbdClient(f"ws://127.0.0.1:{free_port()}").open()
+    async with answering() as url:
+        with pytest.raises(ConnectError, match=r"not ready within 0\.1 s"):
+            await SbdClient(url, open_timeout_s=0.1).open()
+    async with answering(b"short") as url:
+        with pytest.raises(ConnectError, match="message of 5 bytes, at least 32"):
+            await SbdClient(url).open()
+    async with answering(frames.READY, frames.limit_idle(1)) as url, SbdClient(url) as one:
+        with pytest.raises(ClosedError, match="the server sent lidl after it was ready"):
+            await one.receive()
+
+
+@pytest.mark.parametrize("url", ["http://host", "ws://", "sbd.example", "ws://host/?x", "ws://h#x"])
+def test_urls(url: str) -> None:
+    with pytest.raises(ValueError, match=r"must be ws://host or wss://host"):
+        SbdClient(url)
+
+
+def test_a_seed_has_32_bytes() -> None:
+    with pytest.raises(ValueError, match="a seed has 32 bytes, not 31"):
+        SbdClient("ws://host", bytes(31))
+
+
+# --- encrypted --------------------------------------------------------------------------------
+
+
+async def test_encrypted_messages_both_ways(sbd: RelayProcess) -> None:
+    async with E2eClient(sbd.url) as one, E2eClient(sbd.url, listener=True) as two:
+        for message in (b"", b"hello", bytes(MAX_PLAINTEXT_BYTES)):
+            await one.send(two.key, message)
+            assert await two.receive() == (one.key, message)
+        await two.send(one.key, b"world")
+        async for message in one:
+            assert message == (two.key, b"world")
+            break
+        assert one.active_peers() == [two.key]
+        one.close_peer(two.key)
+        assert one.active_peers() == []
+        with pytest.raises(MessageSizeError):
+            await one.send(two.key, bytes(MAX_PLAINTEXT_BYTES + 1))
+        with pytest.raises(PeerError):
+            await one.send(bytes(32), b"")
+
+
+async def test_many_send_to_one_peer_at_once(sbd: RelayProcess) -> None:
+    async with E2eClient(sbd.url) as one, E2eClient(sbd.url, listener=True) as two:
+        await asyncio.gather(*(one.send(two.key, bytes([number])) for number in range(100)))
+        assert sorted([(await two.receive())[1][0] for _ in range(100)]) == list(range(100))
