@@ -26,6 +26,7 @@ VERBS: Final = {
     "ping": "ask the relays, or a twin, for a sign of life",
     "keys": "show the public keys of a secret, or make a new one",
     "twin": "show a twin: its account, its encryption key, its relays",
+    "sbd": "try an SBD server: listen, send, echo, ping",
 }
 """What there is, and in a few words what it does. Each is a module of this package, imported only
 when it is asked for: most of a short command is the time its imports take."""

@@ -97,6 +97,8 @@ class SbdClient:
         self._news = asyncio.Event()  # a packet, or the end
         self._work = asyncio.Event()  # for the writer
         self._room = asyncio.Event()
+        self._sent = asyncio.Event()  # nothing waits
+        self._sent.set()
         self._ready: asyncio.Future[None]
         self._tasks: list[asyncio.Task[None]] = []
         self._why = "the client is not open"
@@ -142,7 +144,18 @@ class SbdClient:
         if self._machine.state is not State.READY:
             raise ClosedError(self._why)
         self._machine.send(key, message)
+        self._sent.clear()
         self._work.set()
+
+    async def drain(self) -> None:
+        """Return when all that waited for the pace has been sent.
+
+        Raises:
+            ClosedError: the connection has ended.
+        """
+        await self._sent.wait()
+        if self._machine.state is not State.READY:
+            raise ClosedError(self._why)
 
     async def receive(self) -> tuple[bytes, bytes]:
         """Return the next packet: the source's key, and the message.
@@ -250,6 +263,8 @@ class SbdClient:
                 for message in self._machine.data_to_send(time.monotonic_ns()):
                     await websocket.send(message)
                 self._room.set()
+                if not self._machine.waits:
+                    self._sent.set()
                 due_ns = self._machine.next_timer()
                 wait_s = None if due_ns is None else (due_ns - time.monotonic_ns()) / 1e9
                 # Not wait_for, which loses a cancellation that comes with the event (Python 3.11).
@@ -264,8 +279,8 @@ class SbdClient:
             self._ended = True
             self._machine.end()
             self._why = why
-        self._room.set()
-        self._work.set()
+        for event in (self._room, self._sent, self._work):
+            event.set()
         if self._websocket is not None and not self._ready.done():
             self._ready.set_exception(ClosedError(self._why))
         self._news.set()

@@ -68,6 +68,14 @@ class E2eClient:
             self._streams.send(key, message, time.monotonic_ns())
             await self._flush()
 
+    async def drain(self) -> None:
+        """Return when all that waited for the pace has been sent.
+
+        Raises:
+            ClosedError: the connection has ended.
+        """
+        await self._client.drain()
+
     async def receive(self) -> tuple[bytes, bytes]:
         """Return the next message that could be opened: the peer's key, and the message.
 

@@ -233,6 +233,11 @@ class ClientSide:
         """Whether another packet may wait here for its turn."""
         return self._waiting_bytes < MAX_WAITING_BYTES
 
+    @property
+    def waits(self) -> bool:
+        """Whether packets wait here for their turn."""
+        return bool(self._queue)
+
     def send(self, key: bytes, payload: bytes) -> None:
         """Queue a packet.
 

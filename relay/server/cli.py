@@ -330,6 +330,7 @@ def _entry_defaults(options: Options) -> dict[str, str]:
             "relay.listen": EMBEDDED_LISTEN,
             "relay.domains": EMBEDDED_DOMAIN,
             "twins.source": "registry",
+            "sbd.enabled": "1",
         }
     return {"twins.source": "tfchain"}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -25,7 +27,7 @@ from proto.sbd.bounds import MAX_PAYLOAD_BYTES, MAX_PLAINTEXT_BYTES, MAX_WAITING
 from tests.e2e.conftest import StartRelay, _shared
 from tests.support.hook_server import hook_server
 from tests.support.redis_servers import free_port
-from tests.support.relay_process import RelayProcess
+from tests.support.relay_process import ROOT, RelayProcess
 
 SEED = bytes(range(32))
 
@@ -175,3 +177,71 @@ async def test_many_send_to_one_peer_at_once(sbd: RelayProcess) -> None:
     async with E2eClient(sbd.url) as one, E2eClient(sbd.url, listener=True) as two:
         await asyncio.gather(*(one.send(two.key, bytes([number])) for number in range(100)))
         assert sorted([(await two.receive())[1][0] for _ in range(100)]) == list(range(100))
+
+
+# --- rmb sbd ----------------------------------------------------------------------------------
+
+
+async def rmb(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+    process = await start(*arguments)
+    out, err = await process.communicate(stdin)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def start(*arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "peer.cli.command", "sbd", *arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+
+
+@contextlib.asynccontextmanager
+async def listening(*arguments: str) -> AsyncIterator[tuple[str, asyncio.StreamReader]]:
+    """A command that shows what it gets; gives its key."""
+    process = await start(*arguments)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(20):
+            word, key = (await process.stdout.readline()).decode().split()
+        assert word == "key"
+        yield key, process.stdout
+    finally:
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+
+
+@pytest.mark.parametrize("more", [(), ("--encrypt",)], ids=["plain", "encrypted"])
+async def test_a_chat_between_two_terminals(
+    sbd: RelayProcess, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    seed = str(tmp_path / "seed")
+    async with listening("listen", sbd.url, "--seed", seed, *more) as (key, shown):
+        assert await rmb("send", sbd.url, key, "one", "two", *more) == (0, "", "")
+        assert await rmb("send", sbd.url, key, *more, stdin=b"three\n") == (0, "", "")
+        lines = [(await shown.readline()).decode().split() for _ in range(3)]
+        assert [text for _, text in lines] == ["one", "two", "three"]
+    assert (tmp_path / "seed").stat().st_mode & 0o777 == 0o600
+    async with listening("echo", sbd.url, "--seed", seed, *more) as (same, _):
+        assert same == key
+        code, out, err = await rmb("ping", sbd.url, key, "-c", "2", *more)
+        assert (code, out.count("ok"), err) == (0, 2, "")
+
+
+async def test_rmb_sbd_tells_what_is_wrong(sbd: RelayProcess, tmp_path: Path) -> None:
+    (tmp_path / "seed").write_text("no digits")
+    key = path_of_key(SbdClient(sbd.url).key)
+    for arguments, code, text in (
+        (("send", sbd.url), 2, "KEY is missing"),
+        (("send", sbd.url, "short", "x"), 2, "invalid key in the path"),
+        (("listen", "http://host"), 2, "must be ws://host or wss://host"),
+        (("listen", sbd.url, "--seed", str(tmp_path / "seed")), 2, "64 hexadecimal digits"),
+        (("listen", f"ws://127.0.0.1:{free_port()}"), 1, "Connect call failed"),
+        (("ping", sbd.url, key, "--timeout", "0.3"), 1, ""),
+    ):
+        found, _, err = await rmb(*arguments)
+        assert found == code, err
+        assert text in err
