@@ -32,7 +32,7 @@ from proto.websocket.frames import (
 from relay.server.acknowledgement import Outgoing
 from relay.server.conversation import Conversation
 from relay.server.handshake import http_answer
-from relay.server.limits import FULL_READ_BYTES, MAX_TURN_PINGS, ServerLimits, read_pause_s
+from relay.server.limits import FULL_READ_BYTES, MAX_TURN_PINGS, PINGS_PAUSE_S, ServerLimits
 from relay.server.socket import InputRules, Receiver
 
 GATHERED_BYTES: Final = 4096
@@ -298,8 +298,10 @@ class FrameProtocol(asyncio.Protocol):
             self._transport.pause_reading()
             if not self._turn_given:
                 self._turn_given = True
-                unwanted = self._state is State.CLOSING and not self._has_more()
-                self._loop.call_later(read_pause_s(self._pings, unwanted), self._read_on)
+                pause_s = PINGS_PAUSE_S if self._pings >= MAX_TURN_PINGS else 0.0
+                if self._state is State.CLOSING and not self._has_more():
+                    pause_s = self._limits.discard_pause_s(self._loop.time())
+                self._loop.call_later(pause_s, self._read_on)
                 self._pings = 0
 
     def _has_more(self) -> bool:

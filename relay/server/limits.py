@@ -32,23 +32,11 @@ MAX_TURN_PINGS: Final = 64
 """A connection that sends so many pings without a pause is read no further..."""
 PINGS_PAUSE_S: Final = 0.064
 """... for this long: 128 are one read, so 2,000 a second."""
-CLOSING_PAUSE_S: Final = 0.25
-"""After a full read of a connection that is being closed: all of it is thrown away but the peer's
-close frame, so a peer that goes on sending is worth no more of the worker's time."""
+DISCARDED_BYTES_PER_S: Final = 16 << 20
+"""What a worker reads of connections that are being closed, all together. It is thrown away but the
+peer's close frame: one peer gets rid of a message that was too large, many slow down nobody."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """For the peer's close frame, and for the kernel to drain."""
-
-
-def read_pause_s(pings: int, closing: bool) -> float:
-    """How long a connection is not read that sent more than its share.
-
-    Args:
-        pings: answered since it was read last.
-        closing: its input is thrown away.
-    """
-    if closing:
-        return CLOSING_PAUSE_S
-    return PINGS_PAUSE_S if pings >= MAX_TURN_PINGS else 0.0
 
 
 @dataclass(slots=True)
@@ -82,6 +70,7 @@ class ServerLimits:
     unread: Deadlines = field(init=False)
     idle: Deadlines = field(init=False)
     rules: InputRules = field(init=False)
+    _discarded_until: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self.rules = InputRules(self.max_message_bytes)
@@ -89,3 +78,9 @@ class ServerLimits:
         self.handshakes = Deadlines(self.handshake_timeout_s)
         self.unread = Deadlines(self.answer_timeout_s)
         self.idle = Deadlines(self.keep_alive_s)
+
+    def discard_pause_s(self, now: float) -> float:
+        """Count a full read of a connection that is being closed; how long it is not read then."""
+        taken_s = FULL_READ_BYTES / DISCARDED_BYTES_PER_S
+        self._discarded_until = max(self._discarded_until, now) + taken_s
+        return self._discarded_until - now
