@@ -82,9 +82,11 @@ def read(client: Redis, wanted: Collection[str] | None = None) -> Published:
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
     """
+    found = Published({}, {})
+    if wanted is not None and not wanted:
+        return found
     boots: Any = client.smembers(keys.WORKERS)
     names = [keys.rates(text(boot)) for boot in boots]
-    found = Published({}, {})
     for fields in _all(client, names) if wanted is None else _some(client, names, wanted):
         _add(found, fields)
     return found
