@@ -421,35 +421,11 @@ async def test_offline_and_back(site: str, browser: Browser, signed_in: Cookies)
         assert not await view.page.evaluate("document.documentElement.hasAttribute('data-stale')")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(DESK_PX, "light"), (PHONE_PX, "dark")])
-async def test_the_rest_api_is_told(
-    site: str, browser: Browser, signed_in: Cookies, width: int, scheme: Scheme
-) -> None:
-    async with open_tab(
-        browser, site, width=width, scheme=scheme, cookies=signed_in["viewer"]
-    ) as view:
-        page = view.page
-        await view.open("/console/")
-        await page.locator(".c-page").get_by_role("link", name="REST API").click()
-        await page.wait_for_url(f"{site}/api/docs/")
-        document = await (await page.request.get(f"{site}/api/v1/openapi.json")).json()
-        operations = sum(len(item) for item in document["paths"].values())
-        await expect(page.locator("#table-operations tbody tr")).to_have_count(operations)
-        for path in ("/api/docs/", "/api/docs/put_limit/", "/api/docs/list_twins/"):
-            assert await view.open(path) == 200
-            assert await view.heading() and await view.overflow_px() <= 0
-            assert not await view.unreadable() + await view.barriers()
-        await page.locator("pre", has_text="$RMB_TOKEN").wait_for()
-        assert not view.problems
-
-
 def _add_dead_letter(server: RedisServer) -> None:
     """A message between sessions with long names, for a relay with a long one."""
     relay, wide = "relay-of-a-partner-far-away.example.com", "w" * 100
     tries = [{"at": time.time(), "relay": relay, "answer": "500 Internal Server Error", "ms": 1.5}]
-    message = envelopes.request(
-        (7, wide), (12, wide), b"secret payload", tags="a long list of tags"
-    )
+    message = envelopes.request((7, wide), (12, wide), b"secret", tags="a long list of tags")
     add_dead(server, message, "no_usable_relay", account=relay, tries=json.dumps(tries))
 
 

@@ -348,3 +348,24 @@ async def test_a_second_factor_from_set_up_to_a_spent_recovery_code(
         await view.enter_code(codes[0])
         await page.get_by_text("Incorrect code").wait_for()
         assert not view.problems
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(DESK_PX, "light"), (PHONE_PX, "dark")])
+async def test_the_rest_api_is_told(
+    relay: RelayProcess, browser: Browser, signed_in: StorageState, width: int, scheme: Scheme
+) -> None:
+    site = _site(relay)
+    async with open_tab(browser, site, width=width, scheme=scheme, cookies=signed_in) as view:
+        page = view.page
+        await view.open("/console/")
+        await page.locator(".c-page").get_by_role("link", name="REST API").click()
+        await page.wait_for_url(f"{site}/api/docs/")
+        document = await (await page.request.get(f"{site}/api/v1/openapi.json")).json()
+        operations = sum(len(item) for item in document["paths"].values())
+        await expect(page.locator("#table-operations tbody tr")).to_have_count(operations)
+        for path in ("/api/docs/", "/api/docs/put_limit/", "/api/docs/list_twins/"):
+            assert await view.open(path) == 200
+            assert await view.heading() and await view.overflow_px() <= 0
+            assert not await view.unreadable() + await view.barriers()
+        await page.locator("pre", has_text="$RMB_TOKEN").wait_for()
+        assert not view.problems
