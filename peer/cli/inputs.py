@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import Final, NamedTuple
 
-from peer.arguments import UsageError, at_home
+from peer.arguments import UsageError, at_home, whole_number
 from peer.modules.api import JSON_SCHEMA, MAX_BODY_BYTES
 from proto.identity.bounds import MAX_TWIN
 from proto.rmb.address import Address, parse
@@ -18,6 +18,7 @@ from proto.rmb.errors import AddressError, BoundError
 
 STANDARD_INPUT: Final = "-"
 FILE_MARK: Final = "@"
+MAX_COUNT: Final = 1_000_000
 
 
 class Body(NamedTuple):
@@ -25,6 +26,29 @@ class Body(NamedTuple):
 
     payload: bytes
     schema: str | None
+
+
+def add_count(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the option that says how often to ask."""
+    parser.add_argument(
+        "-c",
+        "--count",
+        type=whole_number(1, MAX_COUNT),
+        default=1,
+        metavar="N",
+        help=f"number of {what}",
+    )
+
+
+def add_timeout(parser: argparse.ArgumentParser, default_s: float, what: str) -> None:
+    """Add the option that bounds a wait."""
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        default=default_s,
+        metavar="SECONDS",
+        help=f"seconds to wait for {what} (default {default_s:g})",
+    )
 
 
 def add_body(parser: argparse.ArgumentParser) -> None:

@@ -8,9 +8,9 @@ import json
 import time
 from typing import Any, Final
 
-from peer.arguments import FAILED, whole_number
+from peer.arguments import FAILED
 from peer.cli import output
-from peer.cli.inputs import destination, seconds
+from peer.cli.inputs import add_count, add_timeout, destination
 from peer.cli.output import Progress
 from peer.cli.session import Session
 from peer.client import Client
@@ -20,7 +20,6 @@ from proto.rmb.tags import FAIL_FAST
 
 VERSION: Final = "rmb.version"
 DEFAULT_TIMEOUT_S: Final = 10.0
-MAX_COUNT: Final = 1_000_000
 
 EPILOG: Final = """\
 examples:
@@ -42,21 +41,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="TWIN",
         help="id, or id:session; without it: the relays",
     )
-    parser.add_argument(
-        "-c",
-        "--count",
-        type=whole_number(1, MAX_COUNT),
-        default=1,
-        metavar="N",
-        help="number of requests to the twin",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=seconds,
-        default=DEFAULT_TIMEOUT_S,
-        metavar="SECONDS",
-        help=f"seconds to wait for each answer of a twin (default {DEFAULT_TIMEOUT_S:g})",
-    )
+    add_count(parser, "requests to the twin")
+    add_timeout(parser, DEFAULT_TIMEOUT_S, "each answer of a twin")
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
-from peer.arguments import FAILED, UsageError, at_home, whole_number
-from peer.cli.inputs import seconds
+from peer.arguments import FAILED, UsageError, at_home
+from peer.cli.inputs import add_count, add_timeout
 from peer.cli.output import printable
 from peer.cli.session import Session
 from peer.errors import ConnectError
@@ -21,7 +21,6 @@ from peer.sbd import E2eClient, KeyFormatError, SbdClient, SbdError, key_of_path
 from proto.sbd.bounds import KEY_BYTES
 
 ANSWER_S: Final = 5.0
-MAX_COUNT: Final = 1_000_000
 
 EPILOG: Final = """\
 examples:
@@ -51,21 +50,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--auth", metavar="TEXT", help="ask the server for a token with this (PUT /authenticate)"
     )
-    parser.add_argument(
-        "-c",
-        "--count",
-        type=whole_number(1, MAX_COUNT),
-        default=1,
-        metavar="N",
-        help="number of pings",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=seconds,
-        default=ANSWER_S,
-        metavar="SECONDS",
-        help=f"seconds to wait for the server, and for an echo (default {ANSWER_S:g})",
-    )
+    add_count(parser, "pings")
+    add_timeout(parser, ANSWER_S, "the server, and for an echo")
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:

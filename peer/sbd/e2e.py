@@ -36,7 +36,7 @@ class E2eClient:
             listener: whether peers may begin; without it, messages of keys that were never sent to
                 are ignored.
             max_peers: with streams at a time.
-            idle_s: after so long without a message either way a peer's streams are forgotten.
+            idle_s: time without a message either way after which a peer is forgotten.
         """
         self._client = SbdClient(url, seed, **options)
         self.key = self._client.key

@@ -32,24 +32,25 @@ class NetworkError(ValueError):
     """The text is not an address or network that can be banned; says what to write instead."""
 
 
-def place_of(address: str) -> str:
+def place_of(address: str, site_bits: int = SITE_BITS) -> str:
     """What the limits of an address are counted under.
 
     Args:
         address: without a port; anything that is no IPv6 address is its own place.
+        site_bits: prefix length of the IPv6 networks that count as one place.
     """
-    return _site_of(address) if ":" in address else address
+    return _site_of(address, site_bits) if ":" in address else address
 
 
 @lru_cache(REMEMBERED)
-def _site_of(address: str) -> str:
+def _site_of(address: str, site_bits: int) -> str:
     try:
         site = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
     if site.ipv4_mapped is not None:
         return str(site.ipv4_mapped)
-    return str(ipaddress.IPv6Network((site, SITE_BITS), strict=False))
+    return str(ipaddress.IPv6Network((site, site_bits), strict=False))
 
 
 def read_address(text: str) -> Address | None:

@@ -33,7 +33,7 @@ PACE_PERCENT: Final = 110
 KEEP_ALIVE_PART: Final = 2
 """A client says something each half of the time after which silence ends the connection."""
 MAX_WAITING_BYTES: Final = 8 * MAX_MESSAGE_BYTES
-"""What a client holds for its pace; who sends more has to wait."""
+"""Bytes a client holds for its pace; further sends wait."""
 
 STREAM_HEADER_BYTES: Final = 24
 STREAM_OVERHEAD_BYTES: Final = 17
@@ -41,6 +41,6 @@ STREAM_OVERHEAD_BYTES: Final = 17
 MAX_PLAINTEXT_BYTES: Final = MAX_PAYLOAD_BYTES - 1 - STREAM_OVERHEAD_BYTES
 MAX_PEERS: Final = 4096
 PEER_IDLE_NS: Final = 10_000_000_000
-"""After so long without a message either way, a peer's streams are forgotten."""
+"""Time without a message either way after which a peer's streams are forgotten."""
 RENEWAL_PAUSE_NS: Final = 1_000_000_000
 """Between two requests for a new stream to one peer: each message that cannot be opened asks."""

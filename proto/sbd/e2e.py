@@ -77,7 +77,7 @@ class EndToEnd:
             random: returns so many random bytes.
             listener: whether peers may begin.
             max_peers: with streams at a time.
-            idle_ns: after so long without a message either way a peer is forgotten.
+            idle_ns: time without a message either way after which a peer is forgotten.
         """
         self._public = bindings.crypto_sign_ed25519_pk_to_curve25519(secret[32:])
         self._secret = bindings.crypto_sign_ed25519_sk_to_curve25519(secret)

@@ -9,10 +9,10 @@ in one round for however many came and left meanwhile.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from proto.limits.addresses import place_of
 from proto.sbd.rate import ByteRate, announced_byte_nanos
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Places:
 
     def of(self, address: str) -> Place:
         """The place of an address without a port."""
-        name = self._name(address)
+        name = place_of(address, self._options.ipv6_prefix)
         place = self._places.get(name)
         if place is None:
             place = self._places[name] = Place(name, self._options, self._loop)
@@ -102,18 +102,6 @@ class Places:
         for name, place in list(self._places.items()):
             if not place.connections and place.rate.is_idle(now_ns):
                 del self._places[name]
-
-    def _name(self, address: str) -> str:
-        try:
-            parsed = ipaddress.ip_address(address.partition("%")[0])
-        except ValueError:
-            return address
-        if isinstance(parsed, ipaddress.IPv4Address):
-            return address
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        network = ipaddress.IPv6Network((parsed, self._options.ipv6_prefix), strict=False)
-        return str(network)
 
 
 def _unlimited(size_bytes: int, now_ns: int) -> bool:

@@ -33,13 +33,13 @@ class Connection:
         address: of the client, for operators.
         opened_at: unix time.
         token: that it was opened with, if any.
-        sent, sent_bytes: what its client sent.
+        sent: packets of its client.
         received, received_bytes: what was delivered to it.
     """
 
     __slots__ = ("_machine", "_place", "_reason", "_socket", "_switch", "_write_later", "address",
                  "key", "opened_at", "received", "received_bytes", "routable", "sent",
-                 "sent_bytes", "token")  # fmt: skip
+                 "token")  # fmt: skip
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Connection:
         self.address = socket.remote
         self.routable = False
         self.opened_at = time.time()
-        self.sent = self.sent_bytes = self.received = self.received_bytes = 0
+        self.sent = self.received = self.received_bytes = 0
         self._switch = switch
         self._socket = socket
         self._place = place
