@@ -16,7 +16,7 @@ from relay.sbd.options import EndReason
 from relay.sbd.tokens import MAX_BODY_BYTES, METHOD, PATH, TEXT, Answer, Tokens
 from relay.server.asgi_socket import AsgiSocket
 from relay.server.socket import EXTENSION
-from relay.sessions.consumers.rmb import ANSWER
+from relay.sessions.consumers.rmb import refuse_over_http
 from relay.sessions.runtime import running
 
 NOT_FOUND: Final = Answer(404, TEXT, b"Not Found")
@@ -100,14 +100,8 @@ def authorization(scope: dict[str, Any]) -> bytes | None:
 
 
 async def refuse(scope: dict[str, Any], send: Send, answer: Answer) -> None:
-    """Answer a handshake over HTTP; a server that cannot do so closes with 403."""
-    if ANSWER not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": 1008})
-        return
-    headers = [(b"content-type", answer.content_type), (b"connection", b"close")]
-    headers.append((b"content-length", b"%d" % len(answer.body)))
-    await send({"type": f"{ANSWER}.start", "status": answer.status, "headers": headers})
-    await send({"type": f"{ANSWER}.body", "body": answer.body})
+    """Answer a handshake that is refused."""
+    await refuse_over_http(scope, send, answer.status, answer.body, answer.content_type)
 
 
 async def authenticate(scope: dict[str, Any], receive: Receive, send: Send, tokens: Tokens) -> None:

@@ -20,6 +20,7 @@ from relay.sessions.runtime import Runtime, running
 from relay.sessions.takeover import Opening
 
 ANSWER: Final = "websocket.http.response"
+TEXT: Final = b"text/plain; charset=utf-8"
 USER_AGENT_CHARS: Final = 200
 OF_ADDRESS: Final = (SessionReason.IP_LIMIT, SessionReason.ADDRESS_BANNED)
 """Refusals that count against the address."""
@@ -72,16 +73,26 @@ class RmbConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
 
 
 async def _refuse(runtime: Runtime, scope: dict[str, Any], send: Send, refusal: Refusal) -> None:
-    """Answers a handshake over HTTP; a server that cannot do so closes with 403."""
+    """Count a handshake that is refused, and answer it."""
     runtime.worker.metrics.refused_handshakes[refusal.reason] += 1
+    await refuse_over_http(scope, send, refusal.status, refusal.text.encode(), reason=refusal.text)
+
+
+async def refuse_over_http(
+    scope: dict[str, Any],
+    send: Send,
+    status: int,
+    body: bytes,
+    content_type: bytes = TEXT,
+    reason: str = "",
+) -> None:
+    """Answer a handshake over HTTP; a server that cannot do so closes with 403."""
     if ANSWER not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": 1008, "reason": refusal.text})
+        await send({"type": "websocket.close", "code": 1008, "reason": reason})
         return
-    body = refusal.text.encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    headers = [(b"content-type", content_type), (b"connection", b"close")]
     headers.append((b"content-length", b"%d" % len(body)))
-    start = {"type": f"{ANSWER}.start", "status": refusal.status, "headers": headers}
-    await send(start)
+    await send({"type": f"{ANSWER}.start", "status": status, "headers": headers})
     await send({"type": f"{ANSWER}.body", "body": body})
 
 
