@@ -85,7 +85,7 @@ class Runtime:
             self.twins,
             history=HistoryReporter(self._history),
         )
-        # The server stops accepting, then ends us; its supervisor starts a fresh worker.
+        # The server stops accepting, then calls `stop`; its supervisor starts a fresh worker.
         self.worker.on_leave = lambda: signal.raise_signal(signal.SIGTERM)
         if refused is not None:
             self.worker.metrics.refused_by_server = refused

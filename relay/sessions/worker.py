@@ -109,7 +109,7 @@ class Worker:
         self.full_sessions: dict[Session, None] = {}  # whose socket takes nothing more
         self.held_back: dict[Sender, None] = {}  # not read because Redis does not keep up
         self.draining = False
-        self.on_leave: Callable[[], None] = lambda: None  # set by what can end the process
+        self.on_leave: Callable[[], None] = self.drain  # set by what can end the process
         self._next_look = 0.0
         self._look_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -233,9 +233,8 @@ class Worker:
             self.spawn(self._drain())
 
     def leave(self) -> None:
-        """Drains because an operator wants so, and has the process end, which stops accepting."""
+        """Has the process end: it stops accepting first, so that nobody comes back, then drains."""
         if not self.draining:
-            self.drain()
             self.on_leave()
 
     async def _drain(self) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import random
 import signal
 import time
+from contextlib import AsyncExitStack, closing
 
 import pytest
 
@@ -62,7 +62,7 @@ async def test_a_worker_killed_under_load(start_server, start_relay) -> None:
 
 def _held(server: RedisServer) -> set[tuple[int, int]]:
     """The messages of the load that wait in any queue."""
-    with contextlib.closing(server.client()) as client:
+    with closing(server.client()) as client:
         return {
             parse(pb.Envelope.FromString(fields[b"_"]).plain)
             for key in client.scan_iter("stream:*")
@@ -107,23 +107,26 @@ async def test_a_rolling_restart_under_load(start_server, start_relay) -> None:
 async def test_a_drained_worker_closes_1012_and_its_clients_come_back(relay_pair_own) -> None:
     relay = relay_pair_own
     twins = fresh_twins(12)
-    clients = [await connect(relay.url, twin) for twin in twins]
-    entries = await _entered(relay, twins)
-    boot = entries[str(twins[0].id)][1]
-    drained = [client for client in clients if entries[str(client.twin.id)][1] == boot]
-    others = [client for client in clients if client not in drained]
-    relay.redis.run("HSET", "relay:control", f"drain:{boot}", "1")
-    relay.redis.run("HINCRBY", "relay:control", "version", 1)
-    for client in drained:
-        assert await client.closed(15) == (1012, "drained")
-    for client in others:
-        await client.barrier()
-    for client in drained:
-        async with session(relay.url, client.twin) as back:
-            await back.barrier()
-            assert (await _entered(relay, [client.twin]))[str(client.twin.id)][1] != boot
-    for client in clients:
-        await client.abort()
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(session(relay.url, twin)) for twin in twins]
+        entries = await _entered(relay, twins)
+        boot = entries[str(twins[0].id)][1]
+        drained = [client for client in clients if entries[str(client.twin.id)][1] == boot]
+        others = [client for client in clients if client not in drained]
+        relay.redis.run("HSET", "relay:control", f"drain:{boot}", "1")
+        relay.redis.run("HINCRBY", "relay:control", "version", 1)
+        closed = [asyncio.create_task(client.closed(15)) for client in drained]
+        await asyncio.wait(closed, return_when=asyncio.FIRST_COMPLETED)
+        for twin in fresh_twins(20):  # at once: the worker that drains must not be asked any more
+            async with session(relay.url, twin) as back:
+                await back.barrier()
+        assert await asyncio.gather(*closed) == [(1012, "drained")] * len(drained)
+        for client in others:
+            await client.barrier()
+        for client in drained:
+            async with session(relay.url, client.twin) as back:
+                await back.barrier()
+                assert (await _entered(relay, [client.twin]))[str(client.twin.id)][1] != boot
 
 
 async def _entered(relay: RelayProcess, twins: list[Twin]) -> dict[str, tuple[int, str]]:
