@@ -81,7 +81,7 @@ def fullest(streams: Sequence[bytes], messages: int, size_bytes: int) -> bytes:
 
 
 def outlive(streams: Sequence[bytes], life_s: int) -> bytes:
-    """Gives queues their time to live."""
+    """Gives queues their time to live, and removes empty ones that nobody holds."""
     source = scripts.source(FOLDER, "outlive")
     texts = [stream.removeprefix(keys.stream("")) for stream in streams]
     number = len(streams) + 1

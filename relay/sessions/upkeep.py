@@ -411,7 +411,7 @@ class Upkeep:
     # --- retention ----------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
-        """Removes what is older than the retention, counts what waits, names the fullest queues.
+        """Removes old messages and empty queues, counts what waits, names the fullest queues.
 
         One worker at a time does it for all.
         """

@@ -361,17 +361,21 @@ def test_the_fullest_queues_are_named(pair: Pair, many: int) -> None:
 
 
 def test_queues_get_their_time_to_live(pair: Pair) -> None:
-    """Those without one, and those of held sessions that is half over."""
+    """Those without one, and held ones whose is half over; empty ones that are not held go."""
     left = {"stream:1": None, "stream:2": 40, "stream:3": 40, "stream:4": 60, "stream:5": None}
     for stream, seconds in left.items():
         pair.ask("XADD", stream, "1-1", "_", "x")
         if seconds is not None:
             pair.ask("EXPIRE", stream, str(seconds))
     pair.ask("HSET", "relay:sessions", "2", "an entry", "4", "an entry", "5", "an entry")
-    names = [*left, "stream:6"]
+    pair.ask("HSET", "relay:sessions", "8", "an entry")
+    for stream in ("stream:7", "stream:8"):
+        pair.ask("XADD", stream, "1-1", "_", "x")
+        pair.ask("XDEL", stream, "1-1")
+    names = [*left, "stream:6", "stream:7", "stream:8"]
     texts = [name.removeprefix("stream:") for name in names]
-    pair.ask("EVAL", _script("outlive"), 7, "relay:sessions", *names, "100", *texts)
-    for name, seconds in zip(names, (100, 100, 40, 60, 100, -2), strict=True):
+    pair.ask("EVAL", _script("outlive"), 9, "relay:sessions", *names, "100", *texts)
+    for name, seconds in zip(names, (100, 100, 40, 60, 100, -2, -2, 100), strict=True):
         for found in pair.ask_masked("TTL", name):
             assert 0 <= seconds - found <= 1
 

@@ -1,12 +1,18 @@
 -- name: outlive
--- Gives queues their time to live. Whoever holds a session adds to its stream without a look at that,
--- so it must not run out while the session is held; and once it is not, an empty stream must go.
+-- Gives queues their time to live, and removes empty ones of sessions that nobody holds: clients that
+-- choose a new session id for each connection would leave one behind each time. Whoever holds a session
+-- adds to its stream without a look at that, so it must not run out while the session is held.
 -- KEYS: relay:sessions, then queues. ARGV: time to live in seconds, then the key of each queue's
 -- session.
 local life = tonumber(ARGV[1])
 for number = 2, #KEYS do
-  local left = redis.call('TTL', KEYS[number])
-  if left == -1 or (left < life / 2 and redis.call('HEXISTS', KEYS[1], ARGV[number]) == 1) then
-    redis.call('EXPIRE', KEYS[number], life)
+  local held = redis.call('HEXISTS', KEYS[1], ARGV[number]) == 1
+  if not held and redis.call('XLEN', KEYS[number]) == 0 then
+    redis.call('DEL', KEYS[number])
+  else
+    local left = redis.call('TTL', KEYS[number])
+    if left == -1 or (left < life / 2 and held) then
+      redis.call('EXPIRE', KEYS[number], life)
+    end
   end
 end

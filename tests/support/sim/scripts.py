@@ -132,13 +132,16 @@ def fullest(call: Call, keys: list[bytes], argv: list[bytes]) -> list[Any]:
 
 
 def outlive(call: Call, keys: list[bytes], argv: list[bytes]) -> None:
-    """Give queues without a time to live one, and a new one to those of held sessions."""
+    """Remove empty queues of sessions that nobody holds; give the others a time to live."""
     sessions, *streams = keys
     life, *texts = argv
     for stream, text in zip(streams, texts, strict=True):
+        is_held = call(b"HEXISTS", sessions, text)
+        if not is_held and not call(b"XLEN", stream):
+            call(b"DEL", stream)
+            continue
         left = int(call(b"TTL", stream))
-        runs_out = left >= 0 and 2 * left < int(life)
-        if left == -1 or (runs_out and call(b"HEXISTS", sessions, text)):
+        if left == -1 or (0 <= 2 * left < int(life) and is_held):
             call(b"EXPIRE", stream, life)
 
 
