@@ -152,17 +152,18 @@ class Flood:
         return b"".join(frames)
 
     async def churn(self, twin: int) -> None:
-        """Sign in with ever new session ids, send one message to each, and leave."""
+        """Sign in with ever new session ids, send one message to each, read it, and leave."""
         while True:
             sid = f"{os.getpid()}-{self.sign_ins}"
-            _, writer = await self.connect(twin, sid)
+            reader, writer = await self.connect(twin, sid)
             envelope = request(twin, sid, twin)
             envelope.destination.connection = sid
             writer.write(_binary(envelope))
             await writer.drain()
             self.sent += 1
             self.answered.set()
-            await asyncio.sleep(CHURN_S)
+            await reader.read(1 << 16)
+            await asyncio.sleep(CHURN_S)  # TCP has acknowledged it: nothing stays in the queue
             writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
