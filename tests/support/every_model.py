@@ -5,6 +5,7 @@ New models are filled without being named here; a kind of field that is unknown 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from datetime import UTC, date, datetime
 from itertools import count
 from typing import Any, Final
@@ -34,6 +35,8 @@ WRITTEN_BY_OTHERS: Final = frozenset({"relay_audit.auditentry"})
 """Its rows are signed: those that other rows caused are taken."""
 
 _numbers = count(1)
+_choices: defaultdict[str, count[int]] = defaultdict(count)
+"""Of each field: the next of its choices, however many models there are."""
 
 
 def fill(labels: list[str]) -> None:
@@ -84,7 +87,7 @@ def _make(
 def _value(field: Any, number: int) -> Any:
     if field.choices:
         choices = [choice for choice, _ in field.flatchoices]
-        return choices[number % len(choices)]
+        return choices[next(_choices[str(field)]) % len(choices)]
     match field:
         case models.BooleanField():
             return number % 2 == 1
