@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, Generic, TypeVar
 
+V = TypeVar("V")
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -99,41 +100,49 @@ def shown_network(network: Network) -> str:
     return str(network.network_address if whole else network)
 
 
-class BannedNetworks:
-    """Networks that addresses are looked up in: one look into a set for each prefix length in use.
+class NetworkTable(Generic[V]):
+    """Networks and what holds for each: one look into a dictionary for each prefix length in use.
 
     Answers are remembered, so an address that comes again costs one look into a dictionary.
     """
 
-    def __init__(self, networks: Iterable[Network] = ()) -> None:
-        lengths: dict[tuple[int, int], set[int]] = defaultdict(set)
-        for network in networks:
+    def __init__(self, values: Mapping[Network, V]) -> None:
+        lengths: dict[tuple[int, int], dict[int, V]] = defaultdict(dict)
+        for network, value in values.items():
             shift = network.max_prefixlen - network.prefixlen
-            lengths[network.version, shift].add(int(network.network_address) >> shift)
-        self._lengths = dict(lengths)
-        self._answers: dict[str, bool] = {}
+            lengths[network.version, shift][int(network.network_address) >> shift] = value
+        self._lengths = sorted(lengths.items(), key=lambda each: each[0])  # the longest first
+        self._answers: dict[str, V | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._lengths)
 
-    def covers(self, address: str) -> bool:
-        """Whether an address without a port is banned; what is not an address never is."""
+    def find(self, address: str) -> V | None:
+        """What holds for an address without a port, by the smallest network around it."""
         if not self._lengths:
-            return False
-        answer = self._answers.get(address)
-        if answer is None:
+            return None
+        if address not in self._answers:
             if len(self._answers) >= REMEMBERED:
                 self._answers.clear()
-            answer = self._answers[address] = self._look_up(address)
-        return answer
+            self._answers[address] = self._look_up(address)
+        return self._answers[address]
 
-    def _look_up(self, text: str) -> bool:
+    def _look_up(self, text: str) -> V | None:
         address = read_address(text)
-        if address is None:
-            return False
-        number = int(address)
-        return any(
-            number >> shift in networks
-            for (version, shift), networks in self._lengths.items()
-            if version == address.version
-        )
+        if address is not None:
+            number = int(address)
+            for (version, shift), values in self._lengths:
+                if version == address.version and number >> shift in values:
+                    return values[number >> shift]
+        return None
+
+
+class BannedNetworks(NetworkTable[bool]):
+    """Networks that are banned."""
+
+    def __init__(self, networks: Iterable[Network] = ()) -> None:
+        super().__init__(dict.fromkeys(networks, True))
+
+    def covers(self, address: str) -> bool:
+        """Whether an address without a port is banned; what is not an address never is."""
+        return self.find(address) is not None

@@ -69,12 +69,13 @@ class ServerSide:
     """One connection as its server sees it.
 
     Attributes:
+        charge: counts what its client sends; may be replaced at any time.
         key: the public key it is opened under.
         state: of the connection; packets may be delivered while it is READY.
     """
 
-    __slots__ = ("_byte_nanos", "_charge", "_deadline_ns", "_events", "_idle_ms", "_nonce",
-                 "_output", "key", "state")  # fmt: skip
+    __slots__ = ("_byte_nanos", "_deadline_ns", "_events", "_idle_ms", "_nonce", "_output",
+                 "charge", "key", "state")  # fmt: skip
 
     def __init__(
         self, key: bytes, nonce: bytes, charge: Charge, idle_ms: int = DEFAULT_IDLE_MS
@@ -89,7 +90,7 @@ class ServerSide:
         self.key = key
         self.state = State.HANDSHAKE
         self._nonce = nonce
-        self._charge = charge
+        self.charge = charge
         self._idle_ms = idle_ms
         self._byte_nanos = 0  # as the client was told
         self._deadline_ns: int | None = None
@@ -135,7 +136,7 @@ class ServerSide:
             size_bytes = len(message)
             if size_bytes > MAX_MESSAGE_BYTES:
                 self._drop(DropReason.TOO_LARGE)  # the reference does not charge it
-            elif not self._charge(size_bytes, now_ns):
+            elif not self.charge(size_bytes, now_ns):
                 self._drop(DropReason.RATE_LIMIT)
             elif size_bytes < HEADER_BYTES:
                 self._drop(DropReason.TOO_SHORT)

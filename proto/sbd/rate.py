@@ -45,11 +45,12 @@ class ByteRate:
     """What one address has sent, against what it may.
 
     Attributes:
+        byte_nanos: nanoseconds each byte takes; 0 for no limit.
         due_ns: the time by which all of it would have come at the allowed rate.
         charged_bytes: all that was counted.
     """
 
-    __slots__ = ("_burst_ns", "_byte_nanos", "charged_bytes", "due_ns")
+    __slots__ = ("_burst_bytes", "_burst_ns", "byte_nanos", "charged_bytes", "due_ns")
 
     def __init__(
         self, byte_nanos: int = DEFAULT_BYTE_NANOS, burst_bytes: int = DEFAULT_BURST_BYTES
@@ -59,19 +60,27 @@ class ByteRate:
             byte_nanos: nanoseconds each byte takes; 0 for no limit.
             burst_bytes: what may come at once after a silence.
         """
-        self._byte_nanos = byte_nanos
+        self.byte_nanos = byte_nanos
+        self._burst_bytes = burst_bytes
         self._burst_ns = burst_bytes * byte_nanos
         self.due_ns = self.charged_bytes = 0
+
+    def change(self, byte_nanos: int, now_ns: int) -> None:
+        """Let each byte take another time; bytes that were sent too early stay owed as bytes."""
+        owed_bytes = max(0, self.due_ns - now_ns) // self.byte_nanos if self.byte_nanos else 0
+        self.byte_nanos = byte_nanos
+        self._burst_ns = self._burst_bytes * byte_nanos
+        self.due_ns = now_ns + owed_bytes * byte_nanos
 
     def charge(self, size_bytes: int, now_ns: int) -> bool:
         """Count what was sent, and return whether it may pass."""
         self.charged_bytes += size_bytes
-        self.due_ns = max(self.due_ns, now_ns) + size_bytes * self._byte_nanos
+        self.due_ns = max(self.due_ns, now_ns) + size_bytes * self.byte_nanos
         return self.due_ns - now_ns <= self._burst_ns
 
     def fits(self, size_bytes: int, now_ns: int) -> bool:
         """Whether so much would pass; counts nothing."""
-        ahead_ns = max(0, self.due_ns - now_ns) + size_bytes * self._byte_nanos
+        ahead_ns = max(0, self.due_ns - now_ns) + size_bytes * self.byte_nanos
         return ahead_ns <= self._burst_ns
 
     def is_idle(self, now_ns: int) -> bool:

@@ -59,8 +59,7 @@ def ban(
         Conflict: there are `MAX_BANS` of them.
     """
     network = _network(text)
-    if until is not None and until <= timezone.now():
-        raise Invalid(fields={"until": f"{until:%Y-%m-%d %H:%M} UTC is over"})
+    require_future(until)
     if not force:
         _refuse_own(network, actor)
     name = shown_network(network)
@@ -77,6 +76,16 @@ def ban(
         change.after = _told(row)
         transaction.on_commit(partial(_publish, name))
     return row
+
+
+def require_future(until: datetime | None) -> None:
+    """Refuse an end of a ban that has passed.
+
+    Raises:
+        Invalid: it has.
+    """
+    if until is not None and until <= timezone.now():
+        raise Invalid(fields={"until": f"{until:%Y-%m-%d %H:%M} UTC is over"})
 
 
 def lift(text: str, *, actor: Actor) -> str:

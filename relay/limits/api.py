@@ -13,8 +13,8 @@ from ninja import Field, Query, Router, Schema
 from proto.identity.bounds import MAX_TWIN
 from relay.access.errors import NotFound
 from relay.audit import services as audit
-from relay.limits import addresses, defaults, hits, services, waiting
-from relay.limits.models import MAX_NOTE_CHARS, MAX_REASON_CHARS, AddressBan, TwinLimit
+from relay.limits import addresses, defaults, hits, sbd, services, waiting
+from relay.limits.models import MAX_NOTE_CHARS, MAX_REASON_CHARS, AddressBan, SbdLimit, TwinLimit
 from relay.rest import etag
 from relay.rest.caller import Request
 from relay.rest.operation import delete, get, post, put
@@ -121,6 +121,57 @@ class AddressBanQuery(PageQuery):
         description="A part of the network or of the reason, or an address within the network.",
     )
     order: Literal["network", "-network", "updated", "-updated"] = "network"
+
+
+class KeyIn(Body):
+    """A key of SBD."""
+
+    key: str = Field(
+        min_length=1,
+        max_length=MAX_TEXT_CHARS,
+        description="As in the path its client connects to: 43 characters of base64url.",
+    )
+
+
+class KeyBanIn(KeyIn, AnyBanIn):
+    """A ban of a key of SBD."""
+
+
+class SbdLimitIn(Body):
+    """What a key, or each address of a network, may send in SBD."""
+
+    subject: str = Field(
+        min_length=1, max_length=MAX_TEXT_CHARS, description="A key, an address or a network."
+    )
+    kbit_per_s: Count | None = Field(
+        description="Kilobits a second; 0: no limit; null: the limit of the settings."
+    )
+
+
+class SbdLimitOut(Schema):
+    """What is decided about a key of SBD, or about a network in SBD."""
+
+    subject: str = Field(description="A key, an address or a network.")
+    is_key: bool
+    kbit_per_s: int | None = Field(
+        description="Kilobits a second; 0: no limit; null: the limit of the settings."
+    )
+    banned: bool
+    ban_reason: str
+    banned_until: datetime | None = Field(description="The ban is lifted then; null: never.")
+    updated: datetime | None = Field(description="null: nothing is decided any more.")
+
+
+class SbdLimitQuery(PageQuery):
+    """Filters of the list."""
+
+    text: str = Field(
+        "",
+        max_length=MAX_REASON_CHARS,
+        description="A part of the key, of the network or of the reason.",
+    )
+    banned: Literal["true", "false"] | None = None
+    order: Literal["subject", "-subject", "updated", "-updated"] = "subject"
 
 
 class CountsOut(Schema):
@@ -285,6 +336,38 @@ def lift_address_ban(request: Request, body: NetworkIn) -> Any:
     return NetworkIn(network=addresses.lift(body.network, actor=request.actor))
 
 
+@get(router, "/limits/sbd", action="limit.view", answer=Page[SbdLimitOut])
+def list_sbd_limits(request: Request, query: Query[SbdLimitQuery]) -> Any:
+    """Keys of SBD with a ban or a limit of their own, and networks with a limit in SBD."""
+    banned = None if query.banned is None else query.banned == "true"
+    return page(query, sbd.search(query.text, banned=banned), sbd.ORDERS)
+
+
+@post(router, "/limits/sbd/limit", action="limit.set", answer=SbdLimitOut)
+def limit_sbd(request: Request, body: SbdLimitIn) -> Any:
+    """Give a key of SBD, or each address of a network, a limit of its own.
+
+    It holds within a second, for open connections as well. What a key with a limit sends does not
+    count for its address.
+    """
+    return _sbd_out(sbd.set_limit(body.subject, body.kbit_per_s, actor=request.actor))
+
+
+@post(router, "/limits/sbd/ban", action="ban.set", answer=SbdLimitOut)
+def ban_sbd_key(request: Request, body: KeyBanIn) -> Any:
+    """Ban a key of SBD.
+
+    Within a second the relay drops its connection, and answers its handshakes with 403.
+    """
+    return _sbd_out(sbd.ban(body.key, body.reason, body.until, actor=request.actor))
+
+
+@post(router, "/limits/sbd/lift-ban", action="ban.lift", answer=KeyIn)
+def lift_sbd_key_ban(request: Request, body: KeyIn) -> Any:
+    """Let a banned key of SBD connect again."""
+    return KeyIn(key=sbd.lift_ban(body.key, actor=request.actor))
+
+
 @get(router, "/limits/{twin}/hits", action="limit.hits", answer=list[MinuteOut])
 def list_twin_hits(request: Request, twin: TwinId) -> Any:
     """Messages of one twin that were refused, by minute, the latest first."""
@@ -375,6 +458,10 @@ def _row(twin: int) -> TwinLimit:
 
 def _ban_out(ban: AddressBan) -> AddressBanOut:
     return AddressBanOut.model_validate(ban, from_attributes=True)
+
+
+def _sbd_out(row: SbdLimit) -> SbdLimitOut:
+    return SbdLimitOut.model_validate(row, from_attributes=True)
 
 
 def _default() -> DefaultOut:

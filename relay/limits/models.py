@@ -11,9 +11,12 @@ from django.utils import timezone
 
 from proto.identity.bounds import MAX_TWIN
 from proto.limits.addresses import MAX_NETWORK_CHARS
+from proto.sbd.rate import KBIT_NANOS
 
 MAX_REASON_CHARS = 120
 MAX_NOTE_CHARS = 2000
+MAX_KBIT_PER_S = KBIT_NANOS
+"""A byte takes a nanosecond then; above is no limit."""
 BOTH_OR_NEITHER = "Set both messages and bytes, or neither; 0 goes with 0."
 
 
@@ -134,6 +137,43 @@ class AddressBan(models.Model):
     def is_over(self, now: datetime | None = None) -> bool:
         """Whether the ban was to end before now."""
         return bool(self.until and self.until <= (now or timezone.now()))
+
+
+class SbdLimit(models.Model):
+    """Limit and ban of one key of SBD, or what each address of a network may send in SBD.
+
+    A ban of an address holds for all protocols: that is an `AddressBan`.
+    """
+
+    subject = models.CharField("key or network", max_length=MAX_NETWORK_CHARS, primary_key=True)
+    kbit_per_s = models.PositiveIntegerField(
+        "kilobits a second",
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(MAX_KBIT_PER_S)],
+    )
+    banned = models.BooleanField(default=False)
+    ban_reason = models.CharField(max_length=MAX_REASON_CHARS, blank=True, default="")
+    banned_until = models.DateTimeField(null=True, blank=True)
+    updated = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        default_permissions = ()  # those of the limits of twins hold
+        ordering = ("subject",)
+        verbose_name = "SBD limit or ban"
+        verbose_name_plural = "SBD limits and bans"
+
+    def __str__(self) -> str:
+        return self.subject
+
+    @property
+    def is_key(self) -> bool:
+        """Whether it is about a key: networks have dots or colons."""
+        return not {".", ":"} & set(self.subject)
+
+    def ban_is_over(self, now: datetime | None = None) -> bool:
+        """Whether the ban was to end before now."""
+        return bool(self.banned_until and self.banned_until <= (now or timezone.now()))
 
 
 class DefaultLimit(models.Model):

@@ -17,9 +17,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from relay.access.actor import SYSTEM, Actor
-from relay.access.errors import Invalid
 from relay.audit import services as audit
-from relay.limits import addresses, defaults
+from relay.limits import addresses, defaults, sbd
 from relay.limits.models import TwinLimit
 from relay.ops import control, pending
 
@@ -87,8 +86,7 @@ def ban(twin: int, reason: str = "", until: datetime | None = None, *, actor: Ac
     Raises:
         relay.access.errors.Invalid: a value is out of bounds, or the time is over.
     """
-    if until is not None and until <= timezone.now():
-        raise Invalid(fields={"until": f"{until:%Y-%m-%d %H:%M} UTC is over"})
+    addresses.require_future(until)
     with audit.change(actor, "ban.set", target=twin) as change:
         limit = _row(twin)
         limit.banned, limit.ban_reason, limit.banned_until = True, reason, until
@@ -102,7 +100,7 @@ def lift_ban(twin: int, *, actor: Actor) -> None:
 
 
 def lift_expired_bans(now: datetime | None = None) -> int:
-    """Lift the bans of twins and addresses whose time is over.
+    """Lift the bans of twins, addresses and keys of SBD whose time is over.
 
     Returns:
         How many there were.
@@ -116,7 +114,7 @@ def lift_expired_bans(now: datetime | None = None) -> int:
             if limit is not None:
                 _lift(limit, change)
                 lifted += 1
-    return lifted + addresses.lift_expired(now)
+    return lifted + addresses.lift_expired(now) + sbd.lift_expired(now)
 
 
 def publish_all() -> None:
@@ -125,13 +123,13 @@ def publish_all() -> None:
     Raises:
         relay.ops.control.ControlError: Redis does not answer.
     """
-    put = addresses.fields()
+    put = addresses.fields() | sbd.fields()
     told = Q(banned=True) | Q(count__isnull=False)
     for field in ("waiting_messages", "waiting_bytes", "waiting_queues"):
         told |= Q(**{f"{field}__isnull": False})
     for limit in TwinLimit.objects.filter(told).iterator():
         put.update(_fields(limit))
-    control.replace((*PREFIXES, control.ADDRESS_BAN_PREFIX), put)
+    control.replace((*PREFIXES, control.ADDRESS_BAN_PREFIX, *sbd.PREFIXES), put)
     defaults.publish()
 
 

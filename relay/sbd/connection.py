@@ -71,6 +71,26 @@ class Connection:
         self._after()
 
     @property
+    def place(self) -> Place:
+        """What its client sends is counted there."""
+        return self._place
+
+    @place.setter
+    def place(self, place: Place) -> None:
+        self._place = place
+        self._machine.charge = place.charge
+
+    def move(self, place: Place) -> None:
+        """Count what its client sends for another place from now on."""
+        if place is not self._place:
+            self._place.connections.discard(self)
+            self._switch.place_changed(self._place)
+            self.place = place
+            place.connections.add(self)
+            self._switch.place_changed(place)
+            self.announce(place.byte_nanos())
+
+    @property
     def ended(self) -> bool:
         """Whether it has been ended."""
         return self._reason is not None

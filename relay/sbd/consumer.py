@@ -12,14 +12,16 @@ from proto.sbd.bounds import NONCE_BYTES
 from proto.sbd.errors import KeyFormatError
 from proto.sbd.frames import key_of_path
 from relay.sbd.connection import RULES
-from relay.sbd.options import EndReason
+from relay.sbd.options import AuthReason, EndReason
 from relay.sbd.tokens import MAX_BODY_BYTES, METHOD, PATH, TEXT, Answer, Tokens
 from relay.server.asgi_socket import AsgiSocket
 from relay.server.socket import EXTENSION
 from relay.sessions.consumers.rmb import refuse_over_http
-from relay.sessions.runtime import running
+from relay.sessions.runtime import Runtime, running
 
 NOT_FOUND: Final = Answer(404, TEXT, b"Not Found")
+KEY_BANNED: Final = Answer(403, TEXT, b"banned")
+ADDRESS_BANNED: Final = Answer(403, TEXT, b"address_banned")
 NOT_ALLOWED: Final = Answer(405, TEXT, b"Method Not Allowed")
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -99,6 +101,17 @@ def authorization(scope: dict[str, Any]) -> bytes | None:
     return None
 
 
+def ban_of(runtime: Runtime, key: bytes | None, address: str) -> Answer | None:
+    """The answer to a key or an address that an operator banned, which is counted."""
+    assert runtime.sbd is not None
+    if runtime.worker.upkeep.control.refuses(address):
+        return ADDRESS_BANNED
+    if key in runtime.sbd.switch.places.decisions.banned:
+        runtime.sbd.tokens.counts[AuthReason.BANNED] += 1
+        return KEY_BANNED
+    return None
+
+
 async def refuse(scope: dict[str, Any], send: Send, answer: Answer) -> None:
     """Answer a handshake that is refused."""
     await refuse_over_http(scope, send, answer.status, answer.body, answer.content_type)
@@ -138,10 +151,16 @@ class SbdConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         if event["type"] != "websocket.connect" or server is None:
             return
         switch = server.switch
+        client = scope.get("client") or ("", 0)
+        if (ban := ban_of(runtime, key, client[0])) is not None:
+            await refuse(scope, send, ban)
+            return
         if scope["path"] == PATH or not _is_segment(scope["path"]):
             await refuse(scope, send, NOT_ALLOWED if scope["path"] == PATH else NOT_FOUND)
             return
         token = await server.tokens.admit(authorization(scope))
+        if not isinstance(token, Answer):  # what was decided meanwhile
+            token = ban_of(runtime, key, client[0]) or token
         if isinstance(token, Answer):
             await refuse(scope, send, token)
             return
@@ -155,7 +174,6 @@ class SbdConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         else:
             socket = pumped = AsgiSocket(receive, send, scope)
         socket.set_rules(RULES)
-        client = scope.get("client") or ("", 0)
         full = switch.full
         connection = switch.open(key, os.urandom(NONCE_BYTES), socket, client[0], token)
         try:

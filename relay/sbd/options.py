@@ -39,6 +39,9 @@ class EndReason(StrEnum):
     SLOW_READER = "slow_reader"
     CAPACITY = "capacity"
     DRAINED = "drained"
+    BANNED = "banned"
+    """An operator banned the key."""
+    ADDRESS_BANNED = "address_banned"
 
 
 class LossReason(StrEnum):
@@ -64,6 +67,8 @@ class AuthReason(StrEnum):
     HOOK_FAILED = "hook_failed"
     TOO_LARGE = "too_large"
     REDIS_AWAY = "redis_away"
+    BANNED = "banned"
+    """An operator banned the key."""
 
 
 @dataclass(slots=True)

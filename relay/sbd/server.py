@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
+from proto.limits.addresses import BannedNetworks
 from proto.sbd.rate import byte_nanos_of
 from redispipe.address import RedisAddress
 from redispipe.pipe import LinkLost
+from relay.sbd import decisions
 from relay.sbd.crossing import Crossing
 from relay.sbd.options import SbdOptions
 from relay.sbd.switch import Switch
@@ -28,6 +31,7 @@ class SbdServer:
         self._crossing = Crossing(boot_id, address.connect, address.opening(f"sbd-{boot_id}"))
         self.switch = Switch(sbd_options(config.sbd), asyncio.get_running_loop(), self._crossing)
         self.tokens = Tokens(self._crossing.ask, config.sbd.hook_url, config.sbd.idle_ms)
+        self._decided: dict[str, str] = {}
         self._keep_s = config.sbd.idle_ms / 3_000
         self._keeping: asyncio.Task[None] | None = None
 
@@ -43,6 +47,23 @@ class SbdServer:
             await asyncio.gather(self._keeping, return_exceptions=True)
         self.switch.stop()
         await self._crossing.stop()
+
+    def decide(self, fields: Mapping[str, str], networks: BannedNetworks) -> None:
+        """Act on what operators decided, if it is something new here.
+
+        Args:
+            fields: all of `relay:control`.
+            networks: that are banned.
+        """
+        decided = {
+            name: value
+            for name, value in fields.items()
+            if name.partition(":")[0] in decisions.KINDS
+        }
+        if decided != self._decided:
+            self._decided = decided
+            prefix = self.switch.options.ipv6_prefix
+            self.switch.decide(decisions.read(decided, prefix), networks)
 
     def figures(self) -> dict[str, float]:
         """What the worker counted, for `/metrics`."""

@@ -17,11 +17,15 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
+from proto.limits.addresses import BannedNetworks
 from proto.sbd.bounds import HEADER_BYTES
 from proto.sbd.errors import DropReason
+from proto.sbd.frames import key_of_path
 from relay.sbd.addresses import Place, Places
 from relay.sbd.connection import Connection
+from relay.sbd.decisions import Decisions
 from relay.sbd.options import EndReason, LossReason, SbdCounts, SbdOptions
+from relay.sessions.hits import host_of
 
 if TYPE_CHECKING:
     from relay.sbd.crossing import Crossing
@@ -78,7 +82,7 @@ class Switch:
 
     def place_changed(self, place: Place) -> None:
         """Connections of an address came or left."""
-        if self.options.byte_nanos:
+        if place.rate.byte_nanos:
             place.changed()
             if self._crossing is not None:
                 self._crossing.sharing.changed(place)
@@ -125,6 +129,25 @@ class Switch:
         if connection is not None:
             connection.end(EndReason.REPLACED)
 
+    def decide(self, decisions: Decisions, networks: BannedNetworks) -> None:
+        """Act on what operators decided.
+
+        Args:
+            decisions: about keys, and about what may be sent.
+            networks: that are banned.
+        """
+        limited = {*self.places.decisions.keys, *decisions.keys}
+        for place in self.places.decide(decisions):
+            self.place_changed(place)
+        for connection in list(self.connections):
+            if connection.key in decisions.banned:
+                connection.end(EndReason.BANNED)
+            elif networks and networks.covers(host_of(connection.address)):
+                connection.end(EndReason.ADDRESS_BANNED)
+        for key in map(key_of_path, limited):
+            if key in self.keys:
+                self._count(self.keys[key])
+
     def left(self, connection: Connection, reason: DropReason | EndReason) -> None:
         """A connection has ended."""
         self.connections.discard(connection)
@@ -149,6 +172,13 @@ class Switch:
         self.keys[connection.key] = connection
         if former is not None:
             former.end(EndReason.REPLACED)
+        if self.places.decisions.keys:
+            self._count(connection)
+
+    def _count(self, connection: Connection) -> None:
+        """Count what a proven key sends for itself if it has a limit, else for its address."""
+        own = self.places.of_key(connection.key)
+        connection.move(own or self.places.of(host_of(connection.address)))
 
     def _deliver(self, target: Connection, packets: list[bytes]) -> None:
         counts = self.counts

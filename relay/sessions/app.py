@@ -70,12 +70,13 @@ class RelayApp:
             else:
                 await self._websocket(scope, receive, send)
         elif scope["type"] == "http":
-            if self._sbd is not None and self._sbd.answers(scope):
-                await self._sbd.answer(scope, receive, send)
-                return
-            if await self._federation(scope, receive, send):
+            sbd = self._sbd if self._sbd is not None and self._sbd.answers(scope) else None
+            if sbd is None and await self._federation(scope, receive, send):
                 return
             banned = self._is_banned(scope)
+            if sbd is not None and not banned:
+                await sbd.answer(scope, receive, send)
+                return
             status, content_type, body = BANNED if banned else await self._answer(scope)
             headers = [(b"content-type", content_type.encode())]
             headers.append((b"content-length", b"%d" % len(body)))
@@ -116,14 +117,8 @@ class RelayApp:
     def _is_banned(self, scope: dict[str, Any]) -> bool:
         """Whether a request comes from a banned address, which is counted then."""
         address = (scope.get("client") or ("", 0))[0]
-        if self._runtime is None:
-            return False
-        worker = self._runtime.worker
-        if not worker.router.banned_addresses.covers(address):
-            return False
-        worker.metrics.refused_handshakes[SessionReason.ADDRESS_BANNED] += 1
-        worker.hits.handshake(address)
-        return True
+        runtime = self._runtime
+        return runtime is not None and runtime.worker.upkeep.control.refuses(address)
 
     async def _answer(self, scope: dict[str, Any]) -> Answer:
         method, path = scope["method"], scope["path"]

@@ -7,6 +7,7 @@ version is a new one, so it does not matter whether it was told.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from proto.federation.domains import fold
@@ -32,6 +33,8 @@ class Control:
         self.started_s = worker.wall_s()
         self.relays: dict[str, frozenset[str]] = {}  # domain -> what was decided about that relay
         self.known = False  # whether it was read at all
+        self.listeners: list[Callable[[Mapping[str, str], BannedNetworks], None]] = []
+        """Other protocols: get all fields, and the banned networks."""
         self._version: bytes | None = None
         self._twins_version: bytes | None = None
         self._networks: frozenset[str] = frozenset()  # of banned addresses, as texts
@@ -127,6 +130,17 @@ class Control:
             last = max(kicks.get(session.destination.text, 0), twin_kicks.get(key[0], 0))
             if 0 < session.epoch <= last:
                 worker.end(session, SessionReason.KICKED)
+        for tell in self.listeners:
+            tell(fields, worker.router.banned_addresses)
+
+    def refuses(self, address: str) -> bool:
+        """Whether an address without a port is banned; counts what came from it then."""
+        worker = self._worker
+        if not worker.router.banned_addresses.covers(address):
+            return False
+        worker.metrics.refused_handshakes[SessionReason.ADDRESS_BANNED] += 1
+        worker.hits.handshake(address)
+        return True
 
     def _ban_addresses(self, networks: frozenset[str]) -> None:
         """Refuse what comes from these networks, and end the sessions that came from new ones."""

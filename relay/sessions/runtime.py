@@ -104,6 +104,8 @@ class Runtime:
         self.events = _events(config, self.worker, slot) if config.analytics.record else None
         self.trace = WorkerTrace(self.worker, config.relay.domains[0])
         self.sbd = SbdServer(config, boot_id) if config.sbd.enabled else None
+        if self.sbd is not None:
+            self.worker.upkeep.control.listeners.append(self.sbd.decide)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

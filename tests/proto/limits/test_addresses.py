@@ -12,6 +12,7 @@ from proto.limits.addresses import (
     REMEMBERED,
     BannedNetworks,
     NetworkError,
+    NetworkTable,
     place_of,
     read_network,
     shown_network,
@@ -119,6 +120,16 @@ def test_look_ups_agree_with_the_library(found, length: int, address) -> None:
     if getattr(address, "ipv4_mapped", None) is None:
         expected = any(address in network for network in networks)
         assert BannedNetworks(networks).covers(str(address)) == expected
+
+
+def test_the_smallest_network_around_an_address_holds() -> None:
+    texts = {"198.0.0.0/8": 1, "198.51.100.0/24": 2, "198.51.100.3": 3, "2001:db8::/32": 4}
+    table = NetworkTable({read_network(text): value for text, value in texts.items()})
+    expected = {
+        "198.9.9.9": 1, "198.51.100.9": 2, "198.51.100.3": 3, "::ffff:198.51.100.3": 3,
+        "2001:db8::": 4, "192.0.2.1": None, "unix": None,
+    }  # fmt: skip
+    assert {address: table.find(address) for address in expected} == expected
 
 
 def test_what_is_remembered_is_bounded() -> None:

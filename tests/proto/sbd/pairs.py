@@ -95,7 +95,7 @@ def ready(number: int = 1, rate: ByteRate | None = None) -> ServerSide:
     server = ServerSide(identity.key, NONCE, lambda size, now: True)
     server.start(8_000, 0)
     server.receive_data(frames.auth_response(identity.sign(NONCE)), 0)
-    server._charge = charge
+    server.charge = charge
     events_of(server)
     server.data_to_send()
     return server

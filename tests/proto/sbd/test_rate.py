@@ -44,6 +44,20 @@ def test_it_may_be_forgotten_when_all_had_its_time() -> None:
     assert rate.is_idle(1_070)
 
 
+def test_a_changed_rate_keeps_the_bytes_that_are_owed() -> None:
+    rate = ByteRate(10, 100)
+    assert rate.charge(90, 0)
+    rate.change(1_000, 400)  # 50 bytes are owed still
+    assert rate.due_ns == 50_400
+    assert rate.fits(50, 400) and not rate.fits(51, 400)
+    rate.change(2, 400)
+    assert rate.fits(50, 400) and not rate.fits(51, 400)
+    rate.change(0, 400)
+    assert rate.charge(10**6, 400)
+    rate.change(10, 500)
+    assert rate.fits(100, 500) and not rate.fits(101, 500)
+
+
 def test_kilobits() -> None:
     assert byte_nanos_of(1_000) == 8_000
     assert byte_nanos_of(8_000_001) == 0

@@ -1,4 +1,4 @@
-"""`manage.py rmb_ban list|set|lift`: twins and addresses that are kept out."""
+"""`manage.py rmb_ban list|set|lift`: twins, addresses and keys of SBD that are kept out."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.utils import timezone
 
 from relay.access import actor, faces
-from relay.limits import addresses, listing, services
-from relay.limits.models import AddressBan, TwinLimit
+from relay.limits import addresses, listing, sbd, services
+from relay.limits.models import AddressBan, SbdLimit, TwinLimit
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 from relay.twins import listing as twins
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-Ban twins and addresses. Within a second the relay closes the sessions of a banned twin, refuses
-new ones, and answers requests to it with "twin is banned". Its queues stay for the retention;
-delete them with rmb_queue purge. A banned address gets 403 for every request, and its sessions end;
-an address is one, or a network in CIDR notation (at most /8, IPv6 /16).
+Ban twins, addresses and keys of SBD. Within a second the relay closes the sessions of a banned
+twin, refuses new ones, and answers requests to it with "twin is banned". Its queues stay for the
+retention; delete them with rmb_queue purge. A banned address gets 403 for every request, and its
+sessions end; an address is one, or a network in CIDR notation (at most /8, IPv6 /16). The relay
+drops the connection of a banned key of SBD, and answers its handshakes with 403.
 
-  list [--addresses]                             list banned twins, or banned addresses
+  list [--addresses | --keys]                    list banned twins, addresses or keys
   set TARGET [--reason TEXT] [--for 30m|12h|7d]  ban a twin or an address, for ever without --for
   lift TARGET                                    end a ban
+  set --key=KEY ..., lift --key=KEY              the same for a key of SBD
 
 A twin this relay has never met is refused, as its id may be misspelt; --unknown bans it all the
 same. So are loopback addresses; --force bans them.
 
   rmb_ban set 7 --reason "floods twin 12" --for 24h
   rmb_ban set 192.0.2.0/24
+  rmb_ban set --key=E5dfMZ7JHWqOiZn5DwHZUyJlMzFz9KY4uYf-Sb8zOgE --reason flood
 
 exit code: 0 done, 1 refused or failed, 2 usage, 3 saved and pending until Redis is back
 """
@@ -47,25 +50,28 @@ LISTED: Final = 50
 class Command(RelayCommand):
     """One sub-command each."""
 
-    help = "Bans of twins and addresses: list, set, lift."
+    help = "Bans of twins, addresses and keys of SBD: list, set, lift."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        lister = verbs.add_parser("list", help="list banned twins or addresses")
-        lister.add_argument("--addresses", action="store_true", help="list banned addresses")
+        lister = verbs.add_parser("list", help="list banned twins, addresses or keys")
+        kinds = lister.add_mutually_exclusive_group()
+        kinds.add_argument("--addresses", action="store_true", help="list banned addresses")
+        kinds.add_argument("--keys", action="store_true", help="list banned keys of SBD")
         lister.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
         lister.add_argument("--json", action="store_true", help="one JSON array")
-        ban = verbs.add_parser("set", help="ban a twin or an address, or change its ban")
-        ban.add_argument("target", help="twin id, address or network")
+        ban = verbs.add_parser("set", help="ban a twin, an address or a key, or change its ban")
         ban.add_argument("--reason", default="", help="shown to operators")
         ban.add_argument("--for", dest="time", type=_time, help="such as 30m, 12h, 7d")
         ban.add_argument("--unknown", action="store_true", help="even if this relay never met it")
         ban.add_argument("--force", action="store_true", help="even if it holds loopback addresses")
         lift = verbs.add_parser("lift", help="end a ban")
-        lift.add_argument("target", help="twin id, address or network")
         for changer in (ban, lift):
+            target = changer.add_mutually_exclusive_group(required=True)
+            target.add_argument("target", nargs="?", help="twin id, address or network")
+            target.add_argument("--key", help="key of SBD; write --key=KEY")
             changer.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
@@ -73,6 +79,8 @@ class Command(RelayCommand):
             with faces.in_command():
                 if verb == "list":
                     self._list(options)
+                elif options["key"] is not None:
+                    self._decide_key(verb, options["key"], options)
                 elif any(sign in options["target"] for sign in ".:"):
                     self._decide_address(verb, options["target"], options)
                 else:
@@ -114,6 +122,32 @@ class Command(RelayCommand):
         if not options["json"]:
             self.stdout.write(told)
 
+    def _decide_key(self, verb: str, text: str, options: dict[str, Any]) -> None:
+        who = actor.of_command()
+        if verb == "lift":
+            key = sbd.lift_ban(text, actor=who)
+            document, told = {"key": key, "banned": False}, f"key {key} is let in again"
+        else:
+            until = timezone.now() + options["time"] if options["time"] else None
+            row = sbd.ban(text, options["reason"], until, actor=who)
+            document, told = _key_document(row), f"key {row.subject} is banned{_until(until)}"
+        if options["json"]:
+            self._write_json(document)
+        self.require_in_force()
+        if not options["json"]:
+            self.stdout.write(told)
+
+    def _list_keys(self, options: dict[str, Any]) -> None:
+        banned = sbd.search(banned=True)
+        rows = list(banned[: max(0, options["limit"])])
+        if options["json"]:
+            self._write_json([_key_document(row) for row in rows])
+            return
+        for row in rows:
+            why = shown(row.ban_reason) or "-"
+            self.stdout.write(f"{row.subject}  {why}{_until(row.banned_until)}")
+        self.stderr.write(f"{len(rows)} of {banned.count()} banned keys shown")
+
     def _list_addresses(self, options: dict[str, Any]) -> None:
         banned = addresses.search()
         rows = list(banned[: max(0, options["limit"])])
@@ -127,6 +161,9 @@ class Command(RelayCommand):
     def _list(self, options: dict[str, Any]) -> None:
         if options["addresses"]:
             self._list_addresses(options)
+            return
+        if options["keys"]:
+            self._list_keys(options)
             return
         banned = listing.search(banned=True)
         rows = list(banned[: max(0, options["limit"])])
@@ -150,6 +187,11 @@ def _document(row: TwinLimit) -> dict[str, Any]:
 def _address_document(row: AddressBan) -> dict[str, Any]:
     names = ("network", "reason", "until", "updated")
     return {**{name: getattr(row, name) for name in names}, "banned": not row.is_over()}
+
+
+def _key_document(row: SbdLimit) -> dict[str, Any]:
+    names = ("banned", "ban_reason", "banned_until", "updated")
+    return {"key": row.subject, **{name: getattr(row, name) for name in names}}
 
 
 def _time(text: str) -> timedelta:

@@ -1,4 +1,4 @@
-"""`manage.py rmb_limit list|show|set|clear|waiting|default|hits`: what twins may send."""
+"""`manage.py rmb_limit list|show|set|clear|waiting|default|sbd|hits`: what clients may send."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 
 from relay.access import actor, faces
-from relay.limits import defaults, hits, listing, services
-from relay.limits.models import TwinLimit
+from relay.limits import defaults, hits, listing, sbd, services
+from relay.limits.models import SbdLimit, TwinLimit
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 from relay.twins import listing as twins
@@ -33,6 +33,10 @@ within a second.
   default                  show the default limit, which all other twins have
   default COUNT SIZE       change it
   default --clear          reset it to the settings (limits.count, limits.size)
+  sbd                      list the keys of SBD and the networks with a limit of their own in SBD
+  sbd --key=KEY KBIT       give a key of SBD its own limit: kilobits a second; 0: no limit
+  sbd --network NET KBIT   the same for each address of a network, or for one address
+  sbd ... --clear          use the limit of the settings again (sbd.limit_kbit_per_s)
   hits                     list the twins and addresses refused most in the last hour
 
   rmb_limit set 7 600 10000000      rmb_limit default 6000 100000000      rmb_limit hits --json
@@ -49,7 +53,7 @@ LISTED: Final = 50
 class Command(RelayCommand):
     """One sub-command each."""
 
-    help = "What twins may send: list, show, set, clear, waiting, default, hits."
+    help = "What clients may send: list, show, set, clear, waiting, default, sbd, hits."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
@@ -78,12 +82,19 @@ class Command(RelayCommand):
         default.add_argument("count", type=int, nargs="?", help="messages a minute")
         default.add_argument("size", type=int, nargs="?", help="bytes a minute")
         default.add_argument("--clear", action="store_true", help="reset to the settings")
+        of_sbd = verbs.add_parser("sbd", help="limits in SBD")
+        subject = of_sbd.add_mutually_exclusive_group()
+        subject.add_argument("--key", help="key of SBD; write --key=KEY")
+        subject.add_argument("--network", help="address, or network in CIDR notation")
+        of_sbd.add_argument("kbit", type=int, nargs="?", help="kilobits a second; 0: no limit")
+        of_sbd.add_argument("--clear", action="store_true", help="use the limit of the settings")
+        of_sbd.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
         top = verbs.add_parser("hits", help="list the twins and addresses refused most")
         top.add_argument(
             "--limit", type=int, default=20, help="most rows of each kind (default 20)"
         )
         top.add_argument("--minutes", type=int, default=hits.MINUTES, help="minutes to look back")
-        for each in (lister, show, setter, clear, waiting, default, top):
+        for each in (lister, show, setter, clear, waiting, default, of_sbd, top):
             each.add_argument("--json", action="store_true", help="as JSON")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
@@ -94,6 +105,7 @@ class Command(RelayCommand):
             "clear": self._clear,
             "waiting": self._waiting,
             "default": self._default,
+            "sbd": self._sbd,
             "hits": self._hits,
         }
         try:
@@ -168,6 +180,31 @@ class Command(RelayCommand):
         if not options["json"]:
             self.stdout.write(f"{_told(found.count, found.size)} (of the {found.source})")
 
+    def _sbd(self, options: dict[str, Any]) -> None:
+        subject, kbit = options["key"] or options["network"], options["kbit"]
+        if subject is None and not options["clear"] and kbit is None:
+            self._list_sbd(options)
+            return
+        if subject is None or options["clear"] == (kbit is not None):
+            text = "give --key or --network, and kilobits a second or --clear"
+            raise CommandError(text, returncode=2)
+        row = sbd.set_limit(subject, kbit, actor=actor.of_command())
+        if options["json"]:
+            self._write_json(_sbd_document(row))
+        self.require_in_force()
+        if not options["json"]:
+            self.stdout.write(f"{row.subject}: {_kbit(row)}")
+
+    def _list_sbd(self, options: dict[str, Any]) -> None:
+        limited = sbd.search().filter(kbit_per_s__isnull=False)
+        rows = list(limited[: max(0, options["limit"])])
+        if options["json"]:
+            self._write_json([_sbd_document(row) for row in rows])
+            return
+        for row in rows:
+            self.stdout.write(f"{row.subject:<43}  {_kbit(row)}")
+        self.stderr.write(f"{len(rows)} of {limited.count()} limits of SBD shown")
+
     def _hits(self, options: dict[str, Any]) -> None:
         top = hits.top(options["limit"], minutes=options["minutes"])
         if options["json"]:
@@ -194,6 +231,16 @@ def _known(options: dict[str, Any]) -> int:
 
 def _told(count: int | None, size: int | None) -> str:
     return f"{count} messages, {size} bytes a minute" if count else "no limit"
+
+
+def _kbit(row: SbdLimit) -> str:
+    if row.kbit_per_s is None:
+        return "the limit of the settings"
+    return f"{row.kbit_per_s} kbit/s" if row.kbit_per_s else "no limit"
+
+
+def _sbd_document(row: SbdLimit) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in ("subject", "is_key", "kbit_per_s", "banned")}
 
 
 def _waits(row: TwinLimit) -> str:
