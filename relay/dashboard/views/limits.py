@@ -1,4 +1,4 @@
-"""Limits and bans: what is decided about twins and addresses, and who runs into limits most."""
+"""Limits and bans: what is decided about twins, addresses and keys, and who runs into limits."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from relay.dashboard.figures import Kind
 from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
 from relay.dashboard.tables import Action, Ask, Cell, Column, Filter, Row, Table, respond_all
+from relay.dashboard.views import limits_sbd
 from relay.limits import addresses, defaults, hits, listing
 from relay.limits.hits import AddressHits, TwinHits
 from relay.limits.models import AddressBan, TwinLimit
@@ -117,6 +118,7 @@ def limits(request: HttpRequest) -> HttpResponseBase:
             filters=ADDRESS_FILTERS, title="Banned addresses", prefix="b-",
             empty="No address is banned.",
         ),
+        *([limits_sbd.table(request, rights)] if limits_sbd.is_shown() else []),
     )  # fmt: skip
     default = defaults.get()
     context = {
@@ -135,6 +137,8 @@ def _page_actions(rights: dict[str, bool]) -> list[Action]:
         actions.append(Action("Ban a twin", reverse("console:limit_ban"), danger=True))
         url = reverse("console:limit_address_ban")
         actions.append(Action("Ban an address", url, danger=True))
+    if limits_sbd.is_shown():
+        actions += limits_sbd.page_actions(rights)
     return actions
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -12,9 +14,10 @@ from django.utils import timezone
 
 from relay.access.actor import SYSTEM
 from relay.limits import defaults, services
-from relay.limits.models import TwinLimit
+from relay.limits.models import SbdLimit, TwinLimit
 from relay.queues import keys
 from tests.relay.dashboard.conftest import SignIn
+from tests.relay.limits.test_sbd import KEY
 from tests.relay.ops.test_control import fields
 from tests.support.redis_servers import RedisServer
 
@@ -202,6 +205,40 @@ def test_an_address_is_banned_where_it_is_refused(site_redis: RedisServer, sign_
     client.post(lift)
     assert "ban_address:192.0.2.0/24" not in fields(site_redis)
     assert "192.0.2.0/24 is not banned" in shown(client, lift, 404)
+
+
+def test_keys_and_networks_of_sbd(site_redis: RedisServer, sign_in: SignIn, settings: Any) -> None:
+    client, path = sign_in("operator"), f"{PAGE}sbd/"
+    assert "Ban a key" not in shown(client), "SBD is off"
+    section = dataclasses.replace(settings.RMB.sbd, enabled=True)
+    settings.RMB = dataclasses.replace(settings.RMB, sbd=section)
+    text = shown(client)
+    assert "Ban a key" in text and "No key is banned" in text
+    wrong = client.post(f"{path}ban/", {"key": "nonsense"}).content.decode()
+    assert "is not a key: expected 43 characters" in wrong
+    form = {"key": KEY, "reason": "flood", "lasts": "24"}
+    assert client.post(f"{path}ban/", form).headers["Location"] == PAGE
+    assert fields(site_redis)[f"ban_key:{KEY}"] == "flood"
+    limit = {"subject": "192.0.2.0/24", "kbit_per_s": "800"}
+    assert client.post(f"{path}set/", limit).headers["Location"] == PAGE
+    assert fields(site_redis)["limit_address:192.0.2.0/24"] == "800"
+    text = shown(client)
+    assert 'value="800"' in shown(client, f"{path}set/?subject=192.0.2.0%2F24")
+    assert f"Key {KEY} is banned" in text and "a operator" in text
+    rows = json.loads(client.get(PAGE, {"s-export": "json", "s-order": "subject"}).getvalue())
+    assert [(each["subject"], each["kbit_per_s"]) for each in rows] == [
+        ("192.0.2.0/24", 800), (KEY, None),
+    ]  # fmt: skip
+    lift = f"{path}lift/?subject={KEY}"
+    assert "It was banned for: flood" in shown(client, lift)
+    client.post(lift)
+    client.post(f"{path}set/", {"subject": "192.0.2.0/24", "kbit_per_s": ""})
+    assert not SbdLimit.objects.exists()
+    assert f"key {KEY} is not banned" in shown(client, lift, 404)
+    viewer = sign_in("viewer")
+    assert "sbd/ban/" not in shown(viewer)
+    for action in ("ban/", "lift/", "set/"):
+        assert viewer.post(f"{path}{action}", form).status_code == 403
 
 
 def test_who_looks_bans_no_address(site_redis: RedisServer, sign_in: SignIn) -> None:
