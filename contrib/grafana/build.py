@@ -103,6 +103,47 @@ RELAY: Final[dict[str, tuple[Panel, ...]]] = {
             (("sum(relay_sessions_full)", "full"),),
         ),
     ),
+    "SBD": (
+        Panel(
+            "SBD connections",
+            "short",
+            "Open, and those whose clients have proven their key.",
+            (("sum(sbd_connections)", "open"), ("sum(sbd_keys)", "proven")),
+        ),
+        Panel(
+            "Packets",
+            "pps",
+            "From clients and to clients, and those that went to another worker.",
+            (
+                (rate("sbd_received_total"), "in"),
+                (rate("sbd_delivered_total"), "out"),
+                (rate("sbd_crossed_total"), "crossed"),
+            ),
+        ),
+        Panel(
+            "Lost packets",
+            "pps",
+            "Nothing is stored: packets for keys that are away are lost.",
+            tuple(
+                (rate(f"sbd_lost_{reason}_total"), reason)
+                for reason in ("absent", "slow_reader", "redis_away", "crossing_full")
+            ),
+        ),
+        Panel(
+            "Dropped and refused",
+            "cps",
+            "Clients that the relay dropped or did not let in.",
+            (
+                *(
+                    (rate(f"sbd_ended_{reason}_total"), reason)
+                    for reason in ("slow_reader", "rate_limit", "bad_signature", "capacity")
+                ),
+                (rate("sbd_auth_failures_bad_token_total"), "bad token"),
+                (rate("sbd_auth_failures_hook_failed_total"), "hook failed"),
+                (rate("sbd_auth_failures_banned_total"), "banned"),
+            ),
+        ),
+    ),
     "Storage and processes": (
         Panel(
             "Commit",

@@ -294,6 +294,37 @@ RULES: Final[tuple[Rule, ...]] = (
         ),
     ),
     Rule(
+        "sbd_auth_failures", "Many SBD clients fail to sign in", WARNING, "failures", 100, 50, 30,
+        120,
+        "This many SBD clients failed to sign in within a minute: wrong signatures, missing or "
+        "unknown tokens, and material that the hook server refused or did not answer for. Nothing "
+        "is relayed for them.",
+        (
+            "Which: the alarm says the reasons; `sbd_ended_bad_signature_total` and "
+            "`sbd_auth_failures_*_total` in `/metrics` are their counts.",
+            "`hook_failed`: the hook server is away or answers wrongly: `manage.py rmb_doctor`, "
+            "`curl -v -X PUT HOOK_URL`.",
+            "`no_token`, `bad_token`: clients without a token, or with one that was not used for "
+            "`sbd.idle_ms`.",
+            "`bad_signature`, `refused`: somebody is trying. Ban the address: `manage.py rmb_ban "
+            "set ADDRESS`.",
+        ),
+    ),
+    Rule(
+        "sbd_slow_readers", "SBD clients are dropped because they do not read", WARNING, "clients",
+        20, 10, 30, 120,
+        "The relay dropped this many SBD clients within a minute because more than "
+        "`sbd.receiver_bytes` waited for them. Their senders are not slowed; what waited is lost.",
+        (
+            "Are they sent more than their line takes? `sbd_delivered_bytes_total` and "
+            "`sbd_lost_slow_reader_total` in `/metrics`.",
+            "One sender floods others: limit it, `manage.py rmb_limit sbd --key=KEY KBIT`, or ban "
+            "it, `manage.py rmb_ban set --key=KEY`.",
+            "Bursts for good clients on slow lines: raise `sbd.receiver_bytes`. Each client that "
+            "does not read may take so much memory.",
+        ),
+    ),
+    Rule(
         "commit_latency", "Redis is slow to store messages", WARNING, "ms", 100, 50, 60, 60,
         "One commit in twenty of this worker took longer within the last minute. Each message "
         "waits for its commit before it is delivered.",

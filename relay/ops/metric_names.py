@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
+from proto.sbd.errors import DropReason
+from relay.sbd.options import AuthReason, EndReason, LossReason
+
 Kind = Literal["counter", "gauge", "histogram"]
 
 HISTOGRAM_SUFFIXES: Final = ("_bucket", "_sum", "_count")
@@ -69,6 +72,27 @@ METRICS: Final[tuple[Metric, ...]] = (
         ("host",),
     ),
     Metric("relay_analytics_waiting_bytes", "gauge", "Bytes of all such files.", ("host",)),
+    # SBD, of each worker that serves it; the reasons are in docs/protocol/sbd.md.
+    Metric("sbd_connections", "gauge", "SBD connections of the worker."),
+    Metric("sbd_keys", "gauge", "... whose clients have proven that they hold their key."),
+    Metric("sbd_opened_total", "counter", "SBD connections that began."),
+    Metric("sbd_authenticated_total", "counter", "... whose clients proved their key."),
+    Metric("sbd_received_total", "counter", "Packets received from SBD clients."),
+    Metric("sbd_delivered_total", "counter", "Packets written to SBD clients."),
+    Metric("sbd_delivered_bytes_total", "counter", "Bytes of packets written to SBD clients."),
+    Metric("sbd_crossed_total", "counter", "Packets handed to other workers."),
+    *(
+        Metric(f"sbd_ended_{reason}_total", "counter", f"SBD connections that ended: {reason}.")
+        for reason in (*DropReason, *EndReason)
+    ),
+    *(
+        Metric(f"sbd_lost_{reason}_total", "counter", f"Packets of SBD not delivered: {reason}.")
+        for reason in LossReason
+    ),
+    *(
+        Metric(f"sbd_auth_failures_{reason}_total", "counter", f"SBD clients not let in: {reason}.")
+        for reason in AuthReason
+    ),
     # Federation, of each worker.
     Metric("federation_inbound_accepted_total", "counter", "Messages of other relays taken."),
     Metric("federation_inbound_repeated_total", "counter", "Repeats of them, not taken again."),

@@ -48,6 +48,7 @@ READERS: Final = (
     Reader("workers", ("worker_silent", "worker_restarts"), workers.lives),
     Reader("worker load", ("loop_lag",), workers.load),
     Reader("limits", ("limit_storm",), workers.storm),
+    Reader("SBD", ("sbd_auth_failures", "sbd_slow_readers"), workers.sbd),
     Reader("finds", ("check_found", "redis_went_back", "redis_restarted"), workers.finds),
     Reader("commits", ("commit_latency",), workers.commits),
     Reader("outbox", ("outbox_age",), network.outbox),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from proto.rmb.reasons import MessageReason
+from proto.sbd.errors import DropReason
 from relay.alarms import rates
 from relay.alarms.readings.look import Look, Reading, Readings, newest, place
 from relay.ops.metric_names import series
 from relay.ops.workers import LATE_S, WorkerState
+from relay.sbd.options import AuthReason, EndReason
 from relay.sessions.counters import COMMIT_BOUNDS_S
 
 RESTARTS_S: Final = 900.0
@@ -32,6 +34,18 @@ _LIMITED: Final = tuple(
     series("relay_messages_total", reason=reason)
     for reason in (MessageReason.LIMIT_COUNT, MessageReason.LIMIT_SIZE)
 )
+_SBD_FAILURES: Final[dict[str, str]] = {
+    DropReason.BAD_SIGNATURE: f"sbd_ended_{DropReason.BAD_SIGNATURE}_total",
+    **{
+        reason: f"sbd_auth_failures_{reason}_total"
+        for reason in (
+            *(AuthReason.NO_TOKEN, AuthReason.BAD_TOKEN),
+            *(AuthReason.REFUSED, AuthReason.HOOK_FAILED),
+        )
+    },
+}
+"""Reasons for which a client could not sign in, and their counters."""
+_SLOW_READERS: Final = f"sbd_ended_{EndReason.SLOW_READER}_total"
 _BUCKETS: Final = tuple(
     series("relay_commit_seconds_bucket", le=str(bound)) for bound in (*COMMIT_BOUNDS_S, "+Inf")
 )
@@ -92,12 +106,27 @@ def load(look: Look) -> Readings:
 
 def storm(look: Look) -> Readings:
     """Messages refused over limits, of all workers together."""
-    totals = {worker.boot_id: _sum(worker, _LIMITED) for worker in look.workers}
-    look.memory["refused"], grown = rates.look(
-        look.memory.get("refused", {}), totals, look.now, STORM_S
-    )
-    value = sum(grown.values())
+    value = _all_grown(look, "refused", look.workers, *_LIMITED)
     return {"limit_storm": {"": Reading(value, f"{value:.0f} messages refused within a minute")}}
+
+
+def sbd(look: Look) -> Readings:
+    """Clients of SBD that failed to sign in, and those dropped as they did not read."""
+    serving = [worker for worker in look.workers if "sbd_connections" in worker.metrics]
+    counts = {
+        reason: _all_grown(look, reason, serving, metric)
+        for reason, metric in _SBD_FAILURES.items()
+    }
+    failed = sum(counts.values())
+    reasons = [f"{reason} {count:.0f}" for reason, count in counts.items() if count]
+    slow = _all_grown(look, "slow", serving, _SLOW_READERS)
+    if not serving:
+        return {}
+    told = f": {', '.join(reasons)}" if reasons else ""
+    return {
+        "sbd_auth_failures": {"": Reading(failed, f"{failed:.0f} within a minute{told}")},
+        "sbd_slow_readers": {"": Reading(slow, f"{slow:.0f} clients dropped within a minute")},
+    }
 
 
 def finds(look: Look) -> Readings:
@@ -179,8 +208,14 @@ def _grown(look: Look, name: str, metric: str, window_s: float) -> Mapping[str, 
     return by_place
 
 
-def _sum(worker: WorkerState, names: Sequence[str]) -> float:
-    return sum(worker.metrics.get(name, 0.0) for name in names)
+def _all_grown(look: Look, name: str, workers: Iterable[WorkerState], *metrics: str) -> float:
+    """How much counters grew within a minute, of all workers together."""
+    totals = {
+        worker.boot_id: sum(worker.metrics.get(metric, 0.0) for metric in metrics)
+        for worker in workers
+    }
+    look.memory[name], grown = rates.look(look.memory.get(name, {}), totals, look.now, STORM_S)
+    return sum(grown.values())
 
 
 def _described(worker: WorkerState | None) -> str:

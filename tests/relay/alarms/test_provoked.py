@@ -129,6 +129,28 @@ def test_redis_cannot_save(own_redis: RedisServer, evaluate: Evaluate) -> None:
     assert states("redis_persistence") == {}
 
 
+def test_sbd_clients_that_fail(
+    site_redis: RedisServer,
+    add_worker: AddWorker,
+    evaluate: Evaluate,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrong, missing = "sbd_ended_bad_signature_total", "sbd_auth_failures_no_token_total"
+    slow = "sbd_ended_slow_reader_total"
+    add_worker("off", slot="1")
+    add_worker("a", {"sbd_connections": 3, wrong: 1000, slow: 1000})
+    evaluate(8)
+    assert states("sbd_auth_failures") == states("sbd_slow_readers") == {}, "long ago"
+    add_worker("a", {"sbd_connections": 3, wrong: 1060, missing: 50, slow: 1021})
+    evaluate(8)
+    assert states("sbd_auth_failures") == states("sbd_slow_readers") == {"": "firing"}
+    assert detail("sbd_auth_failures") == "110 within a minute: bad_signature 60, no_token 50"
+    assert detail("sbd_slow_readers") == "21 clients dropped within a minute"
+    monkeypatch.setattr(take, "clock", lambda: time.time() + 61)
+    evaluate(30)
+    assert states("sbd_auth_failures") == states("sbd_slow_readers") == {}
+
+
 def test_the_disk_fills(
     site_redis: RedisServer, evaluate: Evaluate, settings: Any, tmp_path: Path
 ) -> None:
