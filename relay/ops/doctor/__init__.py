@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from relay.ops.doctor import certificates, machine, recorded, remote, running, stores
+from relay.ops.doctor import certificates, machine, recorded, remote, running, sbd, stores
 from relay.ops.doctor.finding import Check, Finding, Level, fault
 from relay.ops.redis_client import may_be_given_up
 
@@ -35,6 +35,10 @@ CHECKS: Final[tuple[Check, ...]] = (
     running.addresses,
     running.celery,
     running.alarms,
+    sbd.listeners,
+    sbd.hook,
+    sbd.clients,
+    sbd.limits,
     recorded.lake,
     remote.federation,
     remote.chain,

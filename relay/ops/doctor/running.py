@@ -86,7 +86,7 @@ def listener() -> Iterator[Finding]:
         return
     if _runs():
         return  # a heartbeat says more, and the workers may be on other machines
-    if _answers(address):
+    if answers(address):
         yield fault(
             "relay.listener",
             f"{address} is in use, and not by a relay of this Redis",
@@ -247,7 +247,8 @@ def alarms() -> Iterator[Finding]:
         yield ok("alarms.firing", "no alarm fires")
 
 
-def _answers(address: ListenAddress) -> bool:
+def answers(address: ListenAddress) -> bool:
+    """Whether something accepts connections there."""
     try:
         if address.path:
             with socket.socket(socket.AF_UNIX) as unix:

@@ -1,0 +1,159 @@
+"""SBD, where it is served: its hook server, its listeners, room for its clients, and its limits."""
+
+from __future__ import annotations
+
+import resource
+import socket
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import Error as DatabaseError
+from redis.exceptions import RedisError
+
+from proto.limits.addresses import read_network
+from proto.sbd.rate import KBIT_NANOS
+from relay.limits import sbd
+from relay.ops.doctor import running
+from relay.ops.doctor.finding import Finding, fault, ok, warning
+from relay.ops.redis_client import client
+from relay.ops.workers import list_workers
+from relay.server.listen import ListenError, parse_listen
+from relay.server.summary import SPARE_FILES
+
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+def hook() -> Iterator[Finding]:
+    """Without its hook server nobody gets a token, and without a token nobody connects."""
+    config = settings.RMB.sbd
+    if not config.enabled or not config.hook_url:
+        return
+    parts = urlsplit(config.hook_url)
+    try:
+        host, port = parts.hostname, parts.port or _PORTS[parts.scheme]
+    except ValueError:
+        host, port = None, 0
+    if not host:
+        yield fault(
+            "sbd.hook",
+            "sbd.hook_url names no host or an invalid port: no client gets a token",
+            "write it as http://HOST:PORT/PATH or https://HOST/PATH",
+        )
+        return
+    try:
+        with socket.create_connection((host, port), running.CONNECT_S):
+            yield ok("sbd.hook", f"the hook server {host}:{port} takes connections")
+    except OSError as error:
+        yield fault(
+            "sbd.hook",
+            f"the hook server {host}:{port} does not answer ({error.strerror or error}): no client "
+            "gets a token, PUT /authenticate is answered with 502",
+            "start it, or correct sbd.hook_url",
+        )
+
+
+def listeners() -> Iterator[Finding]:
+    """SBD is served: by every worker, and on the listeners of its own."""
+    config = settings.RMB.sbd
+    if not config.enabled:
+        return
+    try:
+        live = [worker for worker in list_workers(client()) if not worker.late()]
+    except RedisError:
+        return  # told by the check of Redis
+    without = [each for each in live if "sbd_connections" not in each.metrics]
+    if without:
+        names = ", ".join(f"{each.host}/{each.slot}" for each in without[: running.SHOWN])
+        yield warning(
+            "sbd.workers",
+            f"sbd.enabled is on, and these workers do not serve SBD: {names}",
+            "restart the relay with these settings (systemctl restart, or kill -HUP)",
+        )
+    here = any(worker.host == socket.gethostname() for worker in live)
+    closed = list(_closed(config.listen)) if here else []
+    yield from closed
+    if live and not without and not closed:
+        own = f" and on {', '.join(config.listen)}" if config.listen else ""
+        yield ok("sbd.listener", f"SBD is served on the public listener{own}")
+
+
+def clients() -> Iterator[Finding]:
+    """Each SBD connection is an open file of its worker, beside the sessions of RMB."""
+    config, relay = settings.RMB.sbd, settings.RMB.relay
+    if not config.enabled:
+        return
+    sessions = relay.workers * relay.user_per_worker // relay.processes
+    wanted = sessions + config.max_clients + SPARE_FILES
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= wanted:
+        yield ok("sbd.open-files", f"a worker has room for {config.max_clients:,} SBD connections")
+        return
+    left = max(0, hard - sessions - SPARE_FILES)
+    yield warning(
+        "sbd.open-files",
+        f"a process may open {hard:,} files: beside {sessions:,} sessions {left:,} SBD connections "
+        f"fit, not the {config.max_clients:,} of sbd.max_clients",
+        f"raise it (systemd: LimitNOFILE={wanted}; a shell: ulimit -Hn {wanted}), or lower "
+        "sbd.max_clients or relay.user_per_worker",
+    )
+
+
+def limits() -> Iterator[Finding]:
+    """Limits that exclude each other."""
+    config = settings.RMB.sbd
+    if not config.enabled:
+        return
+    found = [*_settings_at_odds(), *_limits_without_effect()]
+    yield from found or [ok("sbd.limits", "the limits of SBD agree with each other")]
+
+
+def _closed(texts: tuple[str, ...]) -> Iterator[Finding]:
+    for text in texts:
+        try:
+            if running.answers(parse_listen(text)):
+                continue
+            what, remedy = f"nothing answers at {text}", "restart the relay with these settings"
+        except ListenError as error:
+            what, remedy = str(error), "correct it"
+        yield fault("sbd.listener", f"{what}, an address of sbd.listen", remedy)
+
+
+def _settings_at_odds() -> Iterator[Finding]:
+    config = settings.RMB.sbd
+    if config.limit_kbit_per_s > KBIT_NANOS:
+        yield warning(
+            "sbd.limits",
+            f"sbd.limit_kbit_per_s is {config.limit_kbit_per_s:,}: above {KBIT_NANOS:,} there is "
+            "no limit",
+            "lower it, or set 0 for no limit",
+        )
+    elif config.limit_kbit_per_s and config.receiver_bytes < config.limit_burst_bytes:
+        yield warning(
+            "sbd.limits",
+            f"sbd.receiver_bytes is {config.receiver_bytes:,}, less than sbd.limit_burst_bytes, "
+            f"{config.limit_burst_bytes:,}: one burst to a client that is busy drops that client",
+            "raise sbd.receiver_bytes, or lower sbd.limit_burst_bytes",
+        )
+
+
+def _limits_without_effect() -> Iterator[Finding]:
+    prefix = settings.RMB.sbd.ipv6_prefix
+    try:
+        names = [row.subject for row in sbd.search() if not row.is_key]
+    except DatabaseError:
+        return  # told by the check of the database
+    lost = [
+        name
+        for name, network in zip(names, map(read_network, names), strict=True)
+        if network.version == 6 and network.prefixlen > prefix
+    ]
+    if lost:
+        yield warning(
+            "sbd.limits",
+            f"limits of {', '.join(lost[: running.SHOWN])} have no effect: sbd.ipv6_prefix counts "
+            f"networks of /{prefix} as one address",
+            f"limit the /{prefix} around them, and remove these: manage.py rmb_limit sbd "
+            "--network NET --clear",
+        )
