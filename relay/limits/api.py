@@ -159,7 +159,7 @@ class SbdLimitOut(Schema):
     banned: bool
     ban_reason: str
     banned_until: datetime | None = Field(description="The ban is lifted then; null: never.")
-    updated: datetime | None = Field(description="null: nothing is decided any more.")
+    updated: datetime
 
 
 class SbdLimitQuery(PageQuery):

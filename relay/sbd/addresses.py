@@ -92,7 +92,7 @@ class Places:
     """The addresses and keys of this worker's connections, and those that still owe time.
 
     Attributes:
-        decisions: what operators decided.
+        decisions: what operators decided; call `apply_limits` when they are others.
     """
 
     def __init__(self, options: SbdOptions, loop: asyncio.AbstractEventLoop) -> None:
@@ -114,13 +114,12 @@ class Places:
         """The place of that name, if there is one."""
         return self._places.get(name)
 
-    def decide(self, decisions: Decisions) -> list[Place]:
-        """Go by other decisions.
+    def apply_limits(self) -> list[Place]:
+        """Give each place the limit that was decided.
 
         Returns:
             The places whose limit is another one now.
         """
-        self.decisions = decisions
         changed = []
         for name, place in self._places.items():
             byte_nanos = self._byte_nanos(name)

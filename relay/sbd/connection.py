@@ -65,6 +65,9 @@ class Connection:
 
     def start(self) -> None:
         """Begin the handshake; the websocket is accepted."""
+        if self.ended:
+            return  # banned, or the worker stopped, while it was
+        self.place = self._place  # whose limit may be another one by now
         self._place.connections.add(self)
         self._switch.place_changed(self._place)
         self._machine.start(self._place.byte_nanos(), time.monotonic_ns())

@@ -137,8 +137,7 @@ class Switch:
             networks: that are banned.
         """
         limited = {*self.places.decisions.keys, *decisions.keys}
-        for place in self.places.decide(decisions):
-            self.place_changed(place)
+        self.places.decisions = decisions
         for connection in list(self.connections):
             if connection.key in decisions.banned:
                 connection.end(EndReason.BANNED)
@@ -147,6 +146,8 @@ class Switch:
         for key in map(key_of_path, limited):
             if key in self.keys:
                 self._count(self.keys[key])
+        for place in self.places.apply_limits():
+            self.place_changed(place)
 
     def left(self, connection: Connection, reason: DropReason | EndReason) -> None:
         """A connection has ended."""

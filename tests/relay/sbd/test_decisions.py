@@ -62,6 +62,11 @@ def decided(**fields: str) -> Decisions:
     return decisions.read(fields, 128)
 
 
+def decide(places: Places, decisions: Decisions) -> list[Place]:
+    places.decisions = decisions
+    return places.apply_limits()
+
+
 def connect(place: Place) -> Told:
     connection = Told()
     place.connections.add(connection)  # type: ignore[arg-type]
@@ -73,10 +78,10 @@ async def test_a_limit_of_a_network_holds_at_once_and_until_it_is_removed() -> N
     near, far = places.of("192.0.2.7"), places.of("198.51.100.7")
     connections = [connect(near), connect(near), connect(far)]
     slow = decided(**{"limit_address:192.0.2.0/24": "4000"})
-    assert places.decide(slow) == [near]
+    assert decide(places, slow) == [near]
     assert [each.limits for each in connections] == [[4_000], [4_000], []]
     assert places.of("192.0.2.8").rate.byte_nanos == 2_000, "of each address, also of new ones"
-    assert places.decide(Decisions())[0] is near
+    assert decide(places, Decisions())[0] is near
     assert [each.limits for each in connections] == [[4_000, 2_000], [4_000, 2_000], []]
 
 
@@ -85,11 +90,11 @@ async def test_a_place_without_a_limit_gets_one_and_loses_it() -> None:
     place = places.of("192.0.2.7")
     connection = connect(place)
     assert place.charge(10**9, 0)
-    places.decide(decided(**{"limit_address:192.0.2.7": "8"}))
+    decide(places, decided(**{"limit_address:192.0.2.7": "8"}))
     assert connection.limits == [1_000_000]
     now_ns = time.monotonic_ns()
     assert place.charge(262_144, now_ns) and not place.charge(1, now_ns)
-    places.decide(Decisions())
+    decide(places, Decisions())
     assert connection.limits == [1_000_000, 1]
     assert place.charge(10**9, now_ns)
 
@@ -97,12 +102,12 @@ async def test_a_place_without_a_limit_gets_one_and_loses_it() -> None:
 async def test_the_place_of_a_key() -> None:
     places = Places(OPTIONS, asyncio.get_running_loop())
     assert places.of_key(KEY) is None
-    places.decide(decided(**{f"limit_key:{NAME}": "0"}))
+    decide(places, decided(**{f"limit_key:{NAME}": "0"}))
     place = places.of_key(KEY)
     assert place is places.get(NAME) and place.byte_nanos() == 1
     assert places.of_key(bytes(32)) is None
     connection = connect(place)
-    assert places.decide(decided(**{f"limit_key:{NAME}": "8000"})) == [place]
+    assert decide(places, decided(**{f"limit_key:{NAME}": "8000"})) == [place]
     assert connection.limits == [1_000]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -101,11 +102,7 @@ class Command(RelayCommand):
             until = timezone.now() + options["time"] if options["time"] else None
             services.ban(twin, options["reason"], until, actor=actor.of_command())
             told = f"twin {twin} is banned{_until(until)}"
-        if options["json"]:
-            self._write_json(_document(TwinLimit.objects.get(twin=twin)))
-        self.require_in_force()
-        if not options["json"]:
-            self.stdout.write(told)
+        self._decided(_document(TwinLimit.objects.get(twin=twin)), told, options)
 
     def _decide_address(self, verb: str, text: str, options: dict[str, Any]) -> None:
         who = actor.of_command()
@@ -116,11 +113,7 @@ class Command(RelayCommand):
             until = timezone.now() + options["time"] if options["time"] else None
             row = addresses.ban(text, options["reason"], until, actor=who, force=options["force"])
             document, told = _address_document(row), f"{row.network} is banned{_until(until)}"
-        if options["json"]:
-            self._write_json(document)
-        self.require_in_force()
-        if not options["json"]:
-            self.stdout.write(told)
+        self._decided(document, told, options)
 
     def _decide_key(self, verb: str, text: str, options: dict[str, Any]) -> None:
         who = actor.of_command()
@@ -131,52 +124,41 @@ class Command(RelayCommand):
             until = timezone.now() + options["time"] if options["time"] else None
             row = sbd.ban(text, options["reason"], until, actor=who)
             document, told = _key_document(row), f"key {row.subject} is banned{_until(until)}"
+        self._decided(document, told, options)
+
+    def _decided(self, document: dict[str, Any], told: str, options: dict[str, Any]) -> None:
         if options["json"]:
             self._write_json(document)
         self.require_in_force()
         if not options["json"]:
             self.stdout.write(told)
 
-    def _list_keys(self, options: dict[str, Any]) -> None:
-        banned = sbd.search(banned=True)
-        rows = list(banned[: max(0, options["limit"])])
-        if options["json"]:
-            self._write_json([_key_document(row) for row in rows])
-            return
-        for row in rows:
-            why = shown(row.ban_reason) or "-"
-            self.stdout.write(f"{row.subject}  {why}{_until(row.banned_until)}")
-        self.stderr.write(f"{len(rows)} of {banned.count()} banned keys shown")
-
-    def _list_addresses(self, options: dict[str, Any]) -> None:
-        banned = addresses.search()
-        rows = list(banned[: max(0, options["limit"])])
-        if options["json"]:
-            self._write_json([_address_document(row) for row in rows])
-            return
-        for row in rows:
-            self.stdout.write(f"{row.network:<18}  {shown(row.reason) or '-'}{_until(row.until)}")
-        self.stderr.write(f"{len(rows)} of {banned.count()} banned addresses shown")
-
     def _list(self, options: dict[str, Any]) -> None:
+        found: Any
+        document: Callable[[Any], dict[str, Any]]
         if options["addresses"]:
-            self._list_addresses(options)
-            return
-        if options["keys"]:
-            self._list_keys(options)
-            return
-        banned = listing.search(banned=True)
-        rows = list(banned[: max(0, options["limit"])])
+            found, document, what = addresses.search(), _address_document, "addresses"
+        elif options["keys"]:
+            found, document, what = sbd.search(banned=True), _key_document, "keys"
+        else:
+            found, document, what = listing.search(banned=True), _document, "twins"
+        rows = list(found[: max(0, options["limit"])])
         if options["json"]:
-            self._write_json([_document(row) for row in rows])
+            self._write_json([document(row) for row in rows])
             return
         for row in rows:
-            why = shown(row.ban_reason) or "-"
-            self.stdout.write(f"{row.twin:>10}  {why}{_until(row.banned_until)}")
-        self.stderr.write(f"{len(rows)} of {banned.count()} banned twins shown")
+            self.stdout.write(_line(row))
+        self.stderr.write(f"{len(rows)} of {found.count()} banned {what} shown")
 
     def _write_json(self, document: Any) -> None:
         self.stdout.write(json.dumps(document, indent=2, cls=DjangoJSONEncoder))
+
+
+def _line(row: TwinLimit | AddressBan | SbdLimit) -> str:
+    if isinstance(row, AddressBan):
+        return f"{row.network:<18}  {shown(row.reason) or '-'}{_until(row.until)}"
+    name = f"{row.twin:>10}" if isinstance(row, TwinLimit) else row.subject
+    return f"{name}  {shown(row.ban_reason) or '-'}{_until(row.banned_until)}"
 
 
 def _document(row: TwinLimit) -> dict[str, Any]:
