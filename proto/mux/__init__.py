@@ -1,0 +1,1 @@
+"""Many flow-controlled streams over one websocket, without IO (`@matrixai/ws`)."""

@@ -1,0 +1,472 @@
+"""A connection of many streams, without IO (sheet sections 3 to 10).
+
+Feed it with the messages of a websocket (`receive_data`); then take what is to be sent
+(`data_to_send`), and events for the owner (`next_event`). Times are nanoseconds of a clock that
+never goes back; `next_timer` says when `handle_timer` is to be called.
+
+    opener                       the other side
+    open_stream()    ACK n  -->  StreamOpened
+    StreamAccepted  <--  ACK m   (when its frames are taken to be sent)
+    write(), end()     DATA -->  Readable, ReadEnded
+                   <--  ACK k    read()
+
+Either side opens streams: the one that dialled, under even ids; the other, under odd ones. What is
+not read is not granted again, so nobody is sent more than it asked for. Take frames to be sent once
+for all messages of a read: the other side's opening and its end may be among them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from proto.mux import frames
+from proto.mux.bounds import (
+    MAX_CODE,
+    MAX_REASON_BYTES,
+    MAX_STREAM_ID,
+    NORMAL_CLOSURE,
+    PROTOCOL_ERROR,
+    MuxBounds,
+)
+from proto.mux.errors import (
+    FrameError,
+    StreamIdsUsedUpError,
+    StreamStateError,
+    Violation,
+)
+from proto.mux.events import (
+    CloseDue,
+    Event,
+    FailReason,
+    HalfFailed,
+    PingDue,
+    StreamEnded,
+    StreamOpened,
+)
+from proto.mux.stream import NANOS_PER_MS, Stream
+
+REFUSED: Final = 0
+"""The code that refuses a stream beyond the bounds: the protocol reserves none."""
+PINGS_HEARD: Final = {True: 1, False: 2}
+"""By whether this side dialled: pings of the other side after which it is left to that one, as the
+reference has it."""
+
+
+@dataclass(slots=True)
+class MuxCounts:
+    """What one connection counted since it began.
+
+    Attributes:
+        opened: streams, by this side.
+        accepted: streams of the other side.
+        refused: streams of the other side.
+        ignored: frames for streams that have ended.
+        failed: halves of streams, by reason.
+        sent_bytes, received_bytes: of streams.
+        stalls: times that a stream had bytes to send and no credit left.
+    """
+
+    opened: int = 0
+    accepted: int = 0
+    refused: int = 0
+    ignored: int = 0
+    failed: Counter[FailReason] = field(default_factory=Counter)
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    stalls: int = 0
+
+
+class MuxConnection:
+    """One side of a connection.
+
+    Attributes:
+        bounds: of it.
+        counts: of what passed.
+        is_closed: it has ended, and nothing can be done with it any more.
+    """
+
+    def __init__(self, is_client: bool, now_ns: int, bounds: MuxBounds | None = None) -> None:
+        """
+        Args:
+            is_client: whether this side dialled.
+            now_ns: the clock; the websocket is open from now on.
+        """
+        self.bounds = bounds or MuxBounds()
+        self.counts = MuxCounts()
+        self.is_closed = False
+        self._is_client = is_client
+        self._next_id = 0 if is_client else 1
+        self._highest = -1  # id of the other side
+        self._streams: dict[int, Stream] = {}
+        self._theirs = 0  # of these, those that the other side opened
+        self._asking: dict[int, Stream] = {}  # of the other side, to be accepted
+        self._openings: list[Stream] = []  # not to be opened before a frame came
+        self._may_open_ns = None if is_client else now_ns + bounds_ns(self.bounds.first_frame_ms)
+        self._frames: list[bytes] = []
+        self._ready: deque[Stream] = deque()
+        self._is_ready: set[int] = set()
+        self._timers: list[tuple[int, int]] = []  # due, id of a stream
+        self._events: deque[Event] = deque()
+        self._heard_ns = self._pinged_ns = now_ns
+        self._pings = 0  # of the other side
+
+    def __len__(self) -> int:
+        """How many streams there are."""
+        return len(self._streams)
+
+    def __iter__(self) -> Iterator[Stream]:
+        """The streams there are."""
+        return iter(self._streams.values())
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of all streams that were written and not sent."""
+        return sum(stream.queued_bytes for stream in self._streams.values())
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all streams that came and were not read."""
+        return sum(stream.held_bytes for stream in self._streams.values())
+
+    # --- what the owner does ----------------------------------------------------------------------
+
+    def open_stream(self, now_ns: int) -> int:
+        """Open a stream; what is written to it waits until the other side has accepted it.
+
+        Returns:
+            Its id.
+
+        Raises:
+            StreamStateError: the connection has ended.
+            StreamIdsUsedUpError: no id is left.
+        """
+        if self.is_closed:
+            raise StreamStateError("the connection has ended")
+        if self._next_id > MAX_STREAM_ID:
+            raise StreamIdsUsedUpError("all ids of this side have been used")
+        stream = Stream(self._next_id, True, self)
+        self._next_id += 2
+        self._streams[stream.id] = stream
+        self.counts.opened += 1
+        if self._may_open_ns is None:
+            self._open(stream, now_ns)
+        else:
+            self._openings.append(stream)
+        return stream.id
+
+    def refuse(self, stream_id: int, code: int = REFUSED) -> None:
+        """Refuse a stream that was just opened by the other side.
+
+        Raises:
+            StreamStateError: it has been accepted.
+            ValueError: there is no such code.
+        """
+        if not 0 <= code <= MAX_CODE:
+            raise ValueError(f"error code {code} is not between 0 and 2^62 - 1")
+        stream = self._stream(stream_id)
+        if self._asking.pop(stream_id, None) is None:
+            raise StreamStateError(f"stream {stream_id} has been accepted")
+        self.counts.refused += 1
+        stream.refuse(code)
+        self._settle(stream)
+
+    def write(self, stream_id: int, data: bytes) -> None:
+        """Queue bytes of a stream; `Drained` tells when all have been taken to be sent.
+
+        Raises:
+            StreamStateError: its writing half has ended.
+        """
+        self._stream(stream_id).write(data)
+
+    def read(self, stream_id: int, size: int) -> bytes:
+        """Take up to so many bytes that came; empty: there are none.
+
+        Raises:
+            StreamStateError: it has ended, and all was read.
+        """
+        stream = self._stream(stream_id)
+        data = stream.read(size)
+        self._settle(stream)
+        return data
+
+    def end(self, stream_id: int, now_ns: int) -> None:
+        """End the writing half of a stream after what was written.
+
+        Raises:
+            StreamStateError: it has ended otherwise.
+        """
+        stream = self._stream(stream_id)
+        stream.end(now_ns)
+        self._settle(stream)
+
+    def abort(self, stream_id: int, code: int = 0) -> None:
+        """Give the writing half of a stream up.
+
+        Raises:
+            ValueError: there is no such code.
+        """
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            stream.abort(code)
+            self._settle(stream)
+
+    def cancel(self, stream_id: int, code: int = 0) -> None:
+        """Give the reading half of a stream up.
+
+        Raises:
+            ValueError: there is no such code.
+        """
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            stream.cancel(code)
+            self._settle(stream)
+
+    def queued_of(self, stream_id: int) -> int:
+        """Return how many bytes of a stream wait to be sent."""
+        stream = self._streams.get(stream_id)
+        return stream.queued_bytes if stream is not None else 0
+
+    def close(self, code: int = NORMAL_CLOSURE, text: str = "") -> None:
+        """End the connection: all streams fail, and the websocket is to be closed."""
+        self._close(CloseDue(code, _cut(text)))
+
+    def connection_lost(self) -> None:
+        """Note that the websocket has ended: all streams fail."""
+        self._close(None)
+
+    # --- what the other side does -----------------------------------------------------------------
+
+    def receive_data(self, message: bytes | str, now_ns: int) -> None:
+        """Take one message of the websocket."""
+        if self.is_closed:
+            return
+        self._heard_ns = now_ns
+        try:
+            self._receive(message, now_ns)
+        except FrameError as error:
+            self._close(CloseDue(PROTOCOL_ERROR, _cut(str(error)), error.violation))
+            return
+        if self._may_open_ns is not None:
+            self._open_all(now_ns)
+
+    def receive_ping(self, now_ns: int) -> None:
+        """Note a websocket ping of the other side: one side is enough to send them."""
+        self._heard_ns = now_ns
+        self._pings += 1
+
+    def receive_pong(self, now_ns: int) -> None:
+        """Note a websocket pong."""
+        self._heard_ns = now_ns
+
+    def data_to_send(self, now_ns: int, size: int | None = None) -> list[bytes]:
+        """Take messages to be sent, in order: one piece of each stream in turn.
+
+        Args:
+            size: bytes after which no more are taken, of streams; all that may be sent unless
+                given.
+        """
+        if self._asking:
+            asking, self._asking = self._asking, {}
+            for stream in asking.values():
+                stream.accept()
+        output, self._frames = self._frames, []
+        taken = 0
+        while self._ready and (size is None or taken < size):
+            stream = self._ready.popleft()
+            frame = stream.take(now_ns)
+            if frame is None:
+                self._is_ready.discard(stream.id)
+                continue
+            output.append(frame)
+            taken += len(frame)
+            if stream.queued_bytes and stream.credit:
+                self._ready.append(stream)
+            else:
+                self.counts.stalls += stream.queued_bytes > 0
+                self._is_ready.discard(stream.id)
+        self.counts.sent_bytes += taken
+        return output
+
+    @property
+    def has_data_to_send(self) -> bool:
+        """Whether there are messages to be sent."""
+        return bool(self._frames or self._ready or self._asking)
+
+    def next_event(self) -> Event | None:
+        """Return what happened next."""
+        return self._events.popleft() if self._events else None
+
+    def next_timer(self) -> int | None:
+        """Return when `handle_timer` is to be called; None: not before something happens."""
+        if self.is_closed:
+            return None
+        dues = []
+        if self._openings and self._may_open_ns is not None:
+            dues.append(self._may_open_ns)
+        if self._timers:
+            dues.append(self._timers[0][0])
+        if self._is_pinging:
+            dues.append(self._ping_ns)
+        if self.bounds.ping_timeout_ms:
+            dues.append(self._heard_ns + bounds_ns(self.bounds.ping_timeout_ms))
+        return min(dues, default=None)
+
+    def handle_timer(self, now_ns: int) -> None:
+        """Do what is due; taking messages to be sent comes after it."""
+        if self.is_closed:
+            return
+        timeout_ms = self.bounds.ping_timeout_ms
+        if timeout_ms and now_ns >= self._heard_ns + bounds_ns(timeout_ms):
+            self.close(NORMAL_CLOSURE, "keep-alive timeout")
+            return
+        if self._is_pinging and now_ns >= self._ping_ns:
+            self._pinged_ns = now_ns
+            self.tell(PingDue())
+        if self._may_open_ns is not None and now_ns >= self._may_open_ns:
+            self._open_all(now_ns)
+        while self._timers and self._timers[0][0] <= now_ns:
+            _, stream_id = heapq.heappop(self._timers)
+            stream = self._streams.get(stream_id)
+            if stream is None:
+                continue
+            if stream.accepted:
+                stream.handle_linger(now_ns)
+            else:
+                stream.fail(FailReason.OPEN_TIMEOUT)
+            self._settle(stream)
+
+    # --- for streams ------------------------------------------------------------------------------
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame before the bytes of streams that wait."""
+        self._frames.append(frame)
+
+    def tell(self, event: Event) -> None:
+        """Tell the owner."""
+        if isinstance(event, HalfFailed):
+            self.counts.failed[event.reason] += 1
+        self._events.append(event)
+
+    def has_data(self, stream: Stream) -> None:
+        """Give a stream its turn."""
+        if stream.id not in self._is_ready:
+            self._is_ready.add(stream.id)
+            self._ready.append(stream)
+
+    def linger(self, stream: Stream, due_ns: int) -> None:
+        """Look at a stream again at a time."""
+        heapq.heappush(self._timers, (due_ns, stream.id))
+
+    # --- details ----------------------------------------------------------------------------------
+
+    @property
+    def _is_pinging(self) -> bool:
+        return bool(self.bounds.ping_interval_ms) and self._pings < PINGS_HEARD[self._is_client]
+
+    @property
+    def _ping_ns(self) -> int:
+        silent_since = max(self._heard_ns, self._pinged_ns)
+        return silent_since + bounds_ns(self.bounds.ping_interval_ms)
+
+    def _receive(self, message: bytes | str, now_ns: int) -> None:
+        if isinstance(message, str):
+            raise FrameError(Violation.TEXT, "text messages are no frames")
+        stream_id, at = frames.parse_id(message)
+        stream = self._streams.get(stream_id)
+        if stream is None or stream.is_over:
+            self._receive_for_none(stream_id, message, at)
+            return
+        frame = frames.parse_frame(message, at)
+        if isinstance(frame, frames.Data):
+            self.counts.received_bytes += len(frame.payload)
+        stream.receive(frame, now_ns)
+        self._settle(stream)
+
+    def _receive_for_none(self, stream_id: int, message: bytes, at: int) -> None:
+        """Take a frame for a stream that there is not, not any more or not yet.
+
+        Ids of the other side only grow, so the highest one is all that has to be remembered. A
+        first frame that asks for nothing burns the id, as it does in the reference.
+        """
+        if stream_id % 2 == self._next_id % 2:
+            if stream_id >= self._next_id:
+                raise FrameError(Violation.UNKNOWN_ID, f"stream {stream_id} was never opened")
+            self.counts.ignored += 1
+            return
+        if stream_id <= self._highest or not frames.is_ack(message, at):
+            self._highest = max(self._highest, stream_id)
+            self.counts.ignored += 1
+            return
+        opening = frames.parse_frame(message, at)
+        self._highest = stream_id
+        stream = Stream(stream_id, False, self)
+        bounds = self.bounds
+        self._streams[stream_id] = stream
+        self._theirs += 1
+        held = len(self._streams) * bounds.stream_bytes
+        if self._theirs > bounds.max_streams or held > bounds.max_held_bytes:
+            self.counts.refused += 1
+            stream.refuse(REFUSED)
+            self._forget(stream)
+            return
+        self.counts.accepted += 1
+        self._asking[stream_id] = stream
+        self.tell(StreamOpened(stream_id))
+        stream.receive(opening, 0)
+
+    def _stream(self, stream_id: int) -> Stream:
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            raise StreamStateError(f"stream {stream_id} has ended")
+        return stream
+
+    def _open(self, stream: Stream, now_ns: int) -> None:
+        stream.open()
+        self.linger(stream, now_ns + bounds_ns(self.bounds.open_timeout_ms))
+
+    def _open_all(self, now_ns: int) -> None:
+        """Open the streams that waited for the other side to listen (G4)."""
+        self._may_open_ns = None
+        for stream in self._openings:
+            self._open(stream, now_ns)
+        self._openings.clear()
+
+    def _settle(self, stream: Stream) -> None:
+        """Forget a stream that is over; what came for it stays until it is read."""
+        if stream.is_over and not stream.held_bytes and stream.id in self._streams:
+            self._forget(stream)
+            self.tell(StreamEnded(stream.id))
+
+    def _forget(self, stream: Stream) -> None:
+        del self._streams[stream.id]
+        self._theirs -= not stream.is_ours
+        self._asking.pop(stream.id, None)
+
+    def _close(self, due: CloseDue | None) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        for stream in list(self._streams.values()):
+            stream.fail(FailReason.CONNECTION)
+            self._settle(stream)
+        self._frames.clear()
+        self._ready.clear()
+        self._is_ready.clear()
+        self._timers.clear()
+        self._asking.clear()
+        self._openings.clear()
+        if due is not None:
+            self.tell(due)
+
+
+def bounds_ns(milliseconds: int) -> int:
+    """Return a time of the bounds in nanoseconds."""
+    return milliseconds * NANOS_PER_MS
+
+
+def _cut(text: str) -> str:
+    return text.encode()[:MAX_REASON_BYTES].decode(errors="ignore")

@@ -1,0 +1,407 @@
+"""One stream: two halves, each a small state machine (sheet section 6).
+
+Frames that a stream wants to send and what its owner is told go through its `Outlet`, which is the
+connection. What the other side misunderstands if it comes too early or together with something else
+is explained where it is avoided (sheet section 10).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import Final, Protocol
+
+from proto.mux import frames, varint
+from proto.mux.bounds import MAX_CODE, MAX_CREDIT, MuxBounds
+from proto.mux.errors import FrameError, StreamStateError, Violation
+from proto.mux.events import (
+    Drained,
+    Event,
+    FailReason,
+    HalfFailed,
+    Readable,
+    ReadEnded,
+    StreamAccepted,
+)
+from proto.mux.frames import Half
+
+NANOS_PER_MS: Final = 1_000_000
+
+
+class ReadState(Enum):
+    """Of the reading half."""
+
+    OPEN = "open"
+    ENDED = "ended"
+    """The other side ended it, or failed it: more bytes break the protocol."""
+    CANCELLED = "cancelled"
+    """Given up here: bytes may be on their way."""
+
+
+class WriteState(Enum):
+    """Of the writing half."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    """Its end waits behind what was written."""
+    ENDED = "ended"
+
+
+class Outlet(Protocol):
+    """What a stream may ask of its connection."""
+
+    bounds: MuxBounds
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame."""
+
+    def tell(self, event: Event) -> None:
+        """Tell the owner."""
+
+    def has_data(self, stream: Stream) -> None:
+        """The stream has bytes that may be sent."""
+
+    def linger(self, stream: Stream, due_ns: int) -> None:
+        """Call `handle_linger` of the stream at a time."""
+
+
+class Stream:
+    """One stream of a connection.
+
+    Attributes:
+        id: of it.
+        is_ours: it was opened on this side.
+        accepted: the other side knows of it and has accepted it; if not, all frames are held.
+        credit: bytes that may be sent.
+        queued_bytes: written and not sent.
+        held_bytes: received and not read.
+    """
+
+    __slots__ = ("_consumed", "_first_grant", "_granted", "_held", "_is_lingering", "_is_told",
+                 "_kept", "_outlet", "_prefix", "_queue", "_refusals", "_sent", "_sent_ns",
+                 "_window", "accepted", "credit", "held_bytes", "id", "is_ours", "queued_bytes",
+                 "reading", "writing")  # fmt: skip
+
+    def __init__(self, stream_id: int, is_ours: bool, outlet: Outlet) -> None:
+        self.id = stream_id
+        self.is_ours = is_ours
+        self.accepted = not is_ours
+        self.reading = ReadState.OPEN
+        self.writing = WriteState.OPEN
+        self.credit = 0
+        self.queued_bytes = 0
+        self.held_bytes = 0
+        self._outlet = outlet
+        self._prefix = varint.encode(stream_id)
+        self._window = outlet.bounds.stream_bytes  # that the other side may still send
+        self._consumed = 0  # read and not granted again
+        self._kept: deque[bytes] = deque()  # received and not read
+        self._is_told = False  # that there is something to read
+        self._queue: deque[memoryview] = deque()
+        self._granted = self._first_grant = self._sent = 0
+        self._sent_ns = 0  # when the last bytes were
+        self._is_lingering = False  # a look at whether the end may be sent is due
+        self._held: list[bytes] = []  # frames that wait for the stream to be accepted
+        self._refusals = 0  # halves that failed at the other side before that
+
+    @property
+    def is_over(self) -> bool:
+        """Whether both halves have ended, and no frame waits for the other side to accept it."""
+        return (
+            self.writing is WriteState.ENDED
+            and self.reading is not ReadState.OPEN
+            and (self.accepted or self._refusals > 1)
+        )
+
+    # --- what the owner does ----------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Ask the other side to accept the stream; only this frame is sent before it has."""
+        self._outlet.send(frames.ack(self._prefix, self._outlet.bounds.stream_bytes))
+
+    def accept(self) -> None:
+        """Accept a stream of the other side.
+
+        If it writes no more, it is not told how much it may write: an ACK for a stream that it has
+        forgotten would make it open another (G1).
+        """
+        if self.reading is ReadState.OPEN:
+            self._outlet.send(frames.ack(self._prefix, self._outlet.bounds.stream_bytes))
+
+    def refuse(self, code: int) -> None:
+        """Refuse a stream of the other side."""
+        self._end_writing()
+        self._discard(ReadState.CANCELLED)
+        self._send(frames.error(self._prefix, Half.READ, code))
+        self._send(frames.error(self._prefix, Half.WRITE, code))
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes.
+
+        Raises:
+            StreamStateError: the writing half has ended, or its end waits.
+        """
+        if self.writing is not WriteState.OPEN:
+            raise StreamStateError(f"stream {self.id} is not open for writing")
+        if data:
+            self._queue.append(memoryview(data))
+            self.queued_bytes += len(data)
+            self._offer()
+
+    def end(self, now_ns: int) -> None:
+        """End the writing half after what was written.
+
+        Raises:
+            StreamStateError: it has ended otherwise.
+        """
+        if self.writing is not WriteState.OPEN:
+            raise StreamStateError(f"stream {self.id} is not open for writing")
+        self.writing = WriteState.CLOSING
+        self._end_if_acknowledged(now_ns)
+
+    def abort(self, code: int) -> None:
+        """Give the writing half up; what was not sent is discarded. Does nothing to an ended one.
+
+        Raises:
+            ValueError: there is no such code.
+        """
+        _check(code)
+        if self.writing is not WriteState.ENDED:
+            self._end_writing()
+            self._send(frames.error(self._prefix, Half.READ, code))
+
+    def cancel(self, code: int) -> None:
+        """Give the reading half up; what was not read is discarded. Does nothing to an ended one.
+
+        Raises:
+            ValueError: there is no such code.
+        """
+        _check(code)
+        if self.reading is ReadState.OPEN:
+            self._discard(ReadState.CANCELLED)
+            self._send(frames.error(self._prefix, Half.WRITE, code))
+        elif self.held_bytes:
+            self._discard(self.reading)
+
+    def read(self, size: int) -> bytes:
+        """Take up to so many of the bytes that came; the other side may send as many more."""
+        if size >= self.held_bytes:
+            taken = b"".join(self._kept)
+            self._kept.clear()
+        else:
+            parts, missing = [], size
+            while missing:
+                part = self._kept.popleft()
+                if len(part) > missing:
+                    self._kept.appendleft(part[missing:])
+                    part = part[:missing]
+                parts.append(part)
+                missing -= len(part)
+            taken = b"".join(parts)
+        self.held_bytes -= len(taken)
+        if not self.held_bytes:
+            self._is_told = False
+        if taken and self.reading is ReadState.OPEN:
+            self._consumed += len(taken)
+            if not self.held_bytes or 2 * self._consumed >= self._outlet.bounds.stream_bytes:
+                self._grant()
+        return taken
+
+    # --- what the other side does -----------------------------------------------------------------
+
+    def receive(self, frame: frames.Frame, now_ns: int) -> None:
+        """Take a frame.
+
+        Raises:
+            FrameError: it breaks the protocol.
+        """
+        match frame:
+            case frames.Data(payload):
+                self._receive_data(payload)
+            case frames.Ack(grant):
+                self._receive_grant(grant, now_ns)
+            case frames.Close(Half.READ):
+                if self.reading is ReadState.OPEN:
+                    self.reading = ReadState.ENDED
+                    self._outlet.tell(ReadEnded(self.id))
+                    self._send(frames.close(self._prefix, Half.WRITE))
+            case frames.Close(Half.WRITE):
+                if self.writing is not WriteState.ENDED:
+                    self._fail(Half.WRITE, 0, FailReason.MISUSE)
+                    self._send(frames.error(self._prefix, Half.READ, 0))
+            case frames.Error(half, code):
+                self._refusals += not self.accepted
+                self._receive_error(half, code)
+
+    def fail(self, reason: FailReason) -> None:
+        """End both halves without a frame: the other side is not there, or never was."""
+        self.accepted = True
+        for half in Half:
+            self._fail(half, 0, reason)
+
+    def take(self, now_ns: int) -> bytes | None:
+        """Return the next bytes to send as a frame; None: there are none, or no credit for them."""
+        if not self._queue or not self.credit or not self.accepted:
+            return None
+        size = min(self.credit, self._outlet.bounds.piece_bytes)
+        part = self._queue.popleft()
+        if len(part) > size:
+            self._queue.appendleft(part[size:])
+            payload: bytes | memoryview = part[:size]
+        else:
+            payload = part
+            if self._queue and len(part) < size:
+                payload = self._gather(part, size)
+        size = len(payload)
+        self.credit -= size
+        self.queued_bytes -= size
+        self._sent += size
+        self._sent_ns = now_ns
+        if not self._queue:
+            if self.writing is WriteState.CLOSING:
+                self._linger()
+            else:
+                self._outlet.tell(Drained(self.id))
+        return frames.data(self._prefix, payload)
+
+    def handle_linger(self, now_ns: int) -> None:
+        """Send the end that waits, as the other side does not acknowledge what came before."""
+        self._is_lingering = False
+        if self.writing is WriteState.CLOSING:
+            self._end_if_acknowledged(now_ns)
+
+    # --- details ----------------------------------------------------------------------------------
+
+    def _gather(self, first: memoryview, size: int) -> bytes:
+        """Join small writes, up to a size."""
+        parts, missing = [first], size - len(first)
+        while self._queue and missing:
+            part = self._queue[0]
+            if len(part) > missing:
+                self._queue[0] = part[missing:]
+                part = part[:missing]
+            else:
+                self._queue.popleft()
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+    def _receive_data(self, payload: bytes) -> None:
+        if self.reading is ReadState.CANCELLED:
+            return
+        if self.reading is ReadState.ENDED:
+            raise FrameError(Violation.DATA_AFTER_END, f"stream {self.id} got bytes after its end")
+        size = len(payload)
+        if size > self._window:
+            for half in Half:
+                self._fail(half, 0, FailReason.OVERFLOW)
+            self._send(frames.error(self._prefix, Half.WRITE, 0))
+            self._send(frames.error(self._prefix, Half.READ, 0))
+        elif size:
+            self._window -= size
+            self._kept.append(payload)
+            self.held_bytes += size
+            if not self._is_told:
+                self._is_told = True
+                self._outlet.tell(Readable(self.id))
+
+    def _receive_grant(self, grant: int, now_ns: int) -> None:
+        self._granted += grant
+        if self._granted > MAX_CREDIT:
+            raise FrameError(Violation.CREDIT, f"stream {self.id} was granted more than 2^62 bytes")
+        self.credit += grant
+        if not self.accepted:
+            self.accepted = True
+            self._first_grant = grant
+            self._outlet.tell(StreamAccepted(self.id))
+            for frame in self._held:
+                self._outlet.send(frame)
+            self._held.clear()
+        elif not self.is_ours and self._granted == grant:
+            self._first_grant = grant
+        self._offer()
+        if self.writing is WriteState.CLOSING:
+            self._end_if_acknowledged(now_ns)
+
+    def _receive_error(self, half: Half, code: int) -> None:
+        if half is Half.READ and self.reading is ReadState.OPEN:
+            self._fail(Half.READ, code, FailReason.PEER)
+            self._send(frames.error(self._prefix, Half.WRITE, code))
+        elif half is Half.WRITE and self.writing is not WriteState.ENDED:
+            self._fail(Half.WRITE, code, FailReason.PEER)
+            self._send(frames.error(self._prefix, Half.READ, code))
+
+    def _fail(self, half: Half, code: int, reason: FailReason) -> None:
+        if half is Half.READ:
+            if self.reading is not ReadState.OPEN:
+                return
+            local = reason is FailReason.OVERFLOW
+            self._discard(ReadState.CANCELLED if local else ReadState.ENDED)
+        else:
+            if self.writing is WriteState.ENDED:
+                return
+            self._end_writing()
+        self._outlet.tell(HalfFailed(self.id, half, code, reason))
+
+    def _discard(self, state: ReadState) -> None:
+        self.reading = state
+        self._kept.clear()
+        self.held_bytes = 0
+        self._is_told = False
+
+    def _end_writing(self) -> None:
+        self.writing = WriteState.ENDED
+        self._queue.clear()
+        self.queued_bytes = 0
+
+    def _offer(self) -> None:
+        if self._queue and self.credit and self.accepted:
+            self._outlet.has_data(self)
+
+    def _grant(self) -> None:
+        """Grant again what was read.
+
+        A stream of the other side that was ended from here may be forgotten there: the end once
+        more keeps the ACK from opening another (G1).
+        """
+        if self.writing is WriteState.ENDED and not self.is_ours:
+            self._outlet.send(frames.close(self._prefix, Half.READ))
+        self._window += self._consumed
+        self._send(frames.ack(self._prefix, self._consumed))
+        self._consumed = 0
+
+    def _end_if_acknowledged(self, now_ns: int) -> None:
+        """Send the end if the other side has read all, or does not for a while.
+
+        It loses bytes that come together with the end (G2).
+        """
+        if self._queue or not self.accepted:
+            return
+        acknowledged = self._granted - self._first_grant
+        if acknowledged >= self._sent or now_ns >= self._due_ns:
+            self._end_writing()
+            self._send(frames.close(self._prefix, Half.READ))
+        else:
+            self._linger()
+
+    @property
+    def _due_ns(self) -> int:
+        return self._sent_ns + self._outlet.bounds.close_linger_ms * NANOS_PER_MS
+
+    def _linger(self) -> None:
+        if not self._is_lingering:
+            self._is_lingering = True
+            self._outlet.linger(self, self._due_ns)
+
+    def _send(self, frame: bytes) -> None:
+        """Send a frame, which waits until the stream is accepted: one that comes before the other
+        side has done so leaves the stream open there for good (G3)."""
+        if self.accepted:
+            self._outlet.send(frame)
+        else:
+            self._held.append(frame)
+
+
+def _check(code: int) -> None:
+    if not 0 <= code <= MAX_CODE:
+        raise ValueError(f"error code {code} is not between 0 and 2^62 - 1")
