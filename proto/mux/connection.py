@@ -425,7 +425,7 @@ class MuxConnection:
         return stream
 
     def _open(self, stream: Stream, now_ns: int) -> None:
-        stream.open()
+        stream.ask()
         self.linger(stream, now_ns + bounds_ns(self.bounds.open_timeout_ms))
 
     def _open_all(self, now_ns: int) -> None:

@@ -115,7 +115,7 @@ class Stream:
 
     # --- what the owner does ----------------------------------------------------------------------
 
-    def open(self) -> None:
+    def ask(self) -> None:
         """Ask the other side to accept the stream; only this frame is sent before it has."""
         self._outlet.send(frames.ack(self._prefix, self._outlet.bounds.stream_bytes))
 
@@ -125,7 +125,7 @@ class Stream:
         If it writes no more, it is not told how much it may write: an ACK for a stream that it has
         forgotten would make it open another (G1).
         """
-        if self.reading is ReadState.OPEN:
+        if self.reading is not ReadState.ENDED:
             self._outlet.send(frames.ack(self._prefix, self._outlet.bounds.stream_bytes))
 
     def refuse(self, code: int) -> None:

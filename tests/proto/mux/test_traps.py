@@ -66,6 +66,14 @@ def test_g1_a_stream_opened_and_cancelled_at_once_is_not_accepted(order: tuple[i
     assert side.told()[0] == StreamOpened(0)
 
 
+def test_a_stream_whose_reader_was_cancelled_at_once_is_accepted() -> None:
+    """Its opener sends nothing before it is."""
+    side = server(SMALL)
+    side.mux.receive_data(bytes.fromhex(ACCEPT), 0)
+    side.mux.cancel(0, 7)
+    assert side.sent() == ["0000020107", ACCEPT]
+
+
 def test_g1_a_ghost_ack_is_ignored() -> None:
     """d: for an id of ours that has ended."""
     side = client(SMALL)
