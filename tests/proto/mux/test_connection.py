@@ -29,7 +29,8 @@ def test_ids_of_every_length() -> None:
     ids = ["00", "4040", "80004000", "c000000040000000", "fffffffffffffffe"]
     for each in ids:
         assert side.feed(each + GRANT) == [each + GRANT]
-    assert [event.stream_id for event in side.told()] == [0, 64, 1 << 14, 1 << 30, (1 << 62) - 2]
+    wanted = [0, 64, 1 << 14, 1 << 30, (1 << 62) - 2]
+    assert side.told() == [StreamOpened(stream_id) for stream_id in wanted]
 
 
 def test_an_id_in_a_longer_form_is_the_same() -> None:

@@ -51,7 +51,8 @@ class TwoSides(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = self.written = 0
+        self.now = 0
+        self.written = 0  # times
         bounds = MuxBounds(stream_bytes=self.WINDOW, piece_bytes=3, max_streams=5)
         self.sides = [MuxConnection(True, 0, bounds), MuxConnection(False, 0, bounds)]
         self.lines: list[deque[bytes]] = [deque(), deque()]  # by sender
@@ -229,7 +230,8 @@ class TwoSides(RuleBasedStateMachine):
                     for stream_id in sorted(self.known[each]):
                         moved = self._read(each, stream_id, 100) or moved
             if not moved and any(len(side) for side in self.sides):
-                due = [each for side in self.sides if (each := side.next_timer()) is not None]
+                timers = [side.next_timer() for side in self.sides]
+                due = [timer for timer in timers if timer is not None]
                 if due:
                     self.now = max(self.now, *due)
                     for side in (0, 1):

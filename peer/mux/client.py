@@ -1,0 +1,184 @@
+"""The websocket of a client: picows reads and masks, all of one turn goes out in one write."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from picows import WSCloseCode, WSError, WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
+
+from peer.mux.session import ConnectionEndedError, Handler, MuxSession
+from proto.mux.bounds import MAX_HEADER_BYTES, MuxBounds
+
+OPEN_S: Final = 10.0
+CLOSE_S: Final = 2.0
+HIGH_WATER_BYTES: Final = 256 * 1024
+MAX_FRAGMENTS: Final = 4096
+
+
+class _Wire(WSListener):
+    """The websocket, which tells the session what comes."""
+
+    def __init__(self, handler: Handler | None, bounds: MuxBounds) -> None:
+        self.is_full = False
+        self.session: MuxSession
+        self._handler = handler
+        self._bounds = bounds
+        self._websocket: WSTransport | None = None
+        self._fragments: list[bytes] = []
+        self._is_text = False
+        self._why = "the other side has gone"
+        self._is_abandoned = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the handshake was answered."""
+        return self._websocket is not None
+
+    def abandon(self) -> None:
+        """End at once, or as soon as there is a connection: nobody waits for it any more."""
+        self._is_abandoned = True
+        if self._websocket is not None:
+            self._websocket.underlying_transport.abort()
+
+    # Called by the session.
+
+    def send(self, messages: list[bytes]) -> None:
+        assert self._websocket is not None
+        for message in messages:
+            self._websocket.send(WSMsgType.BINARY, message)
+
+    def ping(self) -> None:
+        assert self._websocket is not None
+        self._websocket.send_ping()
+
+    def close(self, code: int, text: str) -> None:
+        assert self._websocket is not None
+        self._websocket.send_close(WSCloseCode(code), text)
+        asyncio.get_running_loop().call_later(CLOSE_S, self._websocket.disconnect)
+
+    # Called by picows.
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        if self._is_abandoned:
+            transport.underlying_transport.abort()
+            return
+        self._websocket = transport
+        transport.underlying_transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self.session = MuxSession(True, self, self._handler, self._bounds)
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        kind = frame.msg_type
+        if kind is WSMsgType.BINARY and frame.fin:
+            self.session.message_received(frame.get_payload_as_bytes())
+        elif kind in (WSMsgType.BINARY, WSMsgType.TEXT, WSMsgType.CONTINUATION):
+            self._take_fragment(kind, frame)
+        elif kind is WSMsgType.PING:
+            self.session.ping_received()
+            transport.send_pong(frame.get_payload_as_bytes())
+        elif kind is WSMsgType.PONG:
+            self.session.pong_received()
+        elif kind is WSMsgType.CLOSE:
+            code: Any = frame.get_close_code()
+            number = int(getattr(code, "value", code) or 0)
+            text = frame.get_close_reason() or ""
+            self._why = f"closed by the other side: {number or 'no code'} {text}".rstrip()
+            transport.send_close(WSCloseCode.OK)
+            transport.disconnect()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self.is_full = True
+        if self._websocket is not None:
+            self.session.wire_ended(self._why)
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        self.session.writable()
+
+    def _take_fragment(self, kind: WSMsgType, frame: WSFrame) -> None:
+        if kind is not WSMsgType.CONTINUATION:
+            self._fragments, self._is_text = [], kind is WSMsgType.TEXT
+        self._fragments.append(frame.get_payload_as_bytes())
+        size = sum(map(len, self._fragments))
+        if len(self._fragments) > MAX_FRAGMENTS or size > _max_message(self._bounds):
+            self._why = "the other side sent a message that is too long"
+            self.abandon()
+        elif frame.fin:
+            message = b"".join(self._fragments)
+            self._fragments = []
+            self.session.message_received(
+                message.decode(errors="replace") if self._is_text else message
+            )
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    url: str,
+    handler: Handler | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    headers: Mapping[str, str] | None = None,
+    bounds: MuxBounds | None = None,
+    open_timeout_s: float = OPEN_S,
+) -> AsyncIterator[MuxSession]:
+    """Connect for the length of the block.
+
+    Args:
+        url: `ws://host:port/path` or `wss://host/path`.
+        handler: of streams that the other side opens; without one they are refused.
+        tls: for `wss`; verifies certificates and the host name by default. Client certificates
+            and other roots are set in it.
+        headers: more of the handshake.
+        bounds: of the connection.
+        open_timeout_s: for the handshake.
+
+    Raises:
+        ValueError: the URL is not one.
+        ConnectionEndedError: the connection could not be made.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("ws", "wss") or not parts.hostname or parts.fragment:
+        raise ValueError(f"{url}: must be ws://host/path or wss://host/path")
+    bounds = bounds or MuxBounds()
+    wire = _Wire(handler, bounds)
+    context = (tls or ssl.create_default_context()) if parts.scheme == "wss" else None
+    try:
+        async with asyncio.timeout(open_timeout_s):
+            await ws_connect(
+                lambda: wire,
+                url,
+                ssl_context=context,
+                extra_headers=dict(headers or {}),
+                websocket_handshake_timeout=open_timeout_s,
+                max_frame_size=_max_message(bounds),
+                enable_auto_ping=False,
+                enable_auto_pong=False,
+                max_redirects=0,
+                use_aiofastnet=False,  # see `peer.link`
+            )
+        if not wire.has_begun:  # picows returns all the same when it is cut off before
+            raise ConnectionEndedError(f"{url}: the connection was closed before it was open")
+    except TimeoutError:
+        wire.abandon()
+        raise ConnectionEndedError(f"{url}: no answer within {open_timeout_s:g} s") from None
+    except (OSError, WSError) as error:
+        wire.abandon()
+        raise ConnectionEndedError(f"{url}: {str(error) or type(error).__name__}") from error
+    except BaseException:
+        wire.abandon()
+        raise
+    try:
+        yield wire.session
+    finally:
+        await wire.session.close()
+
+
+def _max_message(bounds: MuxBounds) -> int:
+    return bounds.stream_bytes + MAX_HEADER_BYTES
