@@ -225,6 +225,14 @@ class MuxConnection:
             stream.cancel(code)
             self._settle(stream)
 
+    def tell_acknowledged(self, stream_id: int) -> None:
+        """Have `Acknowledged` told when the other side has read all that was written so far.
+
+        Raises:
+            StreamStateError: it has ended.
+        """
+        self._stream(stream_id).wants_acknowledgement = True
+
     def queued_of(self, stream_id: int) -> int:
         """Return how many bytes of a stream wait to be sent."""
         stream = self._streams.get(stream_id)

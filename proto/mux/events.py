@@ -60,6 +60,13 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The other side has read all that was sent; told only when it was asked for."""
+
+    stream_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class HalfFailed:
     """A half of a stream ended before its end, as seen from here.
 
@@ -107,6 +114,7 @@ Event = (
     | Readable
     | ReadEnded
     | Drained
+    | Acknowledged
     | HalfFailed
     | StreamEnded
     | PingDue

@@ -15,6 +15,7 @@ from proto.mux import frames, varint
 from proto.mux.bounds import MAX_CODE, MAX_CREDIT, MuxBounds
 from proto.mux.errors import FrameError, StreamStateError, Violation
 from proto.mux.events import (
+    Acknowledged,
     Drained,
     Event,
     FailReason,
@@ -73,6 +74,7 @@ class Stream:
         is_ours: it was opened on this side.
         accepted: the other side knows of it and has accepted it; if not, all frames are held.
         credit: bytes that may be sent.
+        wants_acknowledgement: the owner is to be told once when all that was sent has been read.
         queued_bytes: written and not sent.
         held_bytes: received and not read.
     """
@@ -80,7 +82,7 @@ class Stream:
     __slots__ = ("_consumed", "_first_grant", "_granted", "_held", "_is_lingering", "_is_told",
                  "_kept", "_outlet", "_prefix", "_queue", "_refusals", "_sent", "_sent_ns",
                  "_window", "accepted", "credit", "held_bytes", "id", "is_ours", "queued_bytes",
-                 "reading", "writing")  # fmt: skip
+                 "reading", "wants_acknowledgement", "writing")  # fmt: skip
 
     def __init__(self, stream_id: int, is_ours: bool, outlet: Outlet) -> None:
         self.id = stream_id
@@ -89,6 +91,7 @@ class Stream:
         self.reading = ReadState.OPEN
         self.writing = WriteState.OPEN
         self.credit = 0
+        self.wants_acknowledgement = False
         self.queued_bytes = 0
         self.held_bytes = 0
         self._outlet = outlet
@@ -320,6 +323,9 @@ class Stream:
         elif not self.is_ours and self._granted == grant:
             self._first_grant = grant
         self._offer()
+        if self.wants_acknowledgement and not self._queue and self._is_acknowledged:
+            self.wants_acknowledgement = False
+            self._outlet.tell(Acknowledged(self.id))
         if self.writing is WriteState.CLOSING:
             self._end_if_acknowledged(now_ns)
 
@@ -377,12 +383,15 @@ class Stream:
         """
         if self._queue or not self.accepted:
             return
-        acknowledged = self._granted - self._first_grant
-        if acknowledged >= self._sent or now_ns >= self._due_ns:
+        if self._is_acknowledged or now_ns >= self._due_ns:
             self._end_writing()
             self._send(frames.close(self._prefix, Half.READ))
         else:
             self._linger()
+
+    @property
+    def _is_acknowledged(self) -> bool:
+        return self._granted - self._first_grant >= self._sent
 
     @property
     def _due_ns(self) -> int:

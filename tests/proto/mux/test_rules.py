@@ -7,6 +7,7 @@ import pytest
 from proto.mux.bounds import MuxBounds
 from proto.mux.errors import StreamStateError, Violation
 from proto.mux.events import (
+    Acknowledged,
     CloseDue,
     Drained,
     FailReason,
@@ -110,6 +111,22 @@ def test_credit_is_split() -> None:
     assert side.mux.counts.stalls == 1
     assert side.feed("00000100000002") == ["00000003"]
     assert side.told() == [Drained(0)]
+
+
+def test_the_owner_is_told_when_all_was_read() -> None:
+    side = opened()
+    side.mux.write(0, b"abc")
+    side.mux.tell_acknowledged(0)
+    assert side.sent() == ["000000616263"]
+    assert side.told() == [Drained(0)]
+    side.feed("00000100000002")
+    assert side.told() == []
+    side.feed("00000100000001")
+    assert side.told() == [Acknowledged(0)]
+    side.mux.write(0, b"d")
+    side.sent()
+    side.feed("00000100000001")
+    assert side.told() == [Drained(0)]  # once
 
 
 def test_small_writes_share_a_frame() -> None:

@@ -1,0 +1,1 @@
+"""Remote calls over streams, one call each, without IO (`@matrixai/rpc`)."""

@@ -1,0 +1,242 @@
+"""The side of a call that calls (sheet section 12).
+
+Tell it what came on the stream; then do what `next_action` says, and take what `next_event` tells.
+Times are nanoseconds of a clock that never goes back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+from proto.mux.frames import Half
+from proto.rpc import messages
+from proto.rpc.call import Action, Kind, Outbox
+from proto.rpc.errors import RpcError, RpcMessageError, RpcStreamError, RpcTimeoutError
+from proto.rpc.framing import JsonReader
+from proto.rpc.messages import TIMEOUT, Json
+
+NANOS_PER_MS: Final = 1_000_000
+SENDS_ONE: Final = frozenset({Kind.UNARY, Kind.SERVER_STREAM})
+GETS_ONE: Final = frozenset({Kind.UNARY, Kind.CLIENT_STREAM})
+
+
+@dataclass(frozen=True, slots=True)
+class ResultReceived:
+    """A response came; of a raw call, the answer to its header.
+
+    Attributes:
+        result: of it, with the metadata that it may have.
+    """
+
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class BytesReceived:
+    """Bytes of a raw call came."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """Nothing more comes; the call went well."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """The call failed; nothing more comes.
+
+    Attributes:
+        error: how.
+    """
+
+    error: RpcError
+
+
+CallerEvent = ResultReceived | BytesReceived | CallEnded | CallFailed
+
+
+class Caller:
+    """One call.
+
+    Attributes:
+        is_over: it has ended or failed.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        method: str,
+        now_ns: int,
+        *,
+        metadata: Json | None = None,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """
+        Args:
+            kind: of the call; the handler has to be of the same.
+            method: that is called.
+            now_ns: the clock.
+            metadata: for the handler.
+            timeout_ms: for the first response; the handler is told of it.
+
+        Raises:
+            ValueError: the timeout is negative.
+        """
+        if timeout_ms is not None and timeout_ms < 0:
+            raise ValueError(f"timeout_ms {timeout_ms:g} is negative")
+        self.is_over = False
+        self._kind = kind
+        self._method = method
+        self._metadata: dict[str, Any] = dict(metadata or {})
+        if timeout_ms is not None:
+            self._metadata[TIMEOUT] = timeout_ms
+        self._due_ns = None if timeout_ms is None else now_ns + int(timeout_ms * NANOS_PER_MS)
+        self._timeout_ms = timeout_ms
+        self._sent = 0
+        self._results = 0
+        self._reader = JsonReader()
+        self._outbox = Outbox()
+        self._events: deque[CallerEvent] = deque()
+
+    # --- what the owner does ----------------------------------------------------------------------
+
+    def send(self, params: Json) -> None:
+        """Send a message; of a raw call, its header.
+
+        Raises:
+            TypeError: the parameters are not JSON.
+            ValueError: the call is of a kind with one message, which was sent.
+        """
+        if self._sent and self._kind in (*SENDS_ONE, Kind.RAW):
+            raise ValueError(f"a call of the kind {self._kind.name} sends one message")
+        is_first = not self._sent
+        written = messages.request(self._method, params, self._metadata if is_first else None)
+        self._sent += 1
+        self._outbox.write(written, is_alone=is_first)
+        if self._kind is Kind.SERVER_STREAM:
+            self._outbox.end()
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send bytes of a raw call, behind its header."""
+        if self._kind is not Kind.RAW or not self._sent:
+            raise ValueError("bytes are sent by raw calls, behind their header")
+        self._outbox.write(data)
+
+    def end(self) -> None:
+        """Send nothing more."""
+        self._outbox.end()
+
+    def give_up(self) -> None:
+        """End the call, whatever it has come to."""
+        if not self.is_over:
+            self.is_over = True
+            self._outbox.give_up()
+
+    # --- what comes -------------------------------------------------------------------------------
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes of the stream."""
+        if self.is_over:
+            return
+        if self._kind is Kind.RAW and self._results:
+            self._events.append(BytesReceived(data))
+            return
+        try:
+            if self._kind is Kind.RAW:
+                self._receive_header_answer(data)
+            else:
+                for value in self._reader.receive(data):
+                    self._receive_result(messages.read_response(value))
+        except RpcError as error:
+            self._fail(error)
+
+    def receive_end(self) -> None:
+        """The handler writes no more."""
+        if self.is_over:
+            return
+        if self._reader.is_within and not (self._kind is Kind.RAW and self._results):
+            self._fail(RpcStreamError("the stream ended within a message"))
+        elif not self._results and self._kind in (*GETS_ONE, Kind.RAW):
+            self._fail(RpcStreamError("the stream ended without a response"))
+        else:
+            self._finish()
+
+    def receive_failure(self, half: Half, code: int, text: str) -> None:
+        """A half of the stream failed.
+
+        That the handler reads no more is no failure (R2, R3): what it writes decides.
+
+        Args:
+            half: of the stream, as seen from here.
+            code: of the other side.
+            text: what happened.
+        """
+        if half is Half.WRITE:
+            self._outbox.stop()
+        elif not self.is_over:
+            self.is_over = True
+            self._outbox.end()
+            self._events.append(CallFailed(RpcStreamError(text, code)))
+
+    def acknowledged(self) -> None:
+        """The handler has read what was written alone."""
+        self._outbox.acknowledged()
+
+    def next_action(self) -> Action | None:
+        """Return what is to be done with the stream."""
+        return self._outbox.next()
+
+    def next_event(self) -> CallerEvent | None:
+        """Return what happened next."""
+        return self._events.popleft() if self._events else None
+
+    def next_timer(self) -> int | None:
+        """Return when `handle_timer` is to be called."""
+        return None if self.is_over or self._results else self._due_ns
+
+    def handle_timer(self, now_ns: int) -> None:
+        """Fail a call without a response in time."""
+        due_ns = self.next_timer()
+        if due_ns is not None and now_ns >= due_ns:
+            self.is_over = True
+            self._outbox.give_up()
+            text = f"{self._method}: no response within {self._timeout_ms:g} ms"
+            self._events.append(CallFailed(RpcTimeoutError(text)))
+
+    # --- details ----------------------------------------------------------------------------------
+
+    def _receive_header_answer(self, data: bytes) -> None:
+        value = self._reader.next_of(data)
+        if value is None:
+            return
+        self._receive_result(messages.read_response(value))
+        rest = self._reader.rest().lstrip(b"\n")
+        if rest:
+            self._events.append(BytesReceived(rest))
+
+    def _receive_result(self, result: Any) -> None:
+        if self.is_over:
+            return
+        self._results += 1
+        self._events.append(ResultReceived(result))
+        if self._kind in GETS_ONE:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.is_over = True
+        self._outbox.end()
+        self._events.append(CallEnded())
+
+    def _fail(self, error: RpcError) -> None:
+        """Fail as the reference does: read no more, and end (R3)."""
+        self.is_over = True
+        if isinstance(error, RpcMessageError):
+            self._outbox.give_up()
+        else:
+            self._outbox.cancel()
+            self._outbox.end()
+        self._events.append(CallFailed(error))

@@ -1,0 +1,142 @@
+"""JSON objects one after another, in chunks of any size (sheet section 12, framing).
+
+Nothing separates them; white space may. A value is looked through once, for its strings and
+brackets only, and parsed when it is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from proto.rpc.errors import ErrorCode, RpcMessageError
+
+MAX_MESSAGE_BYTES: Final = 1 << 20
+MAX_DEPTH: Final = 64
+
+_MARKS: Final = re.compile(rb'["{}\[\]]')
+_STRING_END: Final = re.compile(rb'["\\]')
+_BLANK: Final = b" \t\r\n"
+
+
+class JsonReader:
+    """Splits bytes into JSON objects."""
+
+    def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES, max_depth: int = MAX_DEPTH) -> None:
+        """
+        Args:
+            max_bytes: of one object.
+            max_depth: of brackets within each other.
+        """
+        self._max_bytes = max_bytes
+        self._max_depth = max_depth
+        self._buffer = bytearray()
+        self._at = 0  # up to here it was looked through
+        self._depth = 0
+        self._in_string = False
+
+    @property
+    def is_within(self) -> bool:
+        """Whether an object has begun that is not whole."""
+        return bool(self._buffer)
+
+    def receive(self, data: bytes) -> list[dict[str, Any]]:
+        """Take a chunk, and return the objects that it completed.
+
+        Raises:
+            RpcMessageError: it is not JSON, not an object, too long or too deep.
+        """
+        self._buffer += data
+        found = []
+        while (value := self._next()) is not None:
+            found.append(value)
+        if len(self._buffer) > self._max_bytes:
+            raise RpcMessageError(
+                ErrorCode.MESSAGE_TOO_LONG, f"a message is longer than {self._max_bytes} bytes"
+            )
+        return found
+
+    def rest(self) -> bytes:
+        """Take what has not been read: raw calls go on with bytes."""
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        self._at = 0
+        return rest
+
+    def next_of(self, data: bytes) -> dict[str, Any] | None:
+        """Take a chunk, and return the first object if it is whole; `rest` has what follows.
+
+        Raises:
+            RpcMessageError: as `receive`.
+        """
+        self._buffer += data
+        value = self._next()
+        if value is None and len(self._buffer) > self._max_bytes:
+            raise RpcMessageError(
+                ErrorCode.MESSAGE_TOO_LONG, f"a message is longer than {self._max_bytes} bytes"
+            )
+        return value
+
+    def _next(self) -> dict[str, Any] | None:
+        buffer = self._buffer
+        if not self._at:
+            blank = len(buffer) - len(buffer.lstrip(_BLANK))
+            if blank:
+                del buffer[:blank]
+            if not buffer:
+                return None
+            if buffer[0] != ord("{"):
+                raise RpcMessageError(ErrorCode.PARSE, "a message is not a JSON object")
+        end = self._end_of_value()
+        if end is None:
+            return None
+        if end > self._max_bytes:
+            raise RpcMessageError(
+                ErrorCode.MESSAGE_TOO_LONG, f"a message is longer than {self._max_bytes} bytes"
+            )
+        text = bytes(buffer[:end])
+        del buffer[:end]
+        self._at = 0
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            raise RpcMessageError(ErrorCode.PARSE, "a message is not JSON") from None
+        assert isinstance(value, dict)
+        return value
+
+    def _end_of_value(self) -> int | None:
+        """Look on from where it was left, and return the position behind the object."""
+        buffer = self._buffer
+        while True:
+            if self._in_string:
+                mark = _STRING_END.search(buffer, self._at)
+                if mark is None:
+                    self._at = len(buffer)
+                    return None
+                if mark[0] == b"\\":
+                    if mark.end() >= len(buffer):
+                        self._at = mark.start()
+                        return None
+                    self._at = mark.end() + 1
+                else:
+                    self._at = mark.end()
+                    self._in_string = False
+                continue
+            mark = _MARKS.search(buffer, self._at)
+            if mark is None:
+                self._at = len(buffer)
+                return None
+            self._at = mark.end()
+            if mark[0] == b'"':
+                self._in_string = True
+            elif mark[0] in b"{[":
+                self._depth += 1
+                if self._depth > self._max_depth:
+                    raise RpcMessageError(
+                        ErrorCode.PARSE, f"a message is nested deeper than {self._max_depth}"
+                    )
+            else:
+                self._depth -= 1
+                if not self._depth:
+                    return self._at

@@ -1,0 +1,115 @@
+"""Requests and responses (sheet section 12).
+
+    request   {"jsonrpc": "2.0", "method": name, "params": {...}, "id": null}
+    response  {"jsonrpc": "2.0", "result": ..., "id": null}
+    error     {"jsonrpc": "2.0", "error": {"code": ..., "message": ..., "data": ...}, "id": null}
+
+Which call a message belongs to says its stream; the id says nothing. `params` and `result` may have
+`metadata`, whose `timeout` (of the first request, in milliseconds) lowers that of the handler.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from proto.rpc.errors import ErrorCode, RpcError, RpcMessageError, remote_error
+
+METADATA: Final = "metadata"
+TIMEOUT: Final = "timeout"
+
+Json = Mapping[str, Any]
+
+
+class Request(NamedTuple):
+    """A message of a caller.
+
+    Attributes:
+        method: of the call; only that of the first message counts.
+        params: without their metadata.
+        metadata: of them.
+    """
+
+    method: str
+    params: dict[str, Any]
+    metadata: dict[str, Any]
+
+    @property
+    def timeout_ms(self) -> float | None:
+        """How long the caller waits; None: it does not say, or for ever."""
+        value = self.metadata.get(TIMEOUT)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return value if math.isfinite(value) and value >= 0 else None
+
+
+def request(method: str, params: Json, metadata: Json | None = None) -> bytes:
+    """Return a request.
+
+    Raises:
+        TypeError: the parameters are not JSON.
+    """
+    members = dict(params)
+    if metadata:
+        members[METADATA] = dict(metadata)
+    return _written({"jsonrpc": "2.0", "method": method, "params": members, "id": None})
+
+
+def response(result: Any) -> bytes:
+    """Return a response.
+
+    Raises:
+        TypeError: the result is not JSON.
+    """
+    return _written({"jsonrpc": "2.0", "result": result, "id": None})
+
+
+def error_response(member: Json) -> bytes:
+    """Return an error message; see `errors.error_member`."""
+    return _written({"jsonrpc": "2.0", "error": dict(member), "id": None})
+
+
+def read_request(value: Json) -> Request:
+    """Read a request.
+
+    Raises:
+        RpcMessageError: it has no method, or parameters that are no object.
+    """
+    method = value.get("method")
+    if not isinstance(method, str):
+        raise RpcMessageError(ErrorCode.INVALID_REQUEST, "a request has no method")
+    params = value.get("params")
+    if params is None:
+        params = {}
+    if not isinstance(params, dict):
+        raise RpcMessageError(ErrorCode.INVALID_PARAMS, "params is not an object")
+    metadata = params.get(METADATA)
+    params = {name: each for name, each in params.items() if name != METADATA}
+    return Request(method, params, metadata if isinstance(metadata, dict) else {})
+
+
+def read_response(value: Json) -> Any:
+    """Return the result of a response; null where a handler of the reference returned nothing.
+
+    Raises:
+        RpcRemoteError: the handler failed.
+        RpcMessageError: it is no response.
+    """
+    error = value.get("error")
+    if error is None:
+        return value.get("result")
+    if "result" in value:
+        raise RpcMessageError(ErrorCode.PARSE, "a response has both result and error")
+    if not isinstance(error, dict):
+        raise RpcMessageError(ErrorCode.PARSE, "error is not an object")
+    code, message = error.get("code"), error.get("message")
+    if not isinstance(code, int) or isinstance(code, bool) or not isinstance(message, str):
+        raise RpcMessageError(ErrorCode.PARSE, "an error has no code or no message")
+    failure: RpcError = remote_error(error)
+    raise failure
+
+
+def _written(value: Json) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
