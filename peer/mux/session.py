@@ -18,6 +18,7 @@ from proto.mux.bounds import NORMAL_CLOSURE, MuxBounds
 from proto.mux.connection import MuxConnection
 from proto.mux.errors import MuxError
 from proto.mux.events import (
+    Acknowledged,
     CloseDue,
     Drained,
     Event,
@@ -35,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 TAKE_BYTES: Final = 128 * 1024
 """Of streams that are handed to the websocket at once, between looks at whether it is full."""
+
+DRAIN_S: Final = 10.0
+"""For the other side to end a stream of which nothing more is wanted."""
 
 Handler = Callable[[MuxStream], Awaitable[None]]
 
@@ -136,6 +140,12 @@ class MuxSession:
             self._opening.pop(stream_id, None)
         return stream
 
+    def drain_later(self, stream: MuxStream) -> None:
+        """Read what still comes on a stream, in the background, so that it can end."""
+        task = self._loop.create_task(self._drain(stream))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def close(self, code: int = NORMAL_CLOSURE, text: str = "") -> None:
         """End the connection, and return when it has; handlers are cancelled."""
         self.mux.close(code, text)
@@ -222,6 +232,8 @@ class MuxSession:
                 self._streams[stream_id].told_end()
             case Drained(stream_id):
                 self._streams[stream_id].told_drained()
+            case Acknowledged(stream_id):
+                self._streams[stream_id].told_acknowledged()
             case StreamOpened(stream_id):
                 self._begin(stream_id)
             case StreamAccepted(stream_id):
@@ -255,6 +267,13 @@ class MuxSession:
             logger.debug("stream %d: %s", stream.id, error)
         except Exception:
             logger.exception("the handler of stream %d failed", stream.id)
+
+    async def _drain(self, stream: MuxStream) -> None:
+        with contextlib.suppress(StreamFailedError, TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                async for _ in stream:
+                    pass
+        stream.cancel()
 
     def _opened(self, stream_id: int, failure: StreamFailedError | None) -> None:
         accepted = self._opening.get(stream_id)

@@ -51,6 +51,8 @@ class MuxStream:
         self._session = session
         self._news = asyncio.Event()  # something to read, or no more
         self._room = asyncio.Event()  # all was sent, or nothing more can be
+        self._is_acknowledged = asyncio.Event()  # all was read, or nothing more will be
+        self._has_failed = asyncio.Event()
         self._failed: dict[Half, StreamFailedError] = {}
         self._at_end = False  # the other side writes no more
         self._is_done = False  # and all was read
@@ -89,6 +91,24 @@ class MuxStream:
             self._room.clear()
             await self._room.wait()
         self._check(Half.WRITE)
+
+    async def acknowledged(self) -> None:
+        """Return when the other side has read all that was written.
+
+        Raises:
+            StreamFailedError: a half of the stream has failed.
+        """
+        self._is_acknowledged.clear()
+        self._check(Half.WRITE)
+        self._session.mux.tell_acknowledged(self.id)
+        await self._is_acknowledged.wait()
+        for failed in self._failed.values():
+            raise failed
+
+    async def failed(self) -> tuple[Half, StreamFailedError]:
+        """Return when a half of the stream has failed, and how."""
+        await self._has_failed.wait()
+        return next(iter(self._failed.items()))
 
     async def end(self) -> None:
         """End what is written; the other side reads all before that. Does nothing the second time.
@@ -167,10 +187,13 @@ class MuxStream:
     def told_drained(self) -> None:
         self._room.set()
 
+    def told_acknowledged(self) -> None:
+        self._is_acknowledged.set()
+
     def told_failure(self, half: Half, code: int, reason: FailReason) -> None:
         self._failed[half] = StreamFailedError(half, code, reason)
-        self._news.set()
-        self._room.set()
+        for event in (self._news, self._room, self._is_acknowledged, self._has_failed):
+            event.set()
 
     def _check(self, half: Half) -> None:
         failed = self._failed.get(half)

@@ -13,9 +13,8 @@ import pytest_asyncio
 from peer.mux import ConnectionEndedError, MuxSession, MuxStream, StreamFailedError, connect
 from proto.mux.events import FailReason
 from tests.support.certificates import make_certificate
-from tests.support.node import node
+from tests.support.node import js_server
 
-JS = Path(__file__).parents[1] / "interop" / "js"
 TIMEOUT_S = 20.0
 
 
@@ -27,22 +26,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(certificate: tuple[Path, Path]) -> AsyncIterator[str]:
     """URL of a running server."""
-    cert, key = certificate
-    process = await asyncio.create_subprocess_exec(
-        node(),
-        str(JS / "mux_server.js"),
-        str(key),
-        str(cert),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    async with asyncio.timeout(TIMEOUT_S):
-        port = int(await process.stdout.readline())
-        yield f"wss://127.0.0.1:{port}/"
-        process.stdin.close()
-        assert await process.wait() == 0
+    async with js_server("mux_server.js", certificate) as url:
+        yield url
 
 
 @pytest.fixture

@@ -1,0 +1,35 @@
+"""Remote calls over one websocket, both ways (`docs/protocol/streams.md`).
+
+service = Service()
+
+@service.handler("add")
+async def add(params): return {"sum": params["a"] + params["b"]}
+
+async with connect("wss://host/path", service) as peer:
+    await peer.call("add", {"a": 1, "b": 2})
+    async for item in peer.stream("count", {"to": 3}): ...
+"""
+
+from __future__ import annotations
+
+from peer.rpc.peer import RpcPeer, connect
+from peer.rpc.service import RawCall, Service
+from proto.rpc.errors import (
+    PublicError,
+    RpcError,
+    RpcRemoteError,
+    RpcStreamError,
+    RpcTimeoutError,
+)
+
+__all__ = [
+    "PublicError",
+    "RawCall",
+    "RpcError",
+    "RpcPeer",
+    "RpcRemoteError",
+    "RpcStreamError",
+    "RpcTimeoutError",
+    "Service",
+    "connect",
+]

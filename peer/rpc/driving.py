@@ -1,0 +1,86 @@
+"""A machine of a call and its stream: what came is told, what is to be done is done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from peer.mux.session import MuxSession
+from peer.mux.stream import MuxStream, StreamFailedError
+from proto.mux.frames import Half
+from proto.rpc.call import Abort, Cancel, End, Write
+from proto.rpc.caller import Caller
+from proto.rpc.handler import Handler
+
+Params = dict[str, Any]
+
+
+async def perform(machine: Caller | Handler, stream: MuxStream) -> None:
+    """Do with the stream what the machine wants."""
+    while (action := machine.next_action()) is not None:
+        try:
+            match action:
+                case Write(data, is_alone):
+                    await stream.write(data)
+                    if is_alone:
+                        await stream.acknowledged()
+                        machine.acknowledged()
+                case End():
+                    await stream.end()
+                case Abort(code):
+                    stream.abort(code)
+                case Cancel(code):
+                    stream.cancel(code)
+        except StreamFailedError as error:
+            fail(machine, Half.WRITE, error)
+
+
+async def receive(machine: Caller | Handler, stream: MuxStream) -> bool:
+    """Tell the machine what comes next on the stream; returns whether more can come."""
+    try:
+        data = await _in_time(machine, stream)
+    except StreamFailedError as error:
+        fail(machine, Half.READ, error)
+        return False
+    if data is None:
+        return True
+    if data:
+        machine.receive_data(data)
+        return True
+    machine.receive_end()
+    return False
+
+
+async def wait(machine: Handler, stream: MuxStream, work: asyncio.Task[None]) -> None:
+    """Wait for the end of the work when nothing more is read, or for what ends it before."""
+    failing = asyncio.ensure_future(stream.failed())
+    due_ns = machine.next_timer()
+    wait_s = None if due_ns is None else max(0.0, (due_ns - MuxSession.now_ns()) / 1e9)
+    try:
+        await asyncio.wait((failing, work), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        if failing.done():
+            fail(machine, *failing.result())
+        machine.handle_timer(MuxSession.now_ns())
+    finally:
+        failing.cancel()
+
+
+def fail(machine: Caller | Handler, half: Half, error: StreamFailedError) -> None:
+    """Tell the machine of a half that failed."""
+    if isinstance(machine, Caller):
+        machine.receive_failure(half, error.code, str(error))
+    else:
+        machine.receive_failure(half, str(error))
+
+
+async def _in_time(machine: Caller | Handler, stream: MuxStream) -> bytes | None:
+    """Read; None: the machine's timer came first."""
+    due_ns = machine.next_timer()
+    if due_ns is None:
+        return await stream.read()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(max(0.0, (due_ns - MuxSession.now_ns()) / 1e9)):
+            return await stream.read()
+    machine.handle_timer(MuxSession.now_ns())
+    return None

@@ -1,0 +1,241 @@
+"""One side of a connection that calls and is called."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Any, Final
+
+from peer.mux import client
+from peer.mux.session import MuxSession
+from peer.mux.stream import MuxStream
+from peer.rpc.driving import Params, perform, receive
+from peer.rpc.service import Service
+from proto.rpc.call import Kind
+from proto.rpc.caller import BytesReceived, CallEnded, Caller, CallFailed, ResultReceived
+
+NOTHING: Final = object()
+
+
+class RpcPeer:
+    """Calls the other side.
+
+    Attributes:
+        session: of streams.
+    """
+
+    def __init__(self, session: MuxSession) -> None:
+        self.session = session
+
+    async def call(
+        self,
+        method: str,
+        params: Params | None = None,
+        *,
+        timeout_s: float | None = None,
+        metadata: Params | None = None,
+    ) -> Any:
+        """Call a method that answers once, and return its result.
+
+        Args:
+            method: of the other side.
+            params: for it.
+            timeout_s: for the answer; the other side is told of it. None: for ever.
+            metadata: for it.
+
+        Raises:
+            RpcRemoteError: its handler failed.
+            RpcTimeoutError: no answer came in time.
+            RpcStreamError: the stream of the call ended.
+            StreamFailedError, ConnectionEndedError: there is no stream for it.
+        """
+        async with self._calling(Kind.UNARY, method, timeout_s, metadata) as calling:
+            await calling.send(params or {})
+            return await calling.only_result()
+
+    async def stream(
+        self,
+        method: str,
+        params: Params | None = None,
+        *,
+        timeout_s: float | None = None,
+        metadata: Params | None = None,
+    ) -> AsyncIterator[Any]:
+        """Call a method that answers many times, and yield its results.
+
+        Args, Raises: as `call`; the time is for the first result.
+        """
+        async with self._calling(Kind.SERVER_STREAM, method, timeout_s, metadata) as calling:
+            await calling.send(params or {})
+            async for result in calling:
+                yield result
+
+    async def send(
+        self,
+        method: str,
+        messages: AsyncIterable[Params],
+        *,
+        timeout_s: float | None = None,
+        metadata: Params | None = None,
+    ) -> Any:
+        """Call a method that takes many messages, and return its result.
+
+        Args, Raises: as `call`; at least one message has to be sent.
+        """
+        async with self._calling(Kind.CLIENT_STREAM, method, timeout_s, metadata) as calling:
+            feeding = asyncio.ensure_future(calling.send_all(messages))
+            try:
+                return await calling.only_result()
+            finally:
+                feeding.cancel()
+                await asyncio.gather(feeding, return_exceptions=True)
+
+    async def duplex(
+        self,
+        method: str,
+        messages: AsyncIterable[Params],
+        *,
+        timeout_s: float | None = None,
+        metadata: Params | None = None,
+    ) -> AsyncIterator[Any]:
+        """Call a method that takes and gives many messages, and yield its results.
+
+        Args, Raises: as `call`; at least one message has to be sent.
+        """
+        async with self._calling(Kind.DUPLEX, method, timeout_s, metadata) as calling:
+            feeding = asyncio.ensure_future(calling.send_all(messages))
+            try:
+                async for result in calling:
+                    yield result
+            finally:
+                feeding.cancel()
+                await asyncio.gather(feeding, return_exceptions=True)
+
+    @contextlib.asynccontextmanager
+    async def raw(
+        self, method: str, params: Params | None = None, *, timeout_s: float | None = None
+    ) -> AsyncIterator[RawCalling]:
+        """Call a method with bytes, for the length of the block; `answer` has what it said.
+
+        Raises: as `call`.
+        """
+        async with self._calling(Kind.RAW, method, timeout_s, None) as calling:
+            await calling.send(params or {})
+            yield RawCalling(calling, await calling.next_result())
+
+    @contextlib.asynccontextmanager
+    async def _calling(
+        self, kind: Kind, method: str, timeout_s: float | None, metadata: Params | None
+    ) -> AsyncIterator[_Calling]:
+        timeout_ms = None if timeout_s is None else timeout_s * 1000
+        now_ns = self.session.now_ns()
+        caller = Caller(kind, method, now_ns, metadata=metadata, timeout_ms=timeout_ms)
+        stream = await self.session.open_stream()
+        calling = _Calling(caller, stream)
+        try:
+            yield calling
+        finally:
+            if caller.is_over:
+                await asyncio.shield(calling.flush())
+                self.session.drain_later(stream)
+            else:
+                stream.cancel()
+                stream.abort()
+
+
+class _Calling:
+    """A call under way."""
+
+    def __init__(self, caller: Caller, stream: MuxStream) -> None:
+        self._caller = caller
+        self._stream = stream
+        self._is_open = True
+        self._writing = asyncio.Lock()
+
+    async def send(self, params: Params) -> None:
+        self._caller.send(params)
+        await self.flush()
+
+    async def send_all(self, messages: AsyncIterable[Params]) -> None:
+        async for params in messages:
+            if self._caller.is_over:
+                return
+            await self.send(params)
+        self._caller.end()
+        await self.flush()
+
+    async def send_bytes(self, data: bytes) -> None:
+        self._caller.send_bytes(data)
+        await self.flush()
+
+    async def end(self) -> None:
+        self._caller.end()
+        await self.flush()
+
+    async def flush(self) -> None:
+        async with self._writing:
+            await perform(self._caller, self._stream)
+
+    async def next_result(self) -> Any:
+        """Return the next result or bytes; `NOTHING` at the end."""
+        while True:
+            event = self._caller.next_event()
+            match event:
+                case None:
+                    self._is_open = self._is_open and await receive(self._caller, self._stream)
+                case ResultReceived(result):
+                    return result
+                case BytesReceived(data):
+                    return data
+                case CallEnded():
+                    return NOTHING
+                case CallFailed(error):
+                    raise error
+
+    async def only_result(self) -> Any:
+        """Return the result, and take the end."""
+        result = await self.next_result()
+        await self.next_result()
+        return result
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while (result := await self.next_result()) is not NOTHING:
+            yield result
+
+
+class RawCalling:
+    """Bytes of a raw call, for its caller.
+
+    Attributes:
+        answer: of the handler to the header.
+    """
+
+    def __init__(self, calling: _Calling, answer: Any) -> None:
+        self.answer = answer
+        self._calling = calling
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes."""
+        await self._calling.send_bytes(data)
+
+    async def end(self) -> None:
+        """Send nothing more."""
+        await self._calling.end()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for data in self._calling:
+            yield data
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    url: str, service: Service | None = None, **options: Any
+) -> AsyncIterator[RpcPeer]:
+    """Connect for the length of the block; the service is what the other side may call.
+
+    Args, Raises: as `peer.mux.connect`.
+    """
+    handler = service.serve if service is not None else None
+    async with client.connect(url, handler, **options) as session:
+        yield RpcPeer(session)

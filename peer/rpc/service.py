@@ -1,0 +1,213 @@
+"""Handlers of calls, and serving a call with them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from peer.mux.session import MuxSession
+from peer.mux.stream import MuxStream
+from peer.rpc.driving import Params, perform, receive, wait
+from proto.rpc.call import Kind
+from proto.rpc.caller import BytesReceived
+from proto.rpc.errors import ErrorCode, PublicError, RpcStreamError
+from proto.rpc.handler import Aborted, Called, Handler, InputEnded, MessageReceived
+
+logger = logging.getLogger(__name__)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    kind: Kind
+    function: Callable[..., Any]
+    timeout_ms: float | None
+
+
+class Service:
+    """The methods that one side serves."""
+
+    def __init__(self, timeout_s: float | None = None) -> None:
+        """
+        Args:
+            timeout_s: for the first response of a call; methods and callers may lower it.
+        """
+        self._entries: dict[str, _Entry] = {}
+        self._timeout_ms = _milliseconds(timeout_s)
+
+    def handler(
+        self, method: str, *, takes_stream: bool = False, timeout_s: float | None = None
+    ) -> Callable[[Function], Function]:
+        """Serve a method with the decorated function.
+
+        A coroutine function answers once, an async generator as often as it yields. It gets the
+        parameters of the caller: a dict, or with `takes_stream` an async iterator of dicts.
+        """
+
+        def register(function: Function) -> Function:
+            several = inspect.isasyncgenfunction(function)
+            if takes_stream:
+                kind = Kind.DUPLEX if several else Kind.CLIENT_STREAM
+            else:
+                kind = Kind.SERVER_STREAM if several else Kind.UNARY
+            self._add(method, kind, function, timeout_s)
+            return function
+
+        return register
+
+    def raw(self, method: str, *, timeout_s: float | None = None) -> Callable[[Function], Function]:
+        """Serve a method with bytes: the decorated coroutine function gets the parameters of the
+        header and a `RawCall`."""
+
+        def register(function: Function) -> Function:
+            self._add(method, Kind.RAW, function, timeout_s)
+            return function
+
+        return register
+
+    async def serve(self, stream: MuxStream) -> None:
+        """Serve the call on a stream; returns when it is over."""
+        await _Serving(self._entries, stream, self._timeout_ms).run()
+
+    def _add(
+        self, method: str, kind: Kind, function: Callable[..., Any], timeout_s: float | None
+    ) -> None:
+        if method in self._entries:
+            raise ValueError(f"method {method} has a handler already")
+        self._entries[method] = _Entry(kind, function, _milliseconds(timeout_s))
+
+
+class RawCall:
+    """Bytes of a raw call, for its handler."""
+
+    def __init__(self, serving: _Serving) -> None:
+        self._serving = serving
+
+    async def answer(self, result: Any) -> None:
+        """Answer the header; bytes come behind that."""
+        self._serving.machine.respond(result)
+        await self._serving.flush()
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes."""
+        self._serving.machine.send_bytes(data)
+        await self._serving.flush()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (data := await self._serving.next_input()) is not None:
+            yield data
+
+
+class _Serving:
+    """One call that is served."""
+
+    def __init__(
+        self, entries: dict[str, _Entry], stream: MuxStream, timeout_ms: float | None
+    ) -> None:
+        self.machine = Handler(MuxSession.now_ns(), timeout_ms)
+        self._entries = entries
+        self._stream = stream
+        self._input: asyncio.Queue[Any] = asyncio.Queue(1)  # a message, bytes, None for the end
+        self._work: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Read until the call is over; the work goes on beside that."""
+        is_open = True
+        try:
+            while is_open or (self._work is not None and not self._work.done()):
+                if is_open:
+                    is_open = await receive(self.machine, self._stream)
+                elif self._work is not None:
+                    await wait(self.machine, self._stream, self._work)
+                while (event := self.machine.next_event()) is not None:
+                    await self._take(event)
+                await self.flush()
+        finally:
+            if self._work is not None:
+                self._work.cancel()
+                await asyncio.gather(self._work, return_exceptions=True)
+
+    async def flush(self) -> None:
+        """Do what the machine wants; writers wait for each other."""
+        async with self._writing:
+            await perform(self.machine, self._stream)
+
+    async def next_input(self) -> Any:
+        """Return the next message or bytes of the caller; None at the end."""
+        return await self._input.get()
+
+    async def _take(self, event: Any) -> None:
+        match event:
+            case Called(request):
+                entry = self._entries.get(request.method)
+                if entry is None:
+                    text = f"there is no method {request.method!r:.100}"
+                    self.machine.fail(PublicError(text, ErrorCode.METHOD_NOT_FOUND))
+                    return
+                self.machine.accept(entry.kind, entry.timeout_ms)
+                self._work = asyncio.create_task(self._run(entry, request.params))
+            case MessageReceived(params):
+                await self._give(params)
+            case BytesReceived(data):
+                await self._give(data)
+            case InputEnded():
+                await self._give(None)
+            case Aborted():
+                if self._work is not None:
+                    self._work.cancel()
+
+    async def _give(self, item: Any) -> None:
+        """Hand input to the work, at its pace; once that is done nobody takes it."""
+        assert self._work is not None
+        putting = asyncio.ensure_future(self._input.put(item))
+        failing = asyncio.ensure_future(self._stream.failed())
+        first = (putting, failing, self._work)
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        for each in (putting, failing):
+            each.cancel()
+
+    async def _run(self, entry: _Entry, params: Params) -> None:
+        function = entry.function
+        try:
+            match entry.kind:
+                case Kind.UNARY:
+                    self.machine.respond(await function(params))
+                case Kind.CLIENT_STREAM:
+                    self.machine.respond(await function(self._messages()))
+                case Kind.SERVER_STREAM:
+                    await self._respond_all(function(params))
+                case Kind.DUPLEX:
+                    await self._respond_all(function(self._messages()))
+                case Kind.RAW:
+                    await function(params, RawCall(self))
+            self.machine.end()
+        except asyncio.CancelledError:
+            self.machine.fail(RpcStreamError("the call was aborted"))
+            raise
+        except PublicError as error:
+            self.machine.fail(error)
+        except Exception as error:
+            logger.exception("a handler failed")
+            self.machine.fail(error)
+        await self.flush()
+
+    async def _respond_all(self, results: AsyncIterator[Any]) -> None:
+        async for result in results:
+            if self.machine.is_over:
+                return
+            self.machine.respond(result)
+            await self.flush()
+
+    async def _messages(self) -> AsyncIterator[Params]:
+        while (params := await self.next_input()) is not None:
+            yield params
+
+
+def _milliseconds(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else timeout_s * 1000
