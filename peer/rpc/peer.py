@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from typing import Any, Final
 
 from peer.mux import client
@@ -61,7 +61,7 @@ class RpcPeer:
         *,
         timeout_s: float | None = None,
         metadata: Params | None = None,
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """Call a method that answers many times, and yield its results.
 
         Args, Raises: as `call`; the time is for the first result.
@@ -98,7 +98,7 @@ class RpcPeer:
         *,
         timeout_s: float | None = None,
         metadata: Params | None = None,
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """Call a method that takes and gives many messages, and yield its results.
 
         Args, Raises: as `call`; at least one message has to be sent.

@@ -151,6 +151,8 @@ class Caller:
             else:
                 for value in self._reader.receive(data):
                     self._receive_result(messages.read_response(value))
+                    if self.is_over:
+                        break
         except RpcError as error:
             self._fail(error)
 
@@ -219,8 +221,6 @@ class Caller:
             self._events.append(BytesReceived(rest))
 
     def _receive_result(self, result: Any) -> None:
-        if self.is_over:
-            return
         self._results += 1
         self._events.append(ResultReceived(result))
         if self._kind in GETS_ONE:

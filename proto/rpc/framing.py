@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 from proto.rpc.errors import ErrorCode, RpcMessageError
@@ -41,21 +42,19 @@ class JsonReader:
         """Whether an object has begun that is not whole."""
         return bool(self._buffer)
 
-    def receive(self, data: bytes) -> list[dict[str, Any]]:
-        """Take a chunk, and return the objects that it completed.
+    def receive(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """Take a chunk, and yield the objects that it completed.
 
         Raises:
-            RpcMessageError: it is not JSON, not an object, too long or too deep.
+            RpcMessageError: what follows is not JSON, not an object, too long or too deep.
         """
         self._buffer += data
-        found = []
         while (value := self._next()) is not None:
-            found.append(value)
+            yield value
         if len(self._buffer) > self._max_bytes:
             raise RpcMessageError(
                 ErrorCode.MESSAGE_TOO_LONG, f"a message is longer than {self._max_bytes} bytes"
             )
-        return found
 
     def rest(self) -> bytes:
         """Take what has not been read: raw calls go on with bytes."""

@@ -420,6 +420,14 @@ def test_what_is_no_response_fails_the_call(data: bytes, words: str) -> None:
     assert actions(caller) == [Cancel(), Abort()]
 
 
+@pytest.mark.parametrize("rest", [b"x", b'{"error":{"code":1,"message":"m"}}', b'{"a":' * 70])
+def test_what_follows_the_only_response_is_ignored(rest: bytes) -> None:
+    caller = Caller(Kind.UNARY, "m", 0)
+    caller.send({})
+    caller.receive_data(b'{"result":1,"id":null}' + rest)
+    assert told(caller) == [ResultReceived(1), CallEnded()]
+
+
 @pytest.mark.parametrize("kind", [Kind.UNARY, Kind.CLIENT_STREAM, Kind.RAW])
 def test_an_end_without_a_response(kind: Kind) -> None:
     caller = Caller(kind, "m", 0)

@@ -59,7 +59,7 @@ def test_any_bytes_are_objects_or_an_error(data: bytes) -> None:
 )
 def test_what_is_refused(data: bytes, code: ErrorCode, words: str) -> None:
     with pytest.raises(RpcMessageError, match=words) as refused:
-        JsonReader(max_bytes=2_000 if b"{" * 2 in data.replace(b'"a":', b"") else 100).receive(data)
+        list(JsonReader(max_bytes=2_000 if data.count(b"{") > 1 else 100).receive(data))
     assert refused.value.code is code
 
 
