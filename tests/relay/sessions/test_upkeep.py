@@ -54,15 +54,19 @@ async def test_mail_is_as_old_as_redis_says(valkey: RedisServer) -> None:
 
 
 async def test_streams_that_nobody_holds_do_not_stay(valkey: RedisServer) -> None:
-    """The stream of a session that left nothing behind had no time to live."""
-    for name in ("stream:6:left", "stream:6:held"):
+    """An empty one is removed; another gets a time to live, which the held one keeps."""
+    for name in ("stream:6:empty", "stream:6:left", "stream:6:held"):
         valkey.run("XADD", name, "1-0", "_", "x")
+    for name in ("stream:6:empty", "stream:6:held"):
         valkey.run("XDEL", name, "1-0")
+    newest = f"{int(time.time() * 1000)}-0"  # what is older than the retention is removed
+    valkey.run("XADD", "stream:6:left", newest, "_", "x")
     valkey.run("EXPIRE", "stream:6:held", "60")
     valkey.run("HSET", keys.SESSIONS, "6:held", "5 boot 1.0 127.0.0.1:1")
     async with running(valkey) as worker:
         life_s = 2 * worker.options.queue.retention_s
         await eventually(lambda: valkey.run("TTL", "stream:6:left") > life_s - 60)
+        await eventually(lambda: not valkey.run("EXISTS", "stream:6:empty"))
         # Its holder adds without a look at the time to live.
         await eventually(lambda: valkey.run("TTL", "stream:6:held") > life_s - 60)
 
