@@ -66,11 +66,13 @@ class UnreachableError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """A session that is held now."""
+    """A session that is held now; of SBD `peer` is the public key, and `twin` is None."""
 
     key: str
-    twin: int
+    protocol: str
+    twin: int | None
     sid: str | None
+    peer: str | None
     epoch: int
     worker: str
     address: str
@@ -278,7 +280,7 @@ class RelayApi:
         return self._all(PastSession, "/sessions/history", filters)
 
     def kick(self, key: str, *, epoch: int | None = None, reason: str = "") -> None:
-        """End one session, `<twin>` or `<twin>:<sid>`; with an epoch that connection only."""
+        """End a session, `<twin>`, `<twin>:<sid>` or `sbd:<key>`; by epoch a connection only."""
         body = {"key": key, "epoch": epoch, "reason": reason}
         self.request("POST", "/sessions/kick", body=body)
 

@@ -26,6 +26,8 @@ MOST: Final = 6
 
 _UID: Final = re.compile(r"[0-9A-Za-z-]{16,64}")
 _SESSION: Final = re.compile(r"([0-9]{1,10}):(.+)")
+_PEER: Final = re.compile(r"(?:sbd:)?([0-9A-Za-z_-]{4,43})")
+"""Public key of an SBD client, or its beginning."""
 
 
 class Hit(NamedTuple):
@@ -84,8 +86,10 @@ def _sessions(text: str) -> Iterator[Hit]:
         held = sessions.live(sid=text, limit=MOST).items or (
             sessions.live(address=text, limit=MOST).items if "." in text or "[" in text else []
         )
+        if peer := _PEER.fullmatch(text):
+            held += sessions.live(peer=peer[1], limit=MOST).items
     for each in held:
-        query = f"?twin={each.twin}"
+        query = f"?twin={each.twin}" if each.peer is None else f"?peer={each.peer}"
         detail = f"{each.address}, {each.user_agent or 'no user agent'}"
         yield Hit("session", each.key, detail, reverse("console:sessions") + query, "sensors")
 

@@ -13,7 +13,7 @@ A live table asks for itself again (`HX-Target` names it) and gets the table alo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
@@ -166,13 +166,17 @@ class Ask(NamedTuple):
         """
         return whole_number(name, self.filters[name])
 
-    def page(self, rows: QuerySet[Record], orders: Mapping[str, str]) -> Page[Record]:
+    def page(
+        self, rows: QuerySet[Record], orders: Mapping[str, str], nullable: Collection[str] = ()
+    ) -> Page[Record]:
         """These rows of the database (see `relay.ops.keyset.page`).
 
         Raises:
             Invalid, Away
         """
-        return keyset.page(rows, orders, order=self.order, limit=self.limit, cursor=self.cursor)
+        return keyset.page(
+            rows, orders, order=self.order, limit=self.limit, cursor=self.cursor, nullable=nullable
+        )
 
     def choice(self, name: str, values: Mapping[str, Any]) -> Any:
         """What stands for the value of a filter; None where none is chosen."""

@@ -164,7 +164,7 @@ def _brief(found: Snapshot) -> dict[str, float]:
 def _gauges(found: Snapshot) -> dict[str, float]:
     outbox = load.labelled(found.federation, "federation_outbox_messages")
     values = {
-        "sessions": float(sum(worker.sessions for worker in found.workers)),
+        "sessions": float(sum(worker.all_sessions for worker in found.workers)),
         "workers": float(len(found.workers)),
         "outbox": sum(outbox.values()),
         "dead_letters": found.federation.get("federation_dead_letters", 0.0),

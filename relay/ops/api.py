@@ -35,7 +35,8 @@ class WorkerOut(Schema):
     started: datetime | None
     uptime_s: float
     heartbeat: datetime | None
-    sessions: int
+    sessions: int = Field(description="Of RMB.")
+    sbd_sessions: int = Field(description="SBD connections whose clients have proven their keys.")
     loop_lag_ms: float = Field(description="The worst of the last second.")
     commit_p50_ms: float | None = Field(description="Over the last minute; null: no commit.")
     commit_p99_ms: float | None

@@ -7,12 +7,12 @@ while rows are added and removed; a total is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, connection
 from django.db.models import Model, Q, QuerySet
 from django.utils import timezone
 
@@ -26,16 +26,23 @@ Scalar = str | int | float | bool
 
 
 def page(
-    rows: QuerySet[Row], orders: Mapping[str, str], *, order: str, limit: int, cursor: str = ""
+    rows: QuerySet[Row],
+    orders: Mapping[str, str],
+    *,
+    order: str,
+    limit: int,
+    cursor: str = "",
+    nullable: Collection[str] = (),
 ) -> Page[Row]:
     """One page of a table.
 
     Args:
         rows: filtered already.
-        orders: fields by the name they are known by; none of them may be null in these rows.
+        orders: fields by the name they are known by.
         order: one of `orders`, or that with a minus.
         limit: items on the page.
         cursor: of the page before.
+        nullable: the fields that may be null in these rows.
 
     Raises:
         Invalid: order or cursor are none.
@@ -49,13 +56,15 @@ def page(
     ordered = rows.order_by(*(f"{sign}{each}" for each in fields))
     if cursor:
         places = [
-            _value(rows.model._meta.get_field(each), value)
+            None
+            if value is None and each in nullable
+            else _value(rows.model._meta.get_field(each), value)
             for each, value in zip(fields, decode(cursor, order, len(fields)), strict=True)
         ]
-        beyond = "lt" if descending else "gt"
-        after = Q(**{f"pk__{beyond}": places[-1]})
-        if field != primary:
-            after = Q(**{f"{field}__{beyond}": places[0]}) | (Q(**{field: places[0]}) & after)
+        if field == primary:
+            after = Q(**{"pk__lt" if descending else "pk__gt": places[0]})
+        else:
+            after = behind(field, (places[0], places[1]), descending, nullable=field in nullable)
         ordered = ordered.filter(after)
     try:
         found = list(ordered[: limit + 1])
@@ -65,6 +74,24 @@ def page(
         return Page(found, "")
     found = found[:limit]
     return Page(found, encode(order, [getattr(found[-1], each) for each in fields]))
+
+
+def behind(field: str, place: tuple[Any, Any], descending: bool, *, nullable: bool = False) -> Q:
+    """Filter the rows behind a place in the order of a field and of the primary key.
+
+    Args:
+        place: values of both.
+        nullable: whether the field may be null: such rows are where the database orders them,
+            which its index can do.
+    """
+    value, number = place
+    beyond = "lt" if descending else "gt"
+    nulls_first = (connection.vendor == "postgresql") is descending
+    if value is None:
+        after = Q(**{f"{field}__isnull": True, f"pk__{beyond}": number})
+        return after | Q(**{f"{field}__isnull": False}) if nulls_first else after
+    after = Q(**{f"{field}__{beyond}": value}) | Q(**{field: value, f"pk__{beyond}": number})
+    return after | Q(**{f"{field}__isnull": True}) if nullable and not nulls_first else after
 
 
 def encode(order: str | None, values: Sequence[Any]) -> str:
@@ -86,7 +113,7 @@ def decode(cursor: str, order: str | None, count: int) -> list[Any]:
         raise bad_cursor() from None
     if made_for != order:
         raise Invalid(fields={"cursor": "belongs to a list in another order"})
-    if len(values) != count or not all(type(each) in (str, int, float, bool) for each in values):
+    if len(values) != count or not all(each is None or isinstance(each, Scalar) for each in values):
         raise bad_cursor()
     return values
 
@@ -96,14 +123,14 @@ def bad_cursor() -> Invalid:
     return Invalid(fields={"cursor": "is not a cursor of this list"})
 
 
-def _plain(value: Any) -> Scalar:
+def _plain(value: Any) -> Scalar | None:
     """A value as JSON holds it; the field makes it again of that (`to_python`)."""
-    if isinstance(value, Scalar):
+    if value is None or isinstance(value, Scalar):
         return value
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _value(field: Any, value: Scalar) -> Any:
+def _value(field: Any, value: Scalar | None) -> Any:
     try:
         parsed = field.to_python(value)
     except (ValidationError, ValueError, OverflowError, TypeError):

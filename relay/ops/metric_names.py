@@ -28,7 +28,7 @@ class Metric(NamedTuple):
 
 
 METRICS: Final[tuple[Metric, ...]] = (
-    Metric("relay_worker_connections", "gauge", "Sessions held by the worker."),
+    Metric("relay_worker_connections", "gauge", "RMB sessions held by the worker."),
     Metric("relay_message_rx", "counter", "Messages received from sessions."),
     Metric("relay_message_tx", "counter", "Messages written to sessions."),
     Metric("relay_message_rx_bytes", "counter", "Bytes of messages received from sessions."),

@@ -65,7 +65,7 @@ def span(seconds: float) -> str:
 
 
 def _totals(load: Rates, after: Snapshot) -> list[str]:
-    sessions = sum(worker.sessions for worker in after.workers)
+    sessions = sum(worker.all_sessions for worker in after.workers)
     waiting = sum(
         value
         for name, value in after.federation.items()
@@ -93,8 +93,9 @@ def _workers(workers: Sequence[WorkerState], each: dict[str, Rates], now: float)
         name = f"{worker.host}/{worker.slot}"
         state = "silent" if worker.late(now) else worker.state
         rows.append(
-            f"{name[:17]:<17} {state[:9]:<9} {worker.sessions:>8} {amount(load.messages_in):>6} "
-            f"{amount(load.messages_out):>6} {_bound(load.commit_p99_s):>11} "
+            f"{name[:17]:<17} {state[:9]:<9} {worker.all_sessions:>8} "
+            f"{amount(load.messages_in):>6} {amount(load.messages_out):>6} "
+            f"{_bound(load.commit_p99_s):>11} "
             f"{worker.loop_lag_ms:>8.1f} {span(now - worker.started):>5}"
         )
     return rows

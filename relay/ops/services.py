@@ -27,6 +27,8 @@ class WorkerRow:
         state: `ok`, `starting`, `draining`, `redis_away`, `storage_full`, `disk_full`,
             `redis_refuses`, `redis_policy`, or `silent`.
         started, heartbeat: unix times.
+        sessions: of RMB.
+        sbd_sessions: SBD connections whose clients have proven their keys.
         loop_lag_ms: the worst of the last second.
         commit_p50_ms, commit_p99_ms: upper bounds over the last minute; None without a commit.
         memory_bytes: of the process; 0 where its system does not say.
@@ -41,10 +43,16 @@ class WorkerRow:
     uptime_s: float
     heartbeat: float
     sessions: int
+    sbd_sessions: int
     loop_lag_ms: float
     commit_p50_ms: float | None
     commit_p99_ms: float | None
     memory_bytes: int
+
+    @property
+    def all_sessions(self) -> int:
+        """Sessions of all protocols."""
+        return self.sessions + self.sbd_sessions
 
 
 def list_workers() -> list[WorkerRow]:
@@ -86,6 +94,7 @@ def drain(boot_id: str, *, actor: Actor) -> None:
             raise Conflict(f"worker {boot_id} is draining already")
         change.before = {
             "host": worker.host, "slot": worker.slot, "sessions": worker.sessions,
+            "sbd_sessions": worker.sbd_sessions,
         }  # fmt: skip
         control.drain(boot_id)
 
@@ -101,6 +110,7 @@ def _row(worker: WorkerState, now: float) -> WorkerRow:
         uptime_s=round(max(0.0, now - worker.started), 1) if worker.started else 0.0,
         heartbeat=worker.heartbeat,
         sessions=worker.sessions,
+        sbd_sessions=worker.sbd_sessions,
         loop_lag_ms=worker.loop_lag_ms,
         commit_p50_ms=worker.commit_p50_ms,
         commit_p99_ms=worker.commit_p99_ms,

@@ -29,6 +29,7 @@ class WorkerState:
     """One worker process that lives, or did less than 30 s ago.
 
     Attributes:
+        sessions: of RMB.
         heartbeat: unix time of the last sign of life.
         state: `ok`, `draining`, `storage_full`, `disk_full`, `redis_refuses` or `redis_policy`.
         commit_p50_ms, commit_p99_ms: of the last minute; None without a commit.
@@ -49,6 +50,16 @@ class WorkerState:
     commit_p50_ms: float | None = None
     commit_p99_ms: float | None = None
     memory_bytes: int = 0
+
+    @property
+    def sbd_sessions(self) -> int:
+        """SBD connections whose clients have proven their keys."""
+        return int(self.metrics.get("sbd_keys", 0))
+
+    @property
+    def all_sessions(self) -> int:
+        """Sessions of all protocols."""
+        return self.sessions + self.sbd_sessions
 
     def silent_s(self, now: float | None = None) -> float:
         """Seconds since the last heartbeat."""

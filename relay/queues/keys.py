@@ -16,6 +16,8 @@ from proto.rmb.bounds import LONGEST_CONNECTION_BYTES
 __all__ = ["SessionKey", "key_text", "parse_key"]
 
 SESSIONS: Final = "relay:sessions"
+SBD_KEYS: Final = "sbd:keys"
+"""Hash: key of an SBD client -> boot id of its worker, and epoch of the connection."""
 GUESTS: Final = "relay:guests"
 GUESTS_VERSION: Final = "relay:guests:version"
 WORKERS: Final = "relay:workers"

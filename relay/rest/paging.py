@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -24,17 +24,19 @@ def page(
     orders: Mapping[str, str],
     *,
     show: Callable[[list[Row]], Iterable[Any]] = lambda found: found,
+    nullable: Collection[str] = (),
 ) -> dict[str, Any]:
     """One page of a table.
 
     Args:
         query: of the request; its `order` is one of `orders`, or that with a minus.
         rows: filtered already.
-        orders: fields by the name clients know them by; none of them may be null.
+        orders: fields by the name clients know them by.
         show: turns the rows of the page into what is answered, all at once.
+        nullable: the fields that may be null.
     """
     with _told():
-        found = keyset.page(rows, orders, **_asked(query))
+        found = keyset.page(rows, orders, nullable=nullable, **_asked(query))
     return {"items": list(show(found.items)), "next": found.next or None}
 
 

@@ -29,17 +29,20 @@ class Connection:
 
     Attributes:
         key: the client's.
+        text: of its session's key, once it has an epoch.
         routable: packets for its key are delivered to it.
         address: of the client, for operators.
         opened_at: unix time.
         token: that it was opened with, if any.
-        sent: packets of its client.
-        received, received_bytes: what was delivered to it.
+        epoch: of its entry in Redis; 0: it has none yet.
+        messages_in, bytes_in: packets of its client.
+        messages_out, bytes_out: packets that were delivered to it.
+        drops: packets from and to it that ended undelivered, as far as this worker knows.
     """
 
     __slots__ = ("_machine", "_place", "_reason", "_socket", "_switch", "_write_later", "address",
-                 "key", "opened_at", "received", "received_bytes", "routable", "sent",
-                 "token")  # fmt: skip
+                 "bytes_in", "bytes_out", "drops", "epoch", "key", "messages_in", "messages_out",
+                 "opened_at", "routable", "text", "token")  # fmt: skip
 
     def __init__(
         self,
@@ -55,7 +58,9 @@ class Connection:
         self.address = socket.remote
         self.routable = False
         self.opened_at = time.time()
-        self.sent = self.received = self.received_bytes = 0
+        self.text = ""
+        self.epoch = 0
+        self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = self.drops = 0
         self._switch = switch
         self._socket = socket
         self._place = place
@@ -117,11 +122,12 @@ class Connection:
 
         Its own handshake is always written before them: see `Switch.authenticated`.
         """
-        self.received += len(packets)
-        self.received_bytes += sum(map(len, packets))
         self._socket.send_messages(packets)
         if self._socket.buffered_bytes() <= self._switch.options.receiver_bytes:
+            self.messages_out += len(packets)
+            self.bytes_out += sum(map(len, packets))
             return True
+        self.drops += len(packets)
         self.end(EndReason.SLOW_READER)
         return False
 
@@ -143,7 +149,8 @@ class Connection:
         machine = self._machine
         packets = machine.receive_messages(messages, time.monotonic_ns())
         if packets:
-            self.sent += len(packets)
+            self.messages_in += len(packets)
+            self.bytes_in += sum(map(len, packets))
             self._switch.forward(self, packets)
         if machine.has_news:
             self._after()

@@ -13,10 +13,10 @@ When it is back, every worker enters its keys again.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +26,8 @@ from proto.sbd.bounds import HEADER_BYTES, MAX_MESSAGE_BYTES
 from redispipe import resp, scripts
 from redispipe.address import Connect
 from redispipe.pipe import LinkLost, RedisPipe
-from relay.sbd.options import LossReason
+from relay.queues.keys import SBD_KEYS
+from relay.sbd.options import EndReason, LossReason
 from relay.sbd.sharing import CHANNEL, Sharing
 from relay.sessions.hub import Hub
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEYS: Final = "sbd:keys"
-"""Hash: key -> boot id of its worker and a number, which tells two connections there apart."""
 NEWS: Final = b"sbd:news"
 MAX_KNOWN: Final = 100_000
 """Keys on other workers that are remembered; the one looked up first makes room."""
@@ -71,7 +70,7 @@ def held(boot_id: str) -> str:
 def bury(boot_id: str) -> bytes:
     """The command that takes some keys of a worker that is gone out; replies how many are left."""
     source = scripts.source(FOLDER, "bury")
-    return resp.command("EVAL", source, 2, KEYS, held(boot_id), boot_id, BURIED_AT_ONCE)
+    return resp.command("EVAL", source, 2, SBD_KEYS, held(boot_id), boot_id, BURIED_AT_ONCE)
 
 
 def encode(groups: list[tuple[bytes, list[bytes]]]) -> bytes:
@@ -132,8 +131,8 @@ class Crossing:
         self.sharing: Sharing
         self._pipe = RedisPipe(connect, opening, on_usable=self._enter_all, quiet=True)
         self._hub = Hub(connect, opening, self)
-        self._numbers = itertools.count(1)
-        self._entries: dict[Connection, str] = {}  # what was entered for it
+        self._entered: set[Connection] = set()  # to be in Redis, when it answers
+        self._claiming: set[Connection] = set()  # of these, a claim without an epoch is on its way
         self._known: dict[bytes, str] = {}  # key -> boot id of another worker
         self._asking: dict[bytes, list[bytes]] = {}  # packets that wait for the answer
         self._out: dict[str, dict[bytes, list[bytes]]] = {}  # worker -> packets of this turn
@@ -186,39 +185,60 @@ class Crossing:
 
     def claim(self, connection: Connection, then: Callable[[Connection], None]) -> None:
         """Enter a connection under its key, then call; at once where Redis does not answer."""
-        self._entries[connection] = entry = f"{self._boot_id} {next(self._numbers)}"
+        self._entered.add(connection)
         if not self._pipe.usable:
             then(connection)
             return
 
         def entered(reply: Any) -> None:
-            if isinstance(reply, Exception):
-                self._enter_later()
+            self._claimed(connection, reply)
             then(connection)
 
-        self._pipe.submit(self._claim(connection.key, entry), entered)
+        self._claim(connection, entered)
 
     def release(self, connection: Connection) -> None:
         """Take a connection's entry out, if it is still its own."""
-        entry = self._entries.pop(connection, None)
-        if entry is not None and self._pipe.usable:
-            command = self._script("release", connection.key, entry)
-            self._pipe.submit(command, _ignore)
+        if connection in self._entered:
+            self._entered.discard(connection)
+            if connection.epoch:  # otherwise the answer to its claim is awaited
+                self._release(connection.key, f"{self._boot_id} {connection.epoch}")
 
     def resubscribed(self) -> None:
         """News may have been missed."""
         self._known.clear()
 
     def _enter_all(self) -> None:
-        """Redis is back, maybe without anything that was entered."""
+        """Redis is back, maybe without anything that was entered, or with what has ended since."""
         self._known.clear()
-        for connection, entry in self._entries.items():
-            if connection.routable:
-                self._pipe.submit(self._claim(connection.key, entry), self._refused)
+        self._pipe.submit(resp.command("SMEMBERS", held(self._boot_id)), self._release_ended)
+        for connection in self._entered - self._claiming:
+            self._claim(connection, partial(self._claimed, connection))
 
-    def _refused(self, reply: Any) -> None:
+    def _release_ended(self, reply: Any) -> None:
+        if not isinstance(reply, Exception):
+            for key in set(reply) - {connection.key for connection in self._entered}:
+                self._release(key, self._boot_id)
+
+    def _claim(self, connection: Connection, answered: Callable[[Any], None]) -> None:
+        if not connection.epoch:
+            self._claiming.add(connection)
+        command = self._script("claim", connection.key, self._boot_id, connection.epoch)
+        self._pipe.submit(command, answered)
+
+    def _claimed(self, connection: Connection, reply: Any) -> None:
+        self._claiming.discard(connection)
         if isinstance(reply, Exception):
             self._enter_later()
+            return
+        epoch, first = int(reply), not connection.epoch
+        if not epoch:
+            connection.end(EndReason.REPLACED)  # while Redis was away
+            return
+        connection.epoch = epoch
+        if connection not in self._entered:  # it has ended meanwhile
+            self._release(connection.key, f"{self._boot_id} {epoch}")
+        elif first:
+            self._switch.claimed(connection)
 
     def _enter_later(self) -> None:
         if self._again is None:
@@ -229,12 +249,13 @@ class Crossing:
         if self._pipe.usable:
             self._enter_all()
 
-    def _claim(self, key: bytes, entry: str) -> bytes:
-        return self._script("claim", key, entry, self._boot_id)
+    def _release(self, key: bytes, entry: str) -> None:
+        if self._pipe.usable:
+            self._pipe.submit(self._script("release", key, entry), _ignore)
 
     def _script(self, name: str, *arguments: resp.Argument) -> bytes:
         source = scripts.source(FOLDER, name)
-        return resp.command("EVAL", source, 2, KEYS, held(self._boot_id), *arguments)
+        return resp.command("EVAL", source, 2, SBD_KEYS, held(self._boot_id), *arguments)
 
     # --- packets ----------------------------------------------------------------------------------
 
@@ -244,15 +265,15 @@ class Crossing:
         if boot is not None:
             self._put(boot, destination, packets)
         elif not self._pipe.usable:
-            self._lose(LossReason.REDIS_AWAY, len(packets))
+            self._switch.lose(LossReason.REDIS_AWAY, packets)
         elif destination in self._asking:
             waiting = self._asking[destination]
             room = MAX_ASKING - len(waiting)
             waiting += packets[:room]
-            self._lose(LossReason.CROSSING_FULL, max(0, len(packets) - room))
+            self._switch.lose(LossReason.CROSSING_FULL, packets[room:])
         else:
             self._asking[destination] = list(packets)
-            command = resp.command("HGET", KEYS, destination)
+            command = resp.command("HGET", SBD_KEYS, destination)
             self._pipe.submit(command, lambda reply: self._found(destination, reply))
 
     def _found(self, destination: bytes, reply: Any) -> None:
@@ -261,9 +282,9 @@ class Crossing:
         if destination in self._switch.keys:  # it has come meanwhile
             self._switch.arrived(destination, packets)
         elif isinstance(reply, Exception):
-            self._lose(LossReason.REDIS_AWAY, len(packets))
+            self._switch.lose(LossReason.REDIS_AWAY, packets)
         elif not boot or boot == self._boot_id:
-            self._lose(LossReason.ABSENT, len(packets))
+            self._switch.lose(LossReason.ABSENT, packets)
         else:
             if len(self._known) >= MAX_KNOWN:
                 del self._known[next(iter(self._known))]
@@ -280,7 +301,7 @@ class Crossing:
         for boot, groups in out.items():
             count = sum(map(len, groups.values()))
             if self._flying_bytes >= MAX_FLYING_BYTES:
-                self._lose(LossReason.CROSSING_FULL, count)
+                self._lose(LossReason.CROSSING_FULL, groups.items())
                 continue
             self._publish(boot, encode(list(groups.items())), count)
 
@@ -290,9 +311,9 @@ class Crossing:
         def answered(reply: Any) -> None:
             self._flying_bytes -= len(payload)
             if isinstance(reply, Exception):
-                self._lose(LossReason.REDIS_AWAY, count)
+                self._lose(LossReason.REDIS_AWAY, decode(payload))
             elif reply == 0:  # nobody listens: the worker is gone
-                self._lose(LossReason.ABSENT, count)
+                self._lose(LossReason.ABSENT, decode(payload))
                 gone = [key for key, worker in self._known.items() if worker == boot]
                 for key in gone:
                     del self._known[key]
@@ -305,9 +326,9 @@ class Crossing:
         if self._pipe.usable:
             self._pipe.submit(resp.command("PUBLISH", name, data), _ignore)
 
-    def _lose(self, reason: LossReason, count: int) -> None:
-        if count:
-            self._switch.counts.lost[reason] += count
+    def _lose(self, reason: LossReason, groups: Iterable[tuple[bytes, list[bytes]]]) -> None:
+        for _, packets in groups:
+            self._switch.lose(reason, packets)
 
     def _received(self, data: bytes) -> None:
         if data[:1] == PACKETS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proto.limits.addresses import BannedNetworks
 from proto.sbd.rate import byte_nanos_of
@@ -14,8 +14,13 @@ from redispipe.pipe import LinkLost
 from relay.sbd import decisions
 from relay.sbd.crossing import Crossing
 from relay.sbd.options import SbdOptions
+from relay.sbd.sessions import SbdSessions
 from relay.sbd.switch import Switch
 from relay.sbd.tokens import Tokens
+
+if TYPE_CHECKING:
+    from relay.sessions.history import SessionHistory
+    from relay.sessions.worker import Worker
 
 
 class SbdServer:
@@ -23,13 +28,15 @@ class SbdServer:
 
     Attributes:
         switch: between the connections.
+        sessions: the connections as operators see them.
         tokens: of clients.
     """
 
-    def __init__(self, config: Any, boot_id: str) -> None:
+    def __init__(self, config: Any, boot_id: str, history: SessionHistory, worker: Worker) -> None:
         address = RedisAddress.parse(config.redis.url)
         self._crossing = Crossing(boot_id, address.connect, address.opening(f"sbd-{boot_id}"))
         self.switch = Switch(sbd_options(config.sbd), asyncio.get_running_loop(), self._crossing)
+        self.sessions = SbdSessions(self.switch, history, worker)
         self.tokens = Tokens(self._crossing.ask, config.sbd.hook_url, config.sbd.idle_ms)
         self._decided: dict[str, str] = {}
         self._keep_s = config.sbd.idle_ms / 3_000

@@ -29,6 +29,7 @@ from relay.sessions.hits import host_of
 
 if TYPE_CHECKING:
     from relay.sbd.crossing import Crossing
+    from relay.sbd.sessions import SbdSessions
     from relay.server.socket import RelaySocket
 
 SWEEP_S: Final = 0.1
@@ -41,6 +42,7 @@ class Switch:
     Attributes:
         keys: connections whose clients have proven that they hold their key.
         connections: all of them.
+        sessions: tells operators of them.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Switch:
         self.keys: dict[bytes, Connection] = {}
         self.connections: set[Connection] = set()
         self.places = Places(options, loop)
+        self.sessions: SbdSessions | None = None
         self._crossing = crossing
         self._loop = loop
         self._timers: dict[int, list[Connection]] = {}  # sweep at which they are looked at -> they
@@ -113,15 +116,29 @@ class Switch:
             elif self._crossing is not None:
                 self._crossing.send(destination, queue)
             else:
-                counts.lost[LossReason.ABSENT] += len(queue)
+                self.lose(LossReason.ABSENT, queue)
 
     def arrived(self, destination: bytes, packets: list[bytes]) -> None:
         """Deliver packets that came from another worker, source first."""
         target = self.keys.get(destination)
         if target is None:
-            self.counts.lost[LossReason.ABSENT] += len(packets)
+            self.lose(LossReason.ABSENT, packets)
         else:
             self._deliver(target, packets)
+
+    def lose(self, reason: LossReason, packets: list[bytes]) -> None:
+        """Count packets that are not delivered, source first; also at those that sent them."""
+        if packets:
+            self.counts.lost[reason] += len(packets)
+            for packet in packets:
+                source = self.keys.get(packet[:HEADER_BYTES])
+                if source is not None:
+                    source.drops += 1
+
+    def claimed(self, connection: Connection) -> None:
+        """A connection has its epoch: it is a session from now on."""
+        if self.sessions is not None:
+            self.sessions.opened(connection)
 
     def replaced(self, key: bytes) -> None:
         """A newer connection has proven on another worker that it holds a key."""
@@ -155,6 +172,8 @@ class Switch:
         self.counts.ended[reason] += 1
         if self.keys.get(connection.key) is connection:
             del self.keys[connection.key]
+        if self.sessions is not None and connection.epoch:
+            self.sessions.closed(connection, reason)
         if self._crossing is not None:
             self._crossing.release(connection)
 
@@ -182,12 +201,12 @@ class Switch:
         connection.move(own or self.places.of(host_of(connection.address)))
 
     def _deliver(self, target: Connection, packets: list[bytes]) -> None:
-        counts = self.counts
+        counts, before = self.counts, target.bytes_out
         if target.deliver(packets):
             counts.delivered += len(packets)
-            counts.delivered_bytes += sum(map(len, packets))
+            counts.delivered_bytes += target.bytes_out - before
         else:
-            counts.lost[LossReason.SLOW_READER] += len(packets)
+            self.lose(LossReason.SLOW_READER, packets)
 
     # --- time -------------------------------------------------------------------------------------
 

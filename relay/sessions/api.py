@@ -15,12 +15,13 @@ from relay.rest.operation import get, post
 from relay.rest.paging import listed, page
 from relay.rest.schema import Body, Count, Page, PageQuery, RowId, Stamp, TwinId
 from relay.sessions import listing, services
-from relay.sessions.models import MAX_REMOTE_CHARS, MAX_SID_CHARS, Session
+from relay.sessions.models import MAX_PEER_CHARS, MAX_REMOTE_CHARS, MAX_SID_CHARS, Session
 from relay.sessions.rates import WINDOW_S
 
 router = Router(tags=["sessions"])
 
 MAX_KEY_CHARS: Final = MAX_SID_CHARS + 11
+KEY_FORMS: Final = "`<twin>`, `<twin>:<session id>` or `sbd:<public key>`."
 ORDERS: Final = {"id": "pk", "opened_at": "opened_at", "twin": "twin", "drops": "drops"}
 
 LiveOrder = Literal[
@@ -33,21 +34,28 @@ LiveOrder = Literal[
 
 SessionKey = Annotated[
     str,
-    Field(min_length=1, max_length=MAX_KEY_CHARS, description="`<twin>` or `<twin>:<session id>`."),
+    Field(min_length=1, max_length=MAX_KEY_CHARS, description=KEY_FORMS),
 ]
 Reason = Annotated[
     str, Field(max_length=MAX_REASON_CHARS, description="For the log and the audit log.")
 ]
 
 
+Protocol = Literal["rmb", "sbd"]
+"""Of `models.PROTOCOLS`."""
+_TWIN: Final = "Null: the client is no twin, as it speaks SBD."
+_SID: Final = "Session id; null: the session without one, which is not an empty id."
+_PEER: Final = "Public key of an SBD client, in base64url without padding; null for RMB."
+
+
 class LiveSessionOut(Schema):
     """A session that is held now."""
 
-    key: str = Field(description="`<twin>` or `<twin>:<session id>`.")
-    twin: int
-    sid: str | None = Field(
-        description="Session id; null: the session without one, which is not an empty id."
-    )
+    key: str = Field(description=KEY_FORMS)
+    protocol: Protocol
+    twin: int | None = Field(description=_TWIN)
+    sid: str | None = Field(description=_SID)
+    peer: str | None = Field(description=_PEER)
     epoch: int = Field(description="Number of the connection.")
     worker: str = Field(description="Boot id of the worker that holds it.")
     slot: str
@@ -78,14 +86,14 @@ class LiveSessionOut(Schema):
 
 
 class SessionOut(Schema):
-    """One connection of a twin, from its claim to its end."""
+    """One connection of a twin or of an SBD client, from its claim to its end."""
 
     id: int
-    key: str = Field(alias="key_text", description="`<twin>` or `<twin>:<session id>`.")
-    twin: int
-    sid: str | None = Field(
-        description="Session id; null: the session without one, which is not an empty id."
-    )
+    key: str = Field(alias="key_text", description=KEY_FORMS)
+    protocol: Protocol
+    twin: int | None = Field(description=_TWIN)
+    sid: str | None = Field(description=_SID)
+    peer: str | None = Field(description=_PEER)
     epoch: int = Field(description="Order of the connections of one session.")
     worker: str = Field(description="Boot id of the worker.")
     slot: str
@@ -104,7 +112,17 @@ class SessionOut(Schema):
 
     @staticmethod
     def resolve_sid(session: Session) -> str | None:
-        return session.key[1]
+        return session.sid if session.sid_present else None
+
+    @staticmethod
+    def resolve_peer(session: Session) -> str | None:
+        return session.peer or None
+
+
+PeerBeginning = Annotated[
+    str,
+    Field(max_length=MAX_PEER_CHARS, description="Public key of an SBD client, or its beginning."),
+]
 
 
 class LiveQuery(PageQuery):
@@ -112,6 +130,8 @@ class LiveQuery(PageQuery):
 
     twin: TwinId | None = None
     sid: str | None = Field(None, max_length=MAX_SID_CHARS)
+    protocol: Protocol | None = None
+    peer: PeerBeginning | None = None
     worker: str | None = Field(None, max_length=64, description="Boot id.")
     address: str | None = Field(None, max_length=MAX_REMOTE_CHARS)
     order: LiveOrder = "-opened"
@@ -122,6 +142,8 @@ class SessionQuery(PageQuery):
 
     twin: TwinId | None = None
     sid: str | None = Field(None, max_length=MAX_SID_CHARS)
+    protocol: Protocol | None = None
+    peer: PeerBeginning | None = None
     open: Literal["true", "false"] | None = Field(
         None, description="Only sessions that are open, or only those that ended."
     )
@@ -133,6 +155,12 @@ class SessionQuery(PageQuery):
     order: Literal["id", "-id", "opened_at", "-opened_at", "twin", "-twin", "drops", "-drops"] = (
         "-opened_at"
     )
+
+
+class TotalQuery(Schema):
+    """Which sessions are counted."""
+
+    protocol: Protocol | None = None
 
 
 class TotalOut(Schema):
@@ -177,6 +205,8 @@ def list_sessions(request: Request, query: Query[LiveQuery]) -> Any:
     found = listing.live(
         twin=query.twin,
         sid=query.sid,
+        protocol=query.protocol or "",
+        peer=query.peer or "",
         worker=query.worker or "",
         address=query.address or "",
         order=query.order,
@@ -187,9 +217,9 @@ def list_sessions(request: Request, query: Query[LiveQuery]) -> Any:
 
 
 @get(router, "/sessions/total", action="session.view", answer=TotalOut)
-def count_sessions(request: Request) -> Any:
-    """How many sessions are held now."""
-    return TotalOut(total=listing.total())
+def count_sessions(request: Request, query: Query[TotalQuery]) -> Any:
+    """How many sessions are held now, of RMB and SBD."""
+    return TotalOut(total=listing.total(query.protocol or ""))
 
 
 @get(router, "/sessions/history", action="session.view", answer=Page[SessionOut])
@@ -201,6 +231,8 @@ def list_session_history(request: Request, query: Query[SessionQuery]) -> Any:
     rows = listing.history(
         twin=query.twin,
         sid=query.sid,
+        protocol=query.protocol or "",
+        peer=query.peer or "",
         reason=query.reason or "",
         address=query.address or "",
         worker=query.worker or "",
@@ -208,7 +240,7 @@ def list_session_history(request: Request, query: Query[SessionQuery]) -> Any:
         since=query.since,
         until=query.until,
     )
-    return page(query, rows, ORDERS)
+    return page(query, rows, ORDERS, nullable=listing.NULLABLE)
 
 
 @get(router, "/sessions/history/{session}", action="session.view", answer=SessionOut)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -30,7 +31,7 @@ from django.db import close_old_connections, connection, transaction
 from relay.ops import housekeeping, pending
 from relay.queues.keys import SessionKey
 from relay.sessions import models
-from relay.sessions.models import Session, moment
+from relay.sessions.models import RMB, Peer, Session, moment
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ MAX_WAITING: Final = 200_000
 class SessionOpened(NamedTuple):
     """A session that is held from now on."""
 
-    key: SessionKey
+    key: SessionKey | Peer
     epoch: int
     since: float
     remote: str = ""
@@ -60,7 +61,7 @@ class SessionOpened(NamedTuple):
 class SessionProgress(NamedTuple):
     """The counters of a session, from its beginning."""
 
-    key: SessionKey
+    key: SessionKey | Peer
     epoch: int
     messages_in: int = 0
     messages_out: int = 0
@@ -87,11 +88,13 @@ class _News:
             self.closed_at, self.reason = later.closed_at, later.reason
 
 
-_Identity = tuple[SessionKey, int]
+_Identity = tuple[SessionKey | Peer, int]
 
 COUNTERS: Final = SessionProgress._fields[2:]
 _CHANGING: Final = (*COUNTERS, "closed_at", "close_reason")
 _IDENTITY: Final = ("twin", "epoch", "sid_present", "sid")
+_OWNER: Final = ("protocol", "peer", *_IDENTITY)
+_PEER_IDENTITY: Final = ("protocol", "peer", "epoch")
 _ORIGIN: Final = ("worker", "slot", "remote", "user_agent", "opened_at")
 
 
@@ -205,20 +208,22 @@ class SessionHistory:
             self._note(identity, news)
 
     def _write(self, part: dict[_Identity, _News]) -> None:
-        begun, changed = [], []
+        begun: defaultdict[bool, list[tuple[Any, ...]]] = defaultdict(list)  # by `_is_peer`
+        changed: defaultdict[bool, list[tuple[Any, ...]]] = defaultdict(list)
         for identity, news in part.items():
+            peer = _is_peer(identity)
             if news.opened:
                 origin = self._origin(news.opened)
-                begun.append((*_identifying(identity), *origin, *_changing(identity, news)))
+                begun[peer].append((*_owning(identity), *origin, *_changing(identity, news)))
             else:
-                changed.append((*_changing(identity, news), *_identifying(identity)))
+                changed[peer].append((*_changing(identity, news), *_identifying(identity)))
         # Statements of our own: with a thousand log-ins a second, building model instances took
         # this thread, and so the interpreter, four times as long.
         with transaction.atomic(), connection.cursor() as cursor:
-            if begun:
-                cursor.executemany(_insert_statement(), begun)
-            if changed:
-                cursor.executemany(_update_statement(), changed)
+            for peer, rows in begun.items():
+                cursor.executemany(_insert_statement(peer), rows)
+            for peer, rows in changed.items():
+                cursor.executemany(_update_statement(peer), rows)
 
     def _origin(self, opened: SessionOpened) -> tuple[Any, ...]:
         return (
@@ -231,31 +236,48 @@ class SessionHistory:
 
 
 @cache
-def _insert_statement() -> str:
+def _insert_statement(peer: bool) -> str:
     """A row; written a second time when the answer to a commit was lost, hence "or update"."""
     quote = connection.ops.quote_name
-    names = (*_IDENTITY, *_ORIGIN, *_CHANGING)
+    names = (*_OWNER, *_ORIGIN, *_CHANGING)
     columns = ", ".join(map(quote, names))
     values = ", ".join(["%s"] * len(names))
-    identity = ", ".join(map(quote, _IDENTITY))
+    identity = ", ".join(map(quote, _PEER_IDENTITY if peer else _IDENTITY))
+    which = f" WHERE {quote('twin')} IS NULL" if peer else ""
     changes = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in _CHANGING)
     return (
         f"INSERT INTO {quote(Session._meta.db_table)} ({columns}) VALUES ({values})"
-        f" ON CONFLICT ({identity}) DO UPDATE SET {changes}"
+        f" ON CONFLICT ({identity}){which} DO UPDATE SET {changes}"
     )
 
 
 @cache
-def _update_statement() -> str:
+def _update_statement(peer: bool) -> str:
     """Counters and end of one row. It opens a row again that was taken for a lost worker's."""
     quote = connection.ops.quote_name
     values = ", ".join(f"{quote(name)} = %s" for name in _CHANGING)
-    where = " AND ".join(f"{quote(name)} = %s" for name in _IDENTITY)
+    where = " AND ".join(f"{quote(name)} = %s" for name in (_PEER_IDENTITY if peer else _IDENTITY))
+    if peer:
+        where = f"{quote('twin')} IS NULL AND {where}"
     return f"UPDATE {quote(Session._meta.db_table)} SET {values} WHERE {where}"
 
 
+def _is_peer(identity: _Identity) -> bool:
+    return isinstance(identity[0], Peer)
+
+
+def _owning(identity: _Identity) -> tuple[Any, ...]:
+    key, epoch = identity
+    if isinstance(key, Peer):
+        return (*key, None, epoch, False, "")
+    return (RMB, "", *_identifying(identity))
+
+
 def _identifying(identity: _Identity) -> tuple[Any, ...]:
-    (twin, sid), epoch = identity
+    key, epoch = identity
+    if isinstance(key, Peer):
+        return (*key, epoch)
+    twin, sid = key
     return (twin, epoch, sid is not None, _storable(sid or ""))
 
 

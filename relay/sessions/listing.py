@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final
 
 from django.db import InterfaceError, OperationalError
@@ -19,13 +20,12 @@ from django.db.models import Count, Q, QuerySet
 from redis.exceptions import RedisError
 
 from relay.access.errors import Away, Invalid
-from relay.ops import paging
+from relay.ops import keyset, paging
 from relay.ops.paging import Page
-from relay.ops.redis_client import client, text
-from relay.queues import keys
-from relay.sessions import published_rates, ranking
-from relay.sessions.models import Session, moment
-from relay.sessions.published_rates import Published, twin_of
+from relay.ops.redis_client import client
+from relay.sessions import directory, published_rates, ranking
+from relay.sessions.models import PROTOCOLS, RMB, SBD, Session, moment
+from relay.sessions.published_rates import Published, owner_of
 from relay.sessions.ranking import Part, Ranking
 from relay.sessions.rates import Rates
 
@@ -46,6 +46,10 @@ _RATES: Final = {
     "byte_rate_out": "bytes_out",
 }
 ORDERS: Final = (*_FIELDS, *_RATES)
+_Name = tuple[int | str, int]
+"""Twin or key of a client, and epoch: names a row."""
+NULLABLE: Final = ("twin",)
+"""Fields to order by that are null in rows of SBD."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,11 @@ class LiveSession:
     """A session that is held now.
 
     Attributes:
-        key: `<twin>` or `<twin>:<sid>`.
+        key: `<twin>`, `<twin>:<sid>` or `sbd:<key>`.
+        protocol: one of `models.PROTOCOLS`.
+        twin: None where it is not of RMB.
         sid: None where it has none, which is not the same as an empty one.
+        peer: public key of a client of SBD; None for one of RMB.
         epoch: of the connection.
         worker, slot: boot id of the worker that holds it, and its place on its host.
         messages_in, ...: since it was opened, up to 15 s old.
@@ -67,8 +74,10 @@ class LiveSession:
     """
 
     key: str
-    twin: int
+    protocol: str
+    twin: int | None
     sid: str | None
+    peer: str | None
     epoch: int
     worker: str
     slot: str
@@ -92,6 +101,8 @@ def live(
     *,
     twin: int | None = None,
     sid: str | None = None,
+    protocol: str = "",
+    peer: str = "",
     worker: str = "",
     address: str = "",
     order: str = "-opened",
@@ -103,6 +114,8 @@ def live(
     Args:
         twin: those of one twin.
         sid: those with this session id.
+        protocol: one of `models.PROTOCOLS`.
+        peer: those of the SBD clients whose key begins so.
         worker: those of the worker with this boot id.
         address: those from this address, with its port or without.
         order: one of `ORDERS`, with a minus for the largest or newest first.
@@ -118,6 +131,7 @@ def live(
     rows = Session.objects.filter(closed_at=None)
     given = {"twin": twin, "worker": worker or None}
     rows = rows.filter(**{key: value for key, value in given.items() if value is not None})
+    rows = _of(rows, protocol, peer)
     if address:
         rows = rows.filter(_from(address))
     if sid is not None:
@@ -127,6 +141,10 @@ def live(
             return _by_rate(rows, _RATES[name], descending, order, wanted, cursor)
         field = _FIELDS[name]
         after = paging.decode(cursor, order, float if field == "opened_at" else int, int)
+        if after and field == "opened_at":
+            after = (_moment(after[0]), after[1])
+        elif after and field in NULLABLE:
+            after = (after[0] or None, after[1])
         parts = _parts(rows, field, descending, after, wanted + 1)
         found = ranking.page(parts, lambda row: _place(row, field), order, wanted, keep=_held)
         rates = published_rates.read(client(), [row.key_text for row in found.items])
@@ -143,18 +161,28 @@ def _by_rate(
     published = published_rates.read(client())
     place = 1 + Rates._fields.index(rate)
     rates = {
-        (twin_of(key), each[0]): each[place]
+        (owner_of(key), each[0]): each[place]
         for key, each in published.sessions.items()
         if each[place] > 0
     }
-    ranked = Ranking(rows, rates, _named, lambda row: (row.twin, row.epoch), descending)
+    ranked = Ranking(rows, rates, _named, _name, descending)
     parts = ranked.parts(cursor, order, wanted + 1)
     return _page(ranking.page(parts, ranked.place, order, wanted, keep=_held), published)
 
 
-def _named(rows: QuerySet[Session], names: Sequence[tuple[int, int]]) -> QuerySet[Session]:
-    twins, epochs = zip(*names, strict=True)
-    return rows.filter(twin__in=twins, epoch__in=epochs)
+def _name(row: Session) -> _Name:
+    return (row.peer if row.twin is None else row.twin, row.epoch)
+
+
+def _named(rows: QuerySet[Session], names: Sequence[_Name]) -> Iterable[Session]:
+    owners, epochs = zip(*names, strict=True)
+    twins = [owner for owner in owners if isinstance(owner, int)]
+    peers = [owner for owner in owners if isinstance(owner, str)]
+    rows = rows.filter(epoch__in=epochs)
+    return chain(
+        rows.filter(twin__in=twins) if twins else (),
+        _of(rows, SBD).filter(peer__in=peers) if peers else (),
+    )
 
 
 def _page(found: Page[Session], published: Published) -> Page[LiveSession]:
@@ -162,14 +190,18 @@ def _page(found: Page[Session], published: Published) -> Page[LiveSession]:
     return Page(items, found.next)
 
 
-def total() -> int:
-    """How many sessions are held now, by the directory.
+def total(protocol: str = "") -> int:
+    """How many sessions are held now, by the directory; of one protocol or of all.
 
     Raises:
         Away: Redis does not answer.
     """
     try:
-        return int(client().hlen(keys.SESSIONS))
+        return sum(
+            int(client().hlen(name))
+            for each, name in directory.HASHES.items()
+            if protocol in ("", each)
+        )
     except RedisError as error:
         raise Away(f"Redis does not answer: {error}") from error
 
@@ -178,6 +210,8 @@ def history(
     *,
     twin: int | None = None,
     sid: str | None = None,
+    protocol: str = "",
+    peer: str = "",
     reason: str = "",
     address: str = "",
     worker: str = "",
@@ -188,7 +222,10 @@ def history(
     """Sessions that were, and those that are, by what the database knows.
 
     Args:
-        twin, sid, address, worker: as in `live`.
+        twin, sid, protocol, peer, address, worker: as in `live`.
+
+    Raises:
+        Invalid: there is no such protocol.
         reason: of their end.
         open: only those without an end, or only the others.
         since, until: when they were opened.
@@ -204,7 +241,7 @@ def history(
     if sid is not None:
         given |= {"sid_present": True, "sid": sid}
     chosen = {name: value for name, value in given.items() if value is not None}
-    rows = Session.objects.filter(**chosen)
+    rows = _of(Session.objects.filter(**chosen), protocol, peer)
     return rows.filter(_from(address)) if address else rows
 
 
@@ -212,6 +249,21 @@ def open_of(twins: Iterable[int]) -> dict[int, int]:
     """How many sessions each of some twins has, by what the database knows; none: not named."""
     rows = Session.objects.filter(closed_at=None, twin__in=list(twins)).order_by()
     return dict(rows.values_list("twin").annotate(Count("pk")))
+
+
+def _of(rows: QuerySet[Session], protocol: str = "", peer: str = "") -> QuerySet[Session]:
+    """Rows of a protocol, and of clients whose key begins so.
+
+    Raises:
+        Invalid: there is no such protocol.
+    """
+    if protocol not in ("", *PROTOCOLS):
+        raise Invalid(fields={"protocol": f"must be one of {', '.join(PROTOCOLS)}"})
+    if protocol == RMB:
+        rows = rows.filter(twin__isnull=False)
+    elif protocol:
+        rows = rows.filter(twin=None, protocol=protocol)
+    return rows.filter(twin=None, peer__startswith=peer) if peer else rows
 
 
 def _from(address: str) -> Q:
@@ -227,27 +279,25 @@ def _parts(
     rows: QuerySet[Session], field: str, descending: bool, after: tuple[Any, ...], count: int
 ) -> Iterator[Part[Session]]:
     """Yield rows in the order of a field, from behind a place."""
-    sign, word = ("-", "lt") if descending else ("", "gt")
+    sign = "-" if descending else ""
     rows = rows.order_by(f"{sign}{field}", f"{sign}pk")
     while True:
         behind = rows
         if after:
-            value, number = after
-            if field == "opened_at":
-                value = _moment(value)
-            behind = rows.filter(
-                Q(**{f"{field}__{word}": value}) | Q(**{field: value, f"pk__{word}": number})
-            )
+            nullable = field in NULLABLE
+            behind = rows.filter(keyset.behind(field, after, descending, nullable=nullable))
         part = list(behind[:count])
         if not part:
             return
-        after = _place(part[-1], field)
-        yield after, part
+        last = part[-1]
+        after = (getattr(last, field), last.pk)
+        yield _place(last, field), part
 
 
 def _place(row: Session, field: str) -> tuple[Any, int]:
+    """Where a row stands, as a cursor has it; 0 for no twin."""
     value = getattr(row, field)
-    return (value.timestamp() if field == "opened_at" else value), row.pk
+    return (value.timestamp() if field == "opened_at" else value or 0), row.pk
 
 
 def _moment(unix_s: float) -> datetime:
@@ -259,22 +309,27 @@ def _moment(unix_s: float) -> datetime:
 
 def _held(rows: list[Session]) -> list[Session]:
     """Those of the rows that the directory names."""
-    if not rows:
-        return []
-    entries: Any = client().hmget(keys.SESSIONS, [row.key_text for row in rows])
-    return [
-        row
-        for row, entry in zip(rows, entries, strict=True)
-        if entry is not None and text(entry).partition(" ")[0] == str(row.epoch)
-    ]
+    held: set[int] = set()
+    for protocol, name in directory.HASHES.items():
+        own = [row for row in rows if row.protocol == protocol]
+        if not own:
+            continue
+        entries: Any = client().hmget(name, [directory.field(row.key_text) for row in own])
+        held.update(
+            row.pk
+            for row, entry in zip(own, entries, strict=True)
+            if entry is not None and directory.read(row.key_text, entry).epoch == row.epoch
+        )
+    return [row for row in rows if row.pk in held]
 
 
 def _shown(row: Session, rates: Rates) -> LiveSession:
-    twin, sid = row.key
     return LiveSession(
         key=row.key_text,
-        twin=twin,
-        sid=sid,
+        protocol=row.protocol,
+        twin=row.twin,
+        sid=row.sid if row.sid_present else None,
+        peer=row.peer or None,
         epoch=row.epoch,
         worker=row.worker,
         slot=row.slot,

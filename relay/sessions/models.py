@@ -6,6 +6,7 @@ The live truth is the directory in Redis: a row may be some seconds behind it.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from django.db import models
 
@@ -17,12 +18,42 @@ MAX_SID_CHARS = 1024
 MAX_REMOTE_CHARS = 64
 MAX_USER_AGENT_CHARS = 200
 MAX_REASON_CHARS = 32
+MAX_PEER_CHARS = 64
+
+RMB = "rmb"
+SBD = "sbd"
+PROTOCOLS = (RMB, SBD)
+
+
+class Peer(NamedTuple):
+    """A client that is no twin.
+
+    Attributes:
+        protocol: that it speaks.
+        name: of it there; of SBD its public key in base64url without padding.
+    """
+
+    protocol: str
+    name: str
+
+    @property
+    def text(self) -> str:
+        """The session's key for operators."""
+        return f"{self.protocol}:{self.name}"
 
 
 class Session(models.Model):
-    """One connection of a twin, from its claim to its end."""
+    """One connection of a twin or of another client, from its claim to its end."""
 
-    twin = models.PositiveBigIntegerField("twin id", db_index=True)
+    # Rows without a twin are found by the index of `peer_session_once`: it costs RMB nothing.
+    protocol = models.CharField(max_length=8, default=RMB)
+    twin = models.PositiveBigIntegerField("twin id", null=True, blank=True, db_index=True)
+    peer = models.CharField(
+        max_length=MAX_PEER_CHARS,
+        blank=True,
+        default="",
+        help_text="Client of SBD: its public key in base64url.",
+    )
     # "No session id" and an empty one are different sessions.
     sid_present = models.BooleanField(default=False)
     sid = models.CharField("session id", max_length=MAX_SID_CHARS, blank=True, default="")
@@ -61,8 +92,17 @@ class Session(models.Model):
             models.UniqueConstraint(
                 fields=("twin", "epoch", "sid_present", "sid"), name="session_once"
             ),
+            models.UniqueConstraint(
+                fields=("protocol", "peer", "epoch"),
+                condition=models.Q(twin=None),
+                name="peer_session_once",
+            ),
             models.CheckConstraint(
-                condition=models.Q(twin__gte=1, twin__lte=MAX_TWIN), name="session_twin_in_range"
+                condition=models.Q(
+                    protocol=RMB, twin__isnull=False, twin__gte=1, twin__lte=MAX_TWIN, peer=""
+                )
+                | (models.Q(twin=None) & ~models.Q(protocol=RMB) & ~models.Q(peer="")),
+                name="session_twin_or_peer",
             ),
         )
 
@@ -70,13 +110,16 @@ class Session(models.Model):
         return f"session {self.key_text}"
 
     @property
-    def key(self) -> SessionKey:
+    def key(self) -> SessionKey | Peer:
+        if self.twin is None:
+            return Peer(self.protocol, self.peer)
         return (self.twin, self.sid if self.sid_present else None)
 
     @property
     def key_text(self) -> str:
-        """The session as Redis names it: `<twin>` or `<twin>:<sid>`."""
-        return key_text(self.key)
+        """The session's key for operators: `<twin>`, `<twin>:<sid>` or `sbd:<key>`."""
+        key = self.key
+        return key.text if isinstance(key, Peer) else key_text(key)
 
 
 def moment(unix_s: float) -> datetime:

@@ -18,7 +18,7 @@ from relay.sessions.rates import Packed, Rates, unpack
 
 STEP_FIELDS: Final = 1000
 _QUEUE: Final = keys.stream("")
-_KEY: Final = re.compile(rb"[0-9]{1,20}(:|$)")
+_KEY: Final = re.compile(rb"[0-9]{1,20}(:|$)|sbd:")
 
 
 class Flow(NamedTuple):
@@ -64,6 +64,8 @@ class Published(NamedTuple):
         idle = Flow()
         for key, rates in self.sessions.items():
             twin = key.partition(":")[0]
+            if not twin.isdecimal():
+                continue  # SBD
             before_in, before_out = found.get(twin, idle)
             found[twin] = Flow(before_in + rates[1], before_out + rates[2])
         return {int(twin): flow for twin, flow in found.items()}
@@ -112,9 +114,10 @@ def _rounded(rate: float) -> float:
     return round(rate, 2)
 
 
-def twin_of(key: str) -> int:
-    """Return the twin of a session key."""
-    return int(key.partition(":")[0])
+def owner_of(key: str) -> int | str:
+    """Return the twin of a session key, or the key of an SBD client."""
+    first, _, rest = key.partition(":")
+    return int(first) if first.isdecimal() else rest
 
 
 def _all(client: Redis, names: Iterable[str]) -> Iterator[Mapping[bytes, bytes]]:

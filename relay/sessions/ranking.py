@@ -78,7 +78,7 @@ class Ranking(Generic[Record, Name]):
 
     rows: QuerySet[Record]
     rates: Mapping[Name, float]
-    named: Callable[[QuerySet[Record], Sequence[Name]], QuerySet[Record]]
+    named: Callable[[QuerySet[Record], Sequence[Name]], Iterable[Record]]
     name: Callable[[Record], Name]
     descending: bool
 

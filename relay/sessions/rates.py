@@ -7,6 +7,7 @@ the changes to Redis in a few commands, so that 50,000 idle sessions cause none.
 nothing but their counters.
 
     relay:rates:<boot id>    <session key>          -> rates of a session that this worker holds
+                             sbd:<key>              -> rates of an SBD connection
                              stream:<session key>   -> rate of a queue that it fills for another
 
 The hash contains active sessions and queues only, and expires after its worker. Sites read it
@@ -16,6 +17,7 @@ The hash contains active sessions and queues only, and expires after its worker.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,6 +26,7 @@ from relay.queues import keys
 
 if TYPE_CHECKING:
     from relay.queues.destination import Destination
+    from relay.sbd.connection import Connection
     from relay.sessions.session import Session
     from relay.sessions.worker import Worker
 
@@ -75,19 +78,22 @@ class RateMeter:
 
     Attributes:
         filled: queues whose messages of late were not delivered from memory; values are unused.
+        peers: SBD connections by key.
     """
 
     def __init__(self, worker: Worker) -> None:
         self.filled: dict[Destination, object] = {}
+        self.peers: Mapping[bytes, Connection] = {}
         self._worker = worker
         self._name = keys.rates(worker.boot_id)
         self._round_at = worker.loop.time()  # when this round of readings began
         self._round_s = float(WINDOW_S)  # from the round before to this one
         self._part = PART
         self._sessions: list[Session] = []  # to be read in this round
+        self._peers: list[Connection] = []
         self._queues: list[Destination] = []
         self._filling: dict[bytes, None] = {}  # fields of the queues in this round
-        self._seen: dict[Session, list[float]] = {}  # when, and what its counters were
+        self._seen: dict[Session | Connection, list[float]] = {}  # when, and what its counters were
         self._published: dict[str | bytes, bytes] = {}
         self._changed: dict[str | bytes, bytes] = {}
         self._gone: dict[str | bytes, None] = {}
@@ -99,10 +105,14 @@ class RateMeter:
         Args:
             now: loop time.
         """
-        if not self._sessions and not self._queues and now - self._round_at >= WINDOW_S:
+        left = self._sessions or self._queues or self._peers
+        if not left and now - self._round_at >= WINDOW_S:
             self._begin_round(now)
         for session in _taken(self._sessions, self._part):
             self._read(session, now)
+        for peer in _taken(self._peers, self._part):
+            if peer.epoch and not peer.ended:
+                self._compare(peer, peer.text, 0, now)
         for queue in _taken(self._queues, self._part):
             self._read_queue(queue)
         if self._changed or self._gone:
@@ -115,14 +125,21 @@ class RateMeter:
             session.destination.stored = 0
             self._remove(session.destination.text)
 
+    def peer_ended(self, peer: Connection) -> None:
+        """Forget the rates of an SBD connection that is over."""
+        if self._seen.pop(peer, None) is not None:
+            self._remove(peer.text)
+
     def _begin_round(self, now: float) -> None:
         worker = self._worker
         self._round_s = now - self._round_at
         self._round_at = now
         self._sessions = list(worker.sessions)
+        self._peers = list(self.peers.values())
         queues, self.filled = self.filled, {}
         self._queues = [each for each in queues if each.session is None and each.stored]
-        self._part = max(PART, -(-max(len(self._sessions), len(self._queues)) // PARTS))
+        longest = max(len(self._sessions), len(self._queues), len(self._peers))
+        self._part = max(PART, -(-longest // PARTS))
         filling = dict.fromkeys(each.stream for each in self._queues)
         for field in self._filling:
             if field not in filling:
@@ -136,18 +153,22 @@ class RateMeter:
             return
         destination = session.destination
         stored, destination.stored = destination.stored, 0
+        self._compare(session, destination.text, stored, now)
+
+    def _compare(self, session: Session | Connection, text: str, stored: int, now: float) -> None:
+        """Publish what the counters of a session grew by since its last reading."""
         messages_in, messages_out = session.messages_in, session.messages_out
         seen = self._seen.get(session)
         if seen is None:
             counted = [now, messages_in, messages_out, session.bytes_in, session.bytes_out]
             self._seen[session] = counted
-            self._remove(destination.text)  # of the connection before
+            self._remove(text)  # of the connection before
             return
         at, before_in, before_out, bytes_in, bytes_out = seen
         seen[0] = now
         if messages_in == before_in and messages_out == before_out and not stored:
-            if destination.text in self._published:
-                self._remove(destination.text)
+            if text in self._published:
+                self._remove(text)
             return
         seen[1:] = messages_in, messages_out, session.bytes_in, session.bytes_out
         elapsed_s = now - at
@@ -158,7 +179,7 @@ class RateMeter:
             (session.bytes_out - bytes_out) / elapsed_s,
             stored / elapsed_s,
         )
-        self._set(destination.text, pack(session.epoch, rates))
+        self._set(text, pack(session.epoch, rates))
 
     def _read_queue(self, queue: Destination) -> None:
         stored, queue.stored = queue.stored, 0

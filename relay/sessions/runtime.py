@@ -103,8 +103,9 @@ class Runtime:
         self.inbound = Inbound(self.worker, config)
         self.events = _events(config, self.worker, slot) if config.analytics.record else None
         self.trace = WorkerTrace(self.worker, config.relay.domains[0])
-        self.sbd = SbdServer(config, boot_id) if config.sbd.enabled else None
-        if self.sbd is not None:
+        self.sbd: SbdServer | None = None
+        if config.sbd.enabled:
+            self.sbd = SbdServer(config, boot_id, self._history, self.worker)
             self.worker.upkeep.control.listeners.append(self.sbd.decide)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -165,6 +166,8 @@ class Runtime:
             await asyncio.sleep(PROGRESS_INTERVAL_S)
             assert self.worker.history is not None
             self.worker.history.progress(self.worker.sessions)
+            if self.sbd is not None:
+                self.sbd.sessions.progress()
 
     async def _nudges(self) -> None:
         """Operators' changes by channel layer: faster than the comparison each second."""

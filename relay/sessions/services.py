@@ -20,9 +20,10 @@ from relay.access.actor import Actor
 from relay.access.errors import Away, Conflict, Invalid, NotFound
 from relay.audit import services as audit
 from relay.ops import control
-from relay.ops.redis_client import client, text
+from relay.ops.redis_client import client
 from relay.queues import keys
-from relay.sessions.models import Session, unix_us
+from relay.sessions import directory
+from relay.sessions.models import SBD, Session, unix_us
 from relay.sessions.scripts import entry_epoch
 
 # Rows one call removes: a short transaction, so that nobody waits for a big clean-up.
@@ -35,7 +36,7 @@ def kick(key: str, *, actor: Actor, epoch: int | None = None, reason: str = "") 
     """End one session.
 
     Args:
-        key: of the session, `<twin>` or `<twin>:<sid>`.
+        key: of the session, `<twin>`, `<twin>:<sid>` or `sbd:<key>`.
         actor: who wants it.
         epoch: of the connection that is meant; without one the present one.
         reason: for the log of the worker and the audit log.
@@ -49,19 +50,27 @@ def kick(key: str, *, actor: Actor, epoch: int | None = None, reason: str = "") 
         Conflict: another connection has taken over.
     """
     with audit.change(actor, "session.kick", target=key) as change:
-        entry: Any = client().hget(keys.SESSIONS, key.encode("utf-8", "replace"))
+        name = directory.HASHES[directory.protocol_of(key)]
+        entry: Any = client().hget(name, directory.field(key))
         if entry is None:
             raise NotFound(f"session {key} is not connected")
-        present = entry_epoch(entry)
+        present, worker, address = directory.read(key, entry)
         if not present:
             raise Away(f"the entry of session {key} in Redis is malformed; its worker repairs it")
         if epoch is not None and epoch != present:
             raise Conflict(f"another connection has taken session {key} over")
-        _, worker, _, address = [*text(entry).split(" ", 3), "", "", ""][:4]
+        address = address or _address(key, present)
         change.before = {"epoch": present, "worker": worker, "address": address}
         change.after = {"reason": reason}
         control.kick(key, present, reason or f"kicked by {actor.name}")
     return present
+
+
+def _address(key: str, epoch: int) -> str:
+    """The address of an SBD client; its row is there about a second after it has connected."""
+    rows = Session.objects.filter(twin=None, protocol=SBD, epoch=epoch)
+    found = rows.filter(peer=key.partition(":")[2]).values_list("remote", flat=True)
+    return found.first() or ""
 
 
 def kick_twin(twin: int, *, actor: Actor, reason: str = "") -> int:
@@ -126,8 +135,9 @@ def mark_worker_lost(boot_id: str, seen: datetime | None = None) -> int:
         return 0
     ended_at = Greatest("opened_at", Value(max(times)))
     rows = own.filter(closed_at=None)
-    if settings.RMB.analytics.record and rows.exists():
-        _record_ends(rows, ended_at)
+    of_twins = rows.filter(twin__isnull=False)
+    if settings.RMB.analytics.record and of_twins.exists():
+        _record_ends(of_twins, ended_at)
     return rows.update(closed_at=ended_at, close_reason=SessionReason.WORKER_LOST)
 
 
@@ -144,6 +154,7 @@ def _record_ends(rows: QuerySet[Session], ended_at: Greatest) -> None:
                 worker, (twin, sid if present else None), epoch, unix_us(opened), unix_us(ended)
             )
             for worker, twin, present, sid, epoch, opened, ended in ends.iterator()
+            if twin is not None
         ),
     )
 

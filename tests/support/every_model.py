@@ -31,6 +31,11 @@ NAMED: Final[dict[str, dict[str, Any]]] = {
 HIGHEST: Final = {"relay_twins.Twin.id": MAX_TWIN, "relay_sessions.Session.twin": MAX_TWIN}
 """What the database takes where that is less than the column holds."""
 
+PAIRED: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
+    "relay_sessions.session": ({"protocol": "rmb", "peer": ""}, {"protocol": "sbd"}),
+}
+"""Of the row with all values and of the sparse one, where fields depend on each other."""
+
 WRITTEN_BY_OTHERS: Final = frozenset({"relay_audit.auditentry"})
 """Its rows are signed: those that other rows caused are taken."""
 
@@ -75,6 +80,7 @@ def _make(
         else:
             values[field.name] = _value(field, number)
     values |= NAMED.get(model._meta.label_lower, {})
+    values |= PAIRED.get(model._meta.label_lower, ({}, {}))[sparse]
     row = model._base_manager.create(**values)
     for relation in model._meta.many_to_many:
         target = relation.related_model

@@ -18,10 +18,10 @@ url, most = sys.argv[1], int(sys.argv[2])
 api = RelayApi(url, os.environ["RELAY_TOKEN"])
 until = datetime.now(UTC) + timedelta(hours=1)
 banned: set[int] = set()
-for session in api.sessions(order="-messages_in"):
+for session in api.sessions(protocol="rmb", order="-messages_in"):
     if session.messages_in <= most:
         break
-    if session.twin not in banned:
+    if session.twin is not None and session.twin not in banned:
         api.ban(session.twin, reason=f"{session.messages_in} messages", until=until)
         banned.add(session.twin)
         print(session.twin)

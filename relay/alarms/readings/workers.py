@@ -221,4 +221,4 @@ def _all_grown(look: Look, name: str, workers: Iterable[WorkerState], *metrics: 
 def _described(worker: WorkerState | None) -> str:
     if worker is None:
         return "it is gone, and no other has taken its place"
-    return f"pid {worker.pid} on {worker.host}, {worker.sessions} sessions, {worker.state}"
+    return f"pid {worker.pid} on {worker.host}, {worker.all_sessions} sessions, {worker.state}"

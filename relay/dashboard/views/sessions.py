@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from django import forms
+from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
 from proto.rmb.reasons import SESSIONS, SessionReason
+from proto.sbd.errors import DropReason
 from relay.access.actor import Actor
 from relay.access.errors import Away, Invalid
 from relay.dashboard.acts import Question, act, posted
@@ -35,15 +38,20 @@ from relay.ops import services as ops
 from relay.ops.control import MAX_REASON_CHARS
 from relay.ops.paging import Page
 from relay.ops.wording import counted
-from relay.sessions import listing, services
+from relay.sbd.options import MEANINGS, EndReason
+from relay.sessions import directory, listing, services
 from relay.sessions.listing import LiveSession
-from relay.sessions.models import Session
+from relay.sessions.models import PROTOCOLS, RMB, SBD, Session
 
 _OLD: Final = "up to 15 s old"
+_SBD: Final = ("protocol", "peer")
+"""Columns shown unless chosen otherwise where SBD is served."""
 _ADDRESS: Final = (
+    Column("protocol", "Protocol", Cell.LINE, optional=True),
     Column("twin", "Twin", Cell.CODE, order="twin"),
     Column("sid", "Session id", Cell.CODE, hint="chosen by the client; -: none given"),
-    Column("key", "Key", Cell.CODE, optional=True, hint="twin:session id"),
+    Column("peer", "SBD key", Cell.CODE, optional=True, hint="public key of an SBD client"),
+    Column("key", "Key", Cell.CODE, optional=True, hint="twin:session id, sbd:key"),
     Column("address", "Address", Cell.CODE),
     Column("worker", "Worker", hint="host/number"),
     Column("boot_id", "Boot id", Cell.CODE, optional=True, hint="of the worker"),
@@ -92,8 +100,14 @@ ENDED_ORDERS: Final = {
     "ended": "closed_at", "opened": "opened_at", "twin": "twin", "drops": "drops",
 }  # fmt: skip
 
-_REASONS: Final = {each.value: each for each in SessionReason}
-_TONES: Final = {
+_REASONS: Final = tuple(
+    dict.fromkeys(each.value for each in (*SessionReason, *DropReason, *EndReason))
+)
+_MEANINGS: Final[dict[str, dict[str, str]]] = {
+    RMB: {reason.value: end.meaning for reason, end in SESSIONS.items()},
+    SBD: {reason.value: meaning for reason, meaning in MEANINGS.items()},
+}
+_TONES: Final[dict[str, Tone]] = {
     SessionReason.CLIENT_CLOSE: Tone.GOOD,
     SessionReason.REPLACED: Tone.INFO,
     SessionReason.DRAINED: Tone.INFO,
@@ -101,6 +115,7 @@ _TONES: Final = {
     SessionReason.KICKED: Tone.WARNING,
     SessionReason.TWIN_CHANGED: Tone.WARNING,
     SessionReason.BACK_PRESSURE: Tone.WARNING,
+    EndReason.SLOW_READER: Tone.WARNING,
 }
 
 
@@ -114,6 +129,8 @@ def sessions(request: HttpRequest) -> HttpResponseBase:
         found = listing.live(
             twin=ask.number("twin"),
             sid=ask.filters["sid"] or None,
+            protocol=ask.filters["protocol"],
+            peer=ask.filters["peer"],
             worker=ask.filters["worker"],
             address=ask.filters["address"],
             order=ask.order,
@@ -123,8 +140,8 @@ def sessions(request: HttpRequest) -> HttpResponseBase:
         return Page(live_rows(found.items, workers, kickable), found.next)
 
     table = Table(
-        request, "sessions", LIVE, fetch, order="-opened", live=True, filters=_filters(workers),
-        empty="Nobody is connected.",
+        request, "sessions", _columns(LIVE), fetch, order="-opened", live=True,
+        filters=_filters(workers), empty="Nobody is connected.",
     )  # fmt: skip
     twin, actions = None, []
     with contextlib.suppress(Invalid):  # the table tells
@@ -144,17 +161,19 @@ def history(request: HttpRequest) -> HttpResponseBase:
         rows = listing.history(
             twin=ask.number("twin"),
             sid=ask.filters["sid"] or None,
+            protocol=ask.filters["protocol"],
+            peer=ask.filters["peer"],
             worker=ask.filters["worker"],
             address=ask.filters["address"],
             reason=ask.filters["reason"],
             open=False,
         )
-        found = ask.page(rows, ENDED_ORDERS)
+        found = ask.page(rows, ENDED_ORDERS, listing.NULLABLE)
         return Page(ended_rows(found.items, workers), found.next)
 
-    reasons = [(each.value, words(each)) for each in SessionReason]
+    reasons = [(each, words(each)) for each in _REASONS]
     table = Table(
-        request, "sessions-ended", ENDED, fetch, order="-ended",
+        request, "sessions-ended", _columns(ENDED), fetch, order="-ended",
         filters=(*_filters(workers), Filter("reason", "End", reasons)),
         empty="No session has ended yet.",
     )  # fmt: skip
@@ -180,12 +199,14 @@ def kick(request: HttpRequest, key: str) -> HttpResponseBase:
         services.kick(key, actor=actor, epoch=epoch, reason=form.cleaned_data["reason"])
         return f"Session {key} is told to end"
 
-    question = Question(
-        f"Kick session {key}",
-        "Kick",
-        "Its connection ends within a second (code 4003). The client may connect again at once; "
-        "only a ban keeps it out. No message is lost: those it did not get wait in its queue.",
+    told = (
+        "Its connection ends within a second, without a close frame. The client may connect again "
+        "at once. Packets for it are dropped until then."
+        if directory.protocol_of(key) == SBD
+        else "Its connection ends within a second (code 4003). The client may connect again at "
+        "once; only a ban keeps it out. No message is lost: those it did not get wait in its queue."
     )
+    question = Question(f"Kick session {key}", "Kick", told)
     return act(request, question, perform, reverse("console:sessions"), form)
 
 
@@ -234,10 +255,18 @@ def words(reason: str) -> str:
     return reason.replace("_", " ")
 
 
+def _columns(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Columns as this relay shows them."""
+    hidden = not settings.RMB.sbd.enabled
+    return tuple(replace(each, optional=hidden) if each.key in _SBD else each for each in columns)
+
+
 def _filters(workers: dict[str, str]) -> tuple[Filter, ...]:
     return (
+        Filter("protocol", "Protocol", [(each, each.upper()) for each in PROTOCOLS]),
         Filter("twin", "Twin", hint="a twin id"),
         Filter("sid", "Session id"),
+        Filter("peer", "SBD key", hint="whole, or its beginning"),
         Filter("address", "Address", hint="host or host:port"),
         Filter("worker", "Worker", tuple(workers.items()), hint="its boot id"),
     )
@@ -253,8 +282,7 @@ def _tabs(current: int) -> list[Tab]:
 
 def _live(session: LiveSession, workers: dict[str, str], kickable: bool) -> Row:
     values = {
-        **_common(session.key, session.twin, session.sid, session.worker, session.slot, workers),
-        **_counters(session),
+        **_common(session, session.key, session.sid, workers),
         "address": session.address,
         "rate_in": session.rate_in,
         "rate_out": session.rate_out,
@@ -270,48 +298,46 @@ def _live(session: LiveSession, workers: dict[str, str], kickable: bool) -> Row:
 
 
 def _ended(session: Session, workers: dict[str, str]) -> Row:
-    twin, sid = session.key
+    sid = session.sid if session.sid_present else None
     lasted = session.closed_at - session.opened_at if session.closed_at else None
     values = {
-        **_common(session.key_text, twin, sid, session.worker, session.slot, workers),
-        **_counters(session),
+        **_common(session, session.key_text, sid, workers),
         "address": session.remote,
         "closed_at": session.closed_at,
         "lasted_s": lasted.total_seconds() if lasted is not None else None,
-        "reason": _reason(session.close_reason),
+        "reason": _reason(session.close_reason, session.protocol),
     }
-    return Row(values, _links(twin))
+    return Row(values, _links(session.twin))
 
 
 def _common(
-    key: str, twin: int, sid: str | None, worker: str, slot: str, workers: dict[str, str]
+    session: LiveSession | Session, key: str, sid: str | None, workers: dict[str, str]
 ) -> dict[str, Any]:
+    names = (
+        "twin", "messages_in", "messages_out", "bytes_in", "bytes_out", "drops", "slowed",
+        "user_agent", "opened_at",
+    )  # fmt: skip
     return {
-        "twin": twin,
+        **{name: getattr(session, name) for name in names},
+        "protocol": session.protocol.upper(),
         "sid": '""' if sid == "" else sid,
+        "peer": session.peer or None,
         "key": key,
-        "worker": workers.get(worker, slot),
-        "boot_id": worker,
+        "worker": workers.get(session.worker, session.slot),
+        "boot_id": session.worker,
     }
 
 
-def _counters(session: LiveSession | Session) -> dict[str, Any]:
-    names = (
-        "messages_in", "messages_out", "bytes_in", "bytes_out", "drops", "slowed", "user_agent",
-        "opened_at",
-    )  # fmt: skip
-    return {name: getattr(session, name) for name in names}
-
-
-def _reason(reason: str) -> State | None:
-    known = _REASONS.get(reason)
-    if known is None:
+def _reason(reason: str, protocol: str) -> State | None:
+    if reason not in _REASONS:
         return State(words(reason), Tone.IDLE) if reason else None
-    return State(words(known), _TONES.get(known, Tone.BAD), SESSIONS[known].meaning)
+    # `worker_lost` is the same for all protocols.
+    meaning = _MEANINGS[protocol].get(reason) or _MEANINGS[RMB].get(reason, "")
+    return State(words(reason), _TONES.get(reason, Tone.BAD), meaning)
 
 
-def _links(twin: int) -> dict[str, str]:
-    return {"twin": reverse("console:twin", args=[twin])}
+def _links(twin: int | None) -> dict[str, str]:
+    return {} if twin is None else {"twin": reverse("console:twin", args=[twin])}
 
 
 def _kick_twin_url(twin: int) -> str:

@@ -24,7 +24,8 @@ from relay.ops.wording import duration
 COLUMNS = (
     Column("name", "Worker", Cell.TEXT, order="name", hint="host/number"),
     Column("state", "State", Cell.STATE, order="state"),
-    Column("sessions", "Sessions", Kind.NUMBER, order="sessions"),
+    Column("sessions", "Sessions", Kind.NUMBER, order="sessions", hint="of RMB and SBD"),
+    Column("sbd_sessions", "SBD sessions", Kind.NUMBER, optional=True),
     Column("loop_lag_s", "Loop lag", Kind.DURATION, order="lag",
            hint="worst delay of its event loop in the last second"),
     Column("commit_p50_s", "Commit p50", Kind.DURATION, optional=True,
@@ -52,7 +53,7 @@ STATES: Final = {
 ORDERS: Final[dict[str, Callable[[WorkerRow], float | str]]] = {
     "name": lambda worker: f"{worker.host}/{worker.slot:>4}",
     "state": lambda worker: SEVERITY[_state(worker).tone],
-    "sessions": lambda worker: worker.sessions,
+    "sessions": lambda worker: worker.all_sessions,
     "lag": lambda worker: worker.loop_lag_ms,
     "p99": lambda worker: worker.commit_p99_ms or 0.0,
     "memory": lambda worker: worker.memory_bytes,
@@ -92,7 +93,8 @@ def drain(request: HttpRequest, boot_id: str) -> HttpResponseBase:
         services.drain(boot_id, actor=actor)
         return f"Worker {name} closes its sessions and is replaced"
 
-    some = f"Its {worker.sessions:,} sessions" if worker.sessions else "It holds no session. Any"
+    held = worker.all_sessions
+    some = f"Its {held:,} sessions" if held else "It holds no session. Any"
     question = Question(
         f"Drain worker {name}",
         "Drain",
@@ -111,7 +113,8 @@ def _row(worker: WorkerRow, drainable: bool) -> Row:
     values = {
         "name": f"{worker.host}/{worker.slot}",
         "state": _state(worker),
-        "sessions": worker.sessions,
+        "sessions": worker.all_sessions,
+        "sbd_sessions": worker.sbd_sessions,
         "loop_lag_s": worker.loop_lag_ms / 1000,
         "commit_p50_s": _seconds(worker.commit_p50_ms),
         "commit_p99_s": _seconds(worker.commit_p99_ms),

@@ -112,7 +112,7 @@ def workers() -> Iterator[Finding]:
             "manage.py runrelay, or systemctl status of its unit",
         )
         return
-    sessions = sum(worker.sessions for worker in live)
+    sessions = sum(worker.all_sessions for worker in live)
     yield ok("relay.workers", f"{counted(sessions, 'session')} at {counted(len(live), 'worker')}")
     yield from _complaints(found)
     yield from _clock(live)

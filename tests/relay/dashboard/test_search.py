@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from proto.sbd.frames import path_of_key
 from relay.access.matrix import Role
 from relay.federation.models import RelayNode
+from relay.queues import keys
+from relay.sessions.models import Session
 from relay.twins.models import Twin
+from tests.proto.sbd.pairs import Identity
 from tests.relay.dashboard.conftest import SignIn
 from tests.support.identities import twin as make_twin
 from tests.support.redis_servers import RedisServer
@@ -51,6 +56,20 @@ def test_objects(client: Client) -> None:
     assert ("message", "a" * 32) in named(client, "a" * 32)
     for hit in hits(client, "7") + hits(client, "far.ex"):
         assert client.get(hit["href"]).status_code == 200, hit
+
+
+def test_sbd_clients_by_their_keys(client: Client, site_redis: RedisServer) -> None:
+    identity = Identity(1)
+    peer = path_of_key(identity.key)
+    Session.objects.create(
+        protocol="sbd", peer=peer, epoch=9, worker="boot", opened_at=timezone.now()
+    )
+    site_redis.run("HSET", keys.SBD_KEYS, identity.key, "boot 9")
+    for text in (peer, f"sbd:{peer}", peer[:8]):
+        (hit,) = [each for each in hits(client, text) if each["kind"] == "session"]
+        assert hit["title"] == f"sbd:{peer}"
+        assert peer in client.get(hit["href"]).content.decode()
+    assert "session" not in {hit["kind"] for hit in hits(client, peer[1:])}
 
 
 def test_nonsense(client: Client) -> None:

@@ -7,15 +7,19 @@ import io
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
+from proto.sbd.frames import path_of_key
 from relay.ops import control
 from relay.queues import keys
 from relay.sessions.models import Session
+from tests.proto.sbd.pairs import Identity
 from tests.relay.conftest import AddWorker
 from tests.relay.dashboard.conftest import SignIn
 from tests.relay.ops.test_control import fields
@@ -132,6 +136,47 @@ def test_kick(sign_in: SignIn, hold: Hold, site_redis: RedisServer) -> None:
     old = client.post(address.replace("epoch=6", "epoch=5"))
     assert b"has taken session" in old.content
     assert b"is not connected" in client.post(f"{LIVE}8/kick/").content
+
+
+def test_sbd_clients(sign_in: SignIn, hold: Hold, site_redis: RedisServer, settings: Any) -> None:
+    hold(7, "phone")
+    identity = Identity(1)
+    peer = path_of_key(identity.key)
+    row = Session.objects.create(
+        protocol="sbd", peer=peer, epoch=9, worker="boot", slot="2", remote="198.51.100.1:9",
+        opened_at=timezone.now(),
+    )  # fmt: skip
+    site_redis.run("HSET", keys.SBD_KEYS, identity.key, "boot 9")
+    publish(site_redis, row.key_text, 9, messages_in=300)
+    client = sign_in("operator")
+    assert f">{peer}<" not in shown(client, LIVE), "SBD is off"
+    served = replace(settings.RMB.sbd, enabled=True)
+    settings.RMB = replace(settings.RMB, sbd=served)
+    text = shown(client, LIVE)
+    for expected in (f">{peer}<", ">SBD<", ">RMB<", "198.51.100.1:9", ">300/s<"):
+        assert expected in text
+    for query, expected in (
+        ({"protocol": "sbd"}, [f"sbd:{peer}"]),
+        ({"peer": peer[:9]}, [f"sbd:{peer}"]),
+        ({"protocol": "rmb"}, ["7:phone"]),
+        ({"order": "-rate_in"}, [f"sbd:{peer}", "7:phone"]),
+    ):
+        assert listed(client, LIVE, **query) == expected, query
+    assert set(listed(client, LIVE, order="twin")) == {f"sbd:{peer}", "7:phone"}
+    address = f"{LIVE}sbd:{peer}/kick/?epoch=9"
+    assert f'"{address}"' in text and "without a close frame" in shown(client, address)
+    client.post(address, {"reason": "noise"})
+    assert fields(site_redis)[f"kick:sbd:{peer}"] == "9|noise"
+    for number, reason in enumerate(("kicked", "worker_lost", "bad_signature", "slow_reader")):
+        Session.objects.create(
+            protocol="sbd", peer=peer, epoch=number, worker="boot", opened_at=timezone.now(),
+            closed_at=timezone.now(), close_reason=reason,
+        )  # fmt: skip
+    text = shown(client, ENDED)
+    for expected in ("an operator ended it", "the worker died", "slow reader", "bad signature"):
+        assert expected in text
+    assert len(listed(client, ENDED, protocol="sbd", reason="slow_reader")) == 1
+    assert len(listed(client, ENDED, order="-twin")) == 4
 
 
 def test_kick_all_of_a_twin(sign_in: SignIn, hold: Hold, site_redis: RedisServer) -> None:

@@ -71,7 +71,7 @@ def test_every_worker_has_its_own_series() -> None:
 def test_the_reference_names_keep_their_types() -> None:
     text = exposition.render([worker("0", {"relay_message_rx": 1, "relay_message_tx_bytes": 9})])
     assert "# TYPE relay_message_rx counter\nrelay_message_rx{" in text
-    assert "# HELP relay_worker_connections Sessions held by the worker.\n" in text
+    assert "# HELP relay_worker_connections RMB sessions held by the worker.\n" in text
     assert '\nrelay_worker_connections{worker="0",host="h"} 3\n' in text
 
 

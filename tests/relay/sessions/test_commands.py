@@ -9,9 +9,11 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
+from proto.sbd.frames import path_of_key
 from relay.audit.models import AuditEntry
 from relay.queues import keys
 from relay.sessions.models import Session
+from tests.proto.sbd.pairs import Identity
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -51,6 +53,24 @@ def test_sessions(server: RedisServer) -> None:
     for wrong in (("x",), ("--order", "name"), ("--limit", "0"), ("--history", "--limit", "0")):
         with pytest.raises(CommandError, match=r"id|order|limit"):
             run("rmb_sessions", *wrong)
+
+
+def test_sessions_of_sbd_clients(server: RedisServer) -> None:
+    identity = Identity(1)
+    peer = path_of_key(identity.key)
+    Session.objects.create(
+        protocol="sbd", peer=peer, epoch=9, worker="boot", opened_at=datetime.now(UTC)
+    )
+    server.run("HSET", keys.SBD_KEYS, identity.key, "boot 9")
+    (found,) = json.loads(run("rmb_sessions", "--protocol", "sbd", "--json"))
+    assert (found["key"], found["peer"], found["twin"]) == (f"sbd:{peer}", peer, None)
+    assert f"'sbd:{peer}'" in run("rmb_sessions", "--peer", peer[:5])
+    assert peer not in run("rmb_sessions", "--protocol", "rmb")
+    (row,) = json.loads(run("rmb_sessions", "--history", "--protocol", "sbd", "--json"))
+    assert (row["protocol"], row["peer"], row["twin"]) == ("sbd", peer, None)
+    assert json.loads(run("rmb_kick", f"sbd:{peer}", "--json"))["epoch"] == 9
+    with pytest.raises(CommandError, match="number"):
+        run("rmb_kick", f"sbd:{peer}", "--all")
 
 
 def test_kick(server: RedisServer) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import IntegrityError, OperationalError
+from django.utils import timezone
 
 from proto.rmb.reasons import SessionReason
 from relay.sessions import history as module
 from relay.sessions import services
 from relay.sessions.history import SessionHistory, SessionOpened, SessionProgress
-from relay.sessions.models import Session
+from relay.sessions.models import Peer, Session
 
 # On PostgreSQL the history closes a connection that it finds within a transaction.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -75,6 +77,49 @@ def test_a_row_is_written_twice_without_harm(history: SessionHistory) -> None:
         history.progress([SessionProgress((7, None), 1, count)])
         history.flush()
     assert row().messages_in == 2
+
+
+def test_a_session_of_an_sbd_client(history: SessionHistory) -> None:
+    """Beside one of a twin in the same batch; each connection of a key has a row of its own."""
+    client = Peer("sbd", "k" * 43)
+    for epoch in (5, 6):
+        history.opened(SessionOpened(client, epoch, SINCE, "192.0.2.1"))
+    history.opened(opened(7, epoch=5))
+    assert history.flush()
+    history.opened(SessionOpened(client, 5, SINCE, "192.0.2.1"))  # the answer was lost
+    history.progress([SessionProgress(client, 6, 1, 2, 30, 40, drops=3)])
+    history.closed(SessionProgress(client, 5, 9), "replaced")
+    assert history.flush()
+    first, second = Session.objects.filter(protocol="sbd").order_by("epoch")
+    assert first.key == second.key == client and first.key_text == f"sbd:{client.name}"
+    assert (first.twin, first.messages_in, first.close_reason) == (None, 9, "replaced")
+    assert (second.messages_out, second.bytes_in, second.drops) == (2, 30, 3)
+    assert second.closed_at is None and first.closed_at is not None
+    assert (row().protocol, row().peer, row().closed_at) == ("rmb", "", None)
+    assert services.mark_worker_lost("boot") == 2
+    second.refresh_from_db()
+    assert second.close_reason == SessionReason.WORKER_LOST
+    history.progress([SessionProgress(client, 6, 2)])  # it lives after all
+    history.flush()
+    second.refresh_from_db()
+    assert (second.messages_in, second.closed_at) == (2, None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"twin": None},
+        {"twin": 0},
+        {"twin": 7, "peer": "k"},
+        {"twin": None, "peer": "k"},
+        {"protocol": "sbd", "twin": 7, "peer": "k"},
+        {"protocol": "sbd", "twin": None},
+    ],
+    ids=str,
+)
+def test_rows_of_neither_a_twin_nor_another_client_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(IntegrityError):
+        Session.objects.create(epoch=1, worker="boot", opened_at=timezone.now(), **fields)
 
 
 def test_text_no_database_takes(history: SessionHistory) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from django.utils import timezone
 
+from proto.sbd.frames import path_of_key
 from relay.access.actor import Actor, Face
 from relay.access.errors import Away, Conflict, Denied, Invalid, NotFound
 from relay.audit.models import AuditEntry
 from relay.queues import keys
 from relay.sessions import services
+from relay.sessions.models import Session
+from tests.proto.sbd.pairs import Identity
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,6 +49,29 @@ def test_one(server: RedisServer) -> None:
     with pytest.raises(Denied):
         services.kick("7", actor=NOBODY)
     assert AuditEntry.objects.count() == 1
+
+
+def test_an_sbd_client(server: RedisServer) -> None:
+    peer = path_of_key(Identity(1).key)
+    server.run("HSET", keys.SBD_KEYS, Identity(1).key, "boot 8")
+    Session.objects.create(
+        protocol="sbd", peer=peer, epoch=8, worker="boot", remote="192.0.2.1:9",
+        opened_at=timezone.now(),
+    )  # fmt: skip
+    with pytest.raises(Conflict):
+        services.kick(f"sbd:{peer}", actor=ACTOR, epoch=7)
+    assert services.kick(f"sbd:{peer}", actor=ACTOR, epoch=8, reason="noise") == 8
+    assert told(server)[f"kick:sbd:{peer}".encode()] == b"8|noise"
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.target) == ("session.kick", f"sbd:{peer}")
+    before = {"epoch": 8, "worker": "boot", "address": "192.0.2.1:9"}
+    assert json.loads(entry.before_json) == before
+    for key in (f"sbd:{path_of_key(Identity(2).key)}", "sbd:", "sbd:7", f"sbd:{peer}="):
+        with pytest.raises(NotFound):
+            services.kick(key, actor=ACTOR)
+    server.run("HSET", keys.SBD_KEYS, Identity(1).key, "boot")
+    with pytest.raises(Away, match="malformed"):
+        services.kick(f"sbd:{peer}", actor=ACTOR)
 
 
 @pytest.mark.parametrize("entry", [b"", b"\xff", b"x boot 1.0 192.0.2.1", b" 5"])

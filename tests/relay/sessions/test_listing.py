@@ -11,12 +11,14 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from proto.sbd.frames import path_of_key
 from relay.access.errors import Away, Invalid
-from relay.ops import paging
+from relay.ops import keyset, paging
 from relay.queues import keys
 from relay.sessions import listing, ranking
 from relay.sessions.models import Session
 from relay.sessions.rates import Rates, pack
+from tests.proto.sbd.pairs import Identity
 from tests.support.published import publish
 from tests.support.redis_servers import RedisServer
 
@@ -43,6 +45,27 @@ def add(site_redis: RedisServer) -> Add:
         return row
 
     return add
+
+
+@pytest.fixture
+def add_peer(site_redis: RedisServer) -> Callable[..., Session]:
+    """A session of an SBD client, of the key with a number, with its entry."""
+
+    def add(number: int, *, held: bool = True, **fields: object) -> Session:
+        count = Session.objects.count() + 1
+        row = Session.objects.create(
+            protocol="sbd", twin=None, peer=path_of_key(key_of(number)), epoch=count,
+            opened_at=BEGAN + timedelta(seconds=count), **{"worker": "boot", **fields},
+        )  # fmt: skip
+        if held:
+            site_redis.run("HSET", keys.SBD_KEYS, key_of(number), f"boot {row.epoch}")
+        return row
+
+    return add
+
+
+def key_of(number: int) -> bytes:
+    return Identity(number).key
 
 
 def listed(**options: object) -> list[str]:
@@ -125,6 +148,70 @@ def test_pages_by_rate_come_to_everything_once(
     assert sorted(found) == sorted(rates) and len(found) == 12
     in_order = [rates[key] for key in found]
     assert in_order == sorted(in_order, reverse=order.startswith("-"))
+
+
+def test_sbd_clients_are_listed_among_twins(
+    add: Add, add_peer: Add, site_redis: RedisServer
+) -> None:
+    one = add_peer(1, remote="192.0.2.1:5000")
+    add_peer(2, held=False)
+    add_peer(3, closed_at=BEGAN)
+    taken_over = add_peer(4)
+    site_redis.run("HSET", keys.SBD_KEYS, key_of(4), f"other {taken_over.epoch + 1}")
+    add(7, "a", remote="192.0.2.1:5000")
+    assert listed() == ["7:a", one.key_text] and listed(address="192.0.2.1") == listed()
+    assert one.key_text == f"sbd:{one.peer}" and len(one.peer) == 43
+    assert listed(protocol="rmb") == ["7:a"] and listed(protocol="sbd") == [one.key_text]
+    for part in (one.peer, one.peer[:6]):
+        assert listed(peer=part) == [one.key_text]
+    assert listed(twin=7) == ["7:a"] and listed(sid="") == [] == listed(protocol="rmb", peer=part)
+    (found,) = listing.live(protocol="sbd").items
+    assert (found.protocol, found.twin, found.sid) == ("sbd", None, None)
+    assert (found.peer, found.epoch, found.address) == (one.peer, one.epoch, "192.0.2.1:5000")
+    assert (listing.total(), listing.total("rmb"), listing.total("sbd")) == (4, 1, 3)
+    assert listing.history(protocol="sbd").count() == 4
+    assert listing.history(peer=one.peer).get() == one
+    assert listing.open_of([7]) == {7: 1}
+    for ask in (listing.live, listing.history):
+        with pytest.raises(Invalid):
+            ask(protocol="mux")
+
+
+@pytest.mark.parametrize("order", ["twin", "-twin", "drops", "-rate_in", "rate_in"])
+def test_pages_of_twins_and_sbd_clients_come_to_everything_once(
+    add: Add, add_peer: Add, site_redis: RedisServer, order: str
+) -> None:
+    for number in range(5):
+        add(number % 2 + 1, f"s{number}")
+        row = add_peer(number)
+        if number % 2:
+            publish(site_redis, row.key_text, row.epoch, messages_in=number, bytes_in=1)
+            publish(site_redis, f"1:s{number}", row.epoch - 1, messages_in=number)
+    pages, of_history = [], []
+    cursor = ""
+    while True:
+        page = listing.live(order=order, limit=2, cursor=cursor)
+        pages += [each.key for each in page.items]
+        cursor = page.next
+        if not cursor:
+            break
+    assert sorted(pages) == sorted(listed()) and len(pages) == 10
+    assert pages == listed(order=order)
+    if order.endswith("twin"):
+        while True:
+            found = keyset.page(
+                listing.history(), {"twin": "twin"}, order=order, limit=2, cursor=cursor,
+                nullable=listing.NULLABLE,
+            )  # fmt: skip
+            of_history += [each.key_text for each in found.items]
+            cursor = found.next
+            if not cursor:
+                break
+        assert of_history == pages
+        twins = [key.partition(":")[0] for key in pages if not key.startswith("sbd:")]
+        assert twins == sorted(twins, reverse=order == "-twin")
+    elif order == "-rate_in":
+        assert {key.startswith("sbd:") for key in pages[:4]} == {True, False}
 
 
 def test_rates_are_shown_in_any_order(add: Add, site_redis: RedisServer) -> None:

@@ -220,6 +220,29 @@ def test_a_twin_is_the_sum_of_its_sessions_on_all_workers(redis: Redis) -> None:
     assert twins[7].both > twins[8].both and set(twins) == {7, 8}
 
 
+def test_sbd_clients_have_rates_and_are_no_twins(redis: Redis) -> None:
+    worker = Worker(redis)
+    session = worker.add(7)
+    peer: Any = Holder(SimpleNamespace(
+        text="sbd:abc", epoch=5, ended=False, messages_in=0, messages_out=0, bytes_in=0,
+        bytes_out=0, destination=Destination((1, None)),
+    ))  # fmt: skip
+    entering: Any = Holder(SimpleNamespace(text="", epoch=0, ended=False, messages_in=9))
+    worker.meter.peers = {b"abc": peer, b"new": entering}
+    worker.run(3 * WINDOW_S, (session, 20, 0), (peer, 100, 50))
+    found = read(redis)
+    rates_of_peer = found.of("sbd:abc", 5)
+    assert rates_of_peer.messages_in == pytest.approx(100, rel=0.05)
+    assert rates_of_peer.bytes_out == pytest.approx(2500, rel=0.05)
+    assert set(found.sessions) == {"7", "sbd:abc"} and set(found.twins()) == {7}
+    assert published_rates.read(redis, ["sbd:abc"]).of("sbd:abc", 5) == rates_of_peer
+    peer.ended = True
+    worker.meter.peers = {}
+    worker.meter.peer_ended(peer)
+    worker.run(TICK_S, (session, 20, 0))
+    assert set(read(redis).sessions) == {"7"}
+
+
 def test_after_a_take_over_the_newer_connection_counts(redis: Redis) -> None:
     one, two = Worker(redis, "one"), Worker(redis, "two")
     old, new = one.add(7, epoch=5), two.add(7, epoch=6)

@@ -105,7 +105,7 @@ def _document(before: Snapshot, after: Snapshot) -> dict[str, Any]:
     return {
         "at": round(time.time(), 3),
         "total": asdict(total(before, after)),
-        "sessions": sum(worker.sessions for worker in after.workers),
+        "sessions": sum(worker.all_sessions for worker in after.workers),
         "redis_bytes": after.redis_bytes,
         "workers": [
             {
@@ -113,7 +113,7 @@ def _document(before: Snapshot, after: Snapshot) -> dict[str, Any]:
                 "host": worker.host,
                 "slot": worker.slot,
                 "state": worker.state,
-                "sessions": worker.sessions,
+                "sessions": worker.all_sessions,
                 "loop_lag_ms": worker.loop_lag_ms,
                 "rates": asdict(each[worker.boot_id]) if worker.boot_id in each else None,
             }

@@ -67,7 +67,7 @@ class Command(RelayCommand):
 def _line(worker: WorkerRow) -> str:
     commits = f"{_milliseconds(worker.commit_p50_ms)}/{_milliseconds(worker.commit_p99_ms)}"
     return (
-        f"{f'{worker.host}/{worker.slot}'[:17]:<17} {worker.state[:9]:<9} {worker.sessions:>8} "
+        f"{f'{worker.host}/{worker.slot}'[:17]:<17} {worker.state[:9]:<9} {worker.all_sessions:>8} "
         f"{worker.loop_lag_ms:>8.1f} {commits:>18} {amount(worker.memory_bytes):>6}B "
         f"{span(worker.uptime_s):>4}  {worker.boot_id}"
     )

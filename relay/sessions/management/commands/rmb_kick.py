@@ -20,6 +20,7 @@ End one session, or all sessions of a twin, within a second. Queues stay.
   rmb_kick 7:phone          the session with the id `phone` of twin 7
   rmb_kick 7                the session of twin 7 that has no id
   rmb_kick 7 --all          every session of twin 7
+  rmb_kick sbd:<key>        the session of an SBD client
 
 Clients may connect again at once. To keep a twin out, use rmb_ban.
 
@@ -35,7 +36,9 @@ class Command(RelayCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
-        parser.add_argument("session", help="<twin> or <twin>:<session id>; with --all a twin id")
+        parser.add_argument(
+            "session", help="<twin>, <twin>:<session id> or sbd:<public key>; with --all a twin id"
+        )
         parser.add_argument("--all", action="store_true", help="every session of the twin")
         parser.add_argument("--reason", default="", help="reason for the logs")
         parser.add_argument("--json", action="store_true", help="one JSON object")

@@ -19,7 +19,7 @@ from relay.ops.printable import shown
 from relay.ops.screen import amount, span
 from relay.sessions import listing
 from relay.sessions.listing import LiveSession
-from relay.sessions.models import Session
+from relay.sessions.models import PROTOCOLS, Session
 from relay.sessions.rates import WINDOW_S
 from relay.twins.fields import FieldError, parse_id
 
@@ -31,6 +31,7 @@ List connected sessions, the newest first; with --history ended ones too.
   rmb_sessions --order=-messages_out        sessions that were sent most messages
   rmb_sessions --order=-rate_in             sessions that send most messages now
   rmb_sessions --address 192.0.2.1 --json   sessions from one address, as JSON
+  rmb_sessions --protocol sbd               sessions of SBD clients
   rmb_sessions 7 --history                  when they began and ended, and why
 
 A session is listed from about a second after its start until its end. Its counters are up to 15 s
@@ -54,6 +55,12 @@ class Command(RelayCommand):
         parser.description = DESCRIPTION
         parser.add_argument("twin", nargs="?", help="only sessions of this twin")
         parser.add_argument("--sid", help="only sessions with this id; may be empty")
+        parser.add_argument(
+            "--protocol", choices=PROTOCOLS, default="", help="only of this protocol"
+        )
+        parser.add_argument(
+            "--peer", default="", help="only of the SBD clients whose public key begins so"
+        )
         parser.add_argument("--address", default="", help="only sessions from this address")
         parser.add_argument("--worker", default="", help="only sessions of this worker (boot id)")
         parser.add_argument(
@@ -73,6 +80,8 @@ class Command(RelayCommand):
             chosen = {
                 "twin": twin,
                 "sid": options["sid"],
+                "protocol": options["protocol"],
+                "peer": options["peer"],
                 "address": options["address"],
                 "worker": options["worker"],
             }
@@ -97,7 +106,9 @@ class Command(RelayCommand):
         )
         for session in page.items:
             self.stdout.write(_line(session, now))
-        self.stderr.write(f"{len(page.items)} of {listing.total()} sessions shown")
+        self.stderr.write(
+            f"{len(page.items)} of {listing.total(chosen['protocol'])} sessions shown"
+        )
 
     def _history(self, chosen: dict[str, Any], options: dict[str, Any]) -> None:
         limit = options["limit"]
@@ -132,8 +143,8 @@ def _line(session: LiveSession, now: float) -> str:
 
 def _row(session: Session) -> dict[str, Any]:
     names = (
-        "twin", "epoch", "worker", "slot", "remote", "user_agent", "opened_at", "closed_at",
-        "close_reason", "messages_in", "messages_out", "bytes_in", "bytes_out", "drops",
-        "slowed",
+        "protocol", "twin", "peer", "epoch", "worker", "slot", "remote", "user_agent",
+        "opened_at", "closed_at", "close_reason", "messages_in", "messages_out", "bytes_in",
+        "bytes_out", "drops", "slowed",
     )  # fmt: skip
     return {"key": session.key_text, **{name: getattr(session, name) for name in names}}

@@ -1,0 +1,87 @@
+"""SBD connections as sessions of the worker: the history, rates and kicks that operators see.
+
+A connection is a session from the reply to its claim, which gives it its epoch, to its end; one
+whose claim never came through has no row. Nothing here waits for the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from proto.sbd.frames import path_of_key
+from relay.sbd.options import EndReason
+from relay.sessions.history import SessionHistory, SessionOpened, SessionProgress
+from relay.sessions.models import SBD, Peer
+
+if TYPE_CHECKING:
+    from proto.sbd.errors import DropReason
+    from relay.sbd.connection import Connection
+    from relay.sbd.switch import Switch
+    from relay.sessions.worker import Worker
+
+
+class SbdSessions:
+    """The sessions of one switch."""
+
+    def __init__(self, switch: Switch, history: SessionHistory, worker: Worker) -> None:
+        """
+        Args:
+            worker: applies what operators decide, and publishes rates.
+        """
+        self._switch = switch
+        self._history = history
+        self._rates = worker.upkeep.rates
+        self._reported: dict[Connection, int] = {}  # its counters' sum when last reported
+        switch.sessions = self
+        worker.upkeep.rates.peers = switch.keys
+        worker.upkeep.control.on_kicks = self.kick
+
+    def opened(self, connection: Connection) -> None:
+        """Note a connection that has its epoch."""
+        peer = Peer(SBD, path_of_key(connection.key))
+        connection.text = peer.text
+        self._reported[connection] = 0
+        self._history.opened(
+            SessionOpened(peer, connection.epoch, connection.opened_at, connection.address)
+        )
+
+    def closed(self, connection: Connection, reason: DropReason | EndReason) -> None:
+        """Note a connection that has ended."""
+        if self._reported.pop(connection, None) is not None:
+            self._rates.peer_ended(connection)
+            self._history.closed(_progress(connection), reason)
+
+    def progress(self) -> None:
+        """Note the counters of connections in which something happened since the last call."""
+        changed = []
+        for connection, reported in self._reported.items():
+            total = connection.messages_in + connection.messages_out + connection.drops
+            if total != reported:
+                self._reported[connection] = total
+                changed.append(_progress(connection))
+        if changed:
+            self._history.progress(changed)
+
+    def kick(self, kicks: Mapping[str, int]) -> None:
+        """End the connections that operators kicked.
+
+        Args:
+            kicks: text of a session's key -> the highest epoch that ends.
+        """
+        if kicks:
+            for connection in list(self._reported):
+                if connection.epoch <= kicks.get(connection.text, 0):
+                    connection.end(EndReason.KICKED)
+
+
+def _progress(connection: Connection) -> SessionProgress:
+    return SessionProgress(
+        Peer(SBD, path_of_key(connection.key)),
+        connection.epoch,
+        messages_in=connection.messages_in,
+        messages_out=connection.messages_out,
+        bytes_in=connection.bytes_in,
+        bytes_out=connection.bytes_out,
+        drops=connection.drops,
+    )

@@ -1,0 +1,17 @@
+"""The reasons of ends: each has a meaning, which the documentation repeats."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from proto.sbd.errors import DropReason
+from relay.sbd.options import MEANINGS, EndReason
+
+PAGE = Path(__file__).parents[3] / "docs" / "protocol" / "sbd.md"
+
+
+def test_the_page_has_every_reason_and_its_meaning() -> None:
+    assert set(MEANINGS) == {*DropReason, *EndReason}
+    part = PAGE.read_text().partition("## How a connection ends")[2].partition("\n## ")[0]
+    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", part, re.MULTILINE)) == dict(MEANINGS)
