@@ -6,6 +6,7 @@ without a part that is out of reach to the right.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import time
@@ -17,6 +18,8 @@ import pytest_asyncio
 from allauth.mfa.totp.internal import auth
 from playwright.async_api import Browser, StorageState, expect
 
+from proto.sbd.frames import path_of_key
+from tests.proto.sbd.pairs import Identity
 from tests.support.operator_browser import (
     FACTOR,
     PASSWORD,
@@ -29,6 +32,7 @@ from tests.support.operator_browser import (
 from tests.support.redis_servers import start_valkey
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import connect, session
+from tests.support.sbd_client import RawClient
 from tests.support.world import fresh_twins
 
 # One loop for all, as the browser is one.
@@ -56,6 +60,7 @@ def relay(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iter
         server,
         processes=2,
         operator_site=True,
+        settings={"sbd.enabled": "true", "sbd.idle_ms": "120000"},
     )
     try:
         yield relay.start()
@@ -183,6 +188,45 @@ async def test_the_frame_answers_taps(
         await menu.get_by_text("close", exact=True).click()
         await expect(menu).to_be_hidden()
         assert not view.problems
+
+
+async def test_an_sbd_client_is_shown_and_kicked(
+    relay: RelayProcess, browser: Browser, signed_in: StorageState
+) -> None:
+    (one,) = fresh_twins(1)
+    identity = Identity(1)
+    peer = path_of_key(identity.key)
+    schemes: tuple[Scheme, ...] = ("light", "dark")
+    async with session(relay.url, one, "laptop"), RawClient(relay.url, identity) as client:
+        for width, scheme in itertools.product((DESK_PX, PHONE_PX), schemes):
+            async with open_tab(
+                browser, _site(relay), width=width, scheme=scheme, cookies=signed_in
+            ) as view:
+                await view.open("/console/sessions/")
+                table = view.page.locator("#table-sessions")
+                row = table.locator("tbody tr", has_text=peer)
+                await row.wait_for(timeout=SHOWN_TIMEOUT_S * 1000)
+                await expect(row).to_contain_text("SBD")
+                await expect(table.locator("tbody tr", has_text="laptop")).to_contain_text("RMB")
+                assert await view.overflow_px() <= 0
+                assert not await view.hidden_cells() and not await view.barriers("color-contrast")
+                assert not view.problems
+        async with open_tab(browser, _site(relay), width=DESK_PX, cookies=signed_in) as view:
+            page, dialog = view.page, view.page.get_by_role("dialog")
+            await view.open("/console/sessions/?protocol=sbd")
+            await page.get_by_role("link", name="Kick", exact=True).click()
+            await dialog.get_by_text("without a close frame").wait_for()
+            await dialog.get_by_role("button", name="Kick").click()
+            assert await client.ended() is None
+            await view.open(f"/console/sessions/history/?peer={peer}")
+            ended = page.locator("#table-sessions-ended tbody tr").get_by_text("kicked")
+
+            async def is_shown() -> bool:
+                await page.reload()
+                return await ended.count() > 0
+
+            await eventually(is_shown, SHOWN_TIMEOUT_S)
+            assert not view.problems
 
 
 async def test_an_account_is_added_and_signs_in(

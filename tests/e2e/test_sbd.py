@@ -7,8 +7,6 @@ import contextlib
 import http.client
 import itertools
 import json
-import os
-import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -254,7 +252,7 @@ async def test_redis_away_and_back(sbd: RelayProcess, tmp_path: Path) -> None:
         await eventually(lambda: sbd.counted("sbd_lost_redis_away_total") > 0)
 
 
-# --- limits and lost workers ------------------------------------------------------------------
+# --- limits ------------------------------------------------------------------------------------
 
 
 async def test_an_address_has_one_limit_on_all_workers(start_relay: StartRelay) -> None:
@@ -283,19 +281,6 @@ async def test_an_address_has_one_limit_on_all_workers(start_relay: StartRelay) 
                     sent += size
                 await asyncio.sleep(0.1)  # what one worker took is told the others meanwhile
         assert sent < 1.4 * 262_144
-
-
-async def test_the_keys_of_a_killed_worker_are_forgotten(start_relay: StartRelay) -> None:
-    relay = start_relay(processes=2, settings=SETTINGS)
-    assert relay.redis is not None
-    with relay.redis.client() as redis:
-        async with on_both_workers(relay) as clients:
-            assert redis.hlen("sbd:keys") == len(clients)
-            (boot, pid), *_ = relay.worker_pids().items()
-            assert redis.scard(f"sbd:held:{boot}") > 0
-            os.kill(pid, signal.SIGKILL)
-            await eventually(lambda: not redis.exists(f"sbd:held:{boot}"), 60)
-        await eventually(lambda: redis.hlen("sbd:keys") == 0)
 
 
 # --- tokens -----------------------------------------------------------------------------------

@@ -266,7 +266,7 @@ def _filters(workers: dict[str, str]) -> tuple[Filter, ...]:
         Filter("protocol", "Protocol", [(each, each.upper()) for each in PROTOCOLS]),
         Filter("twin", "Twin", hint="a twin id"),
         Filter("sid", "Session id"),
-        Filter("peer", "SBD key", hint="whole, or its beginning"),
+        Filter("peer", "SBD key", hint="or its beginning"),
         Filter("address", "Address", hint="host or host:port"),
         Filter("worker", "Worker", tuple(workers.items()), hint="its boot id"),
     )
