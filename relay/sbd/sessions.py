@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from proto.sbd.frames import path_of_key
+from proto.sbd.errors import KeyFormatError
+from proto.sbd.frames import key_of_path, path_of_key
 from relay.sbd.options import EndReason
 from relay.sessions.history import SessionHistory, SessionOpened, SessionProgress
 from relay.sessions.models import SBD, Peer
@@ -69,10 +70,17 @@ class SbdSessions:
         Args:
             kicks: text of a session's key -> the highest epoch that ends.
         """
-        if kicks:
-            for connection in list(self._reported):
-                if connection.epoch <= kicks.get(connection.text, 0):
-                    connection.end(EndReason.KICKED)
+        for text, epoch in kicks.items():
+            protocol, _, name = text.partition(":")
+            connection = self._of_key(name) if protocol == SBD else None
+            if connection is not None and 0 < connection.epoch <= epoch:
+                connection.end(EndReason.KICKED)
+
+    def _of_key(self, name: str) -> Connection | None:
+        try:
+            return self._switch.keys.get(key_of_path(name))
+        except KeyFormatError:
+            return None
 
 
 def _progress(connection: Connection) -> SessionProgress:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest_asyncio
 
 from proto.sbd.errors import DropReason
+from proto.sbd.frames import path_of_key
 from redispipe.address import RedisAddress
 from relay.queues import keys
 from relay.sbd.connection import Connection
@@ -88,6 +89,10 @@ class Worker:
         return connection
 
 
+def text_of(key: bytes) -> str:
+    return f"sbd:{path_of_key(key)}"
+
+
 Start = Callable[[str], Worker]
 
 
@@ -160,7 +165,7 @@ async def test_who_comes_and_goes_while_redis_is_away(any_redis: RedisServer, st
     stays, goes = one.sign_in(), one.sign_in(OTHER)
     assert stays.routable and goes.routable and not stays.epoch
     goes.end(EndReason.CLIENT_CLOSE)
-    one.kick({"": 2**60})
+    one.kick({text_of(KEY): 2**60})  # of a connection before it, whatever its epoch was
     assert not stays.ended and one.history.noted == []
     await eventually(lambda: stays.epoch > 5)
     await eventually(lambda: any_redis.run("HGET", keys.SBD_KEYS, OTHER) is None)
@@ -201,7 +206,8 @@ async def test_counters_and_kicks(any_redis: RedisServer, start: Start) -> None:
     assert target.ended and (target.messages_out, target.drops, source.drops) == (2, 1, 2)
     assert one.history.noted[-1][0].drops == 1 and one.history.noted[-1][1] == "slow_reader"
 
-    one.kick({source.text: source.epoch - 1, "7": 2**60})
+    others = ("7", "7:sbd", "sbd:", "sbd:7", f"{source.text}=", text_of(Identity(9).key))
+    one.kick({source.text: source.epoch - 1, **dict.fromkeys(others, 2**60)})
     assert not source.ended
     one.kick({source.text: source.epoch})
     assert source.ended and one.history.noted[-1][1] == "kicked" and one.ended == [target, source]

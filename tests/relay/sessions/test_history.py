@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,13 @@ from django.db import IntegrityError, OperationalError
 from django.utils import timezone
 
 from proto.rmb.reasons import SessionReason
+from relay.ops import keyset
 from relay.sessions import history as module
 from relay.sessions import services
 from relay.sessions.history import SessionHistory, SessionOpened, SessionProgress
 from relay.sessions.models import Peer, Session
+from tests.support.in_database import in_database
+from tests.support.postgres_server import PostgresServer
 
 # On PostgreSQL the history closes a connection that it finds within a transaction.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,6 +107,38 @@ def test_a_session_of_an_sbd_client(history: SessionHistory) -> None:
     history.flush()
     second.refresh_from_db()
     assert (second.messages_in, second.closed_at) == (2, None)
+
+
+@pytest.mark.parametrize("order", ["twin", "-twin"])
+def test_sbd_clients_on_postgresql(
+    history: SessionHistory, postgres: PostgresServer, tmp_path: Path, order: str
+) -> None:
+    """Its NULLs are at the other end."""
+    with in_database(postgres.make_migrated_database(f"peers{len(order)}"), tmp_path):
+        for number in range(1, 4):
+            history.opened(opened(number))
+            history.opened(SessionOpened(Peer("sbd", f"k{number}"), number, SINCE))
+        assert history.flush()
+        history.opened(SessionOpened(Peer("sbd", "k1"), 1, SINCE))
+        history.closed(SessionProgress(Peer("sbd", "k2"), 2, 5), "kicked")
+        assert history.flush()
+        found: list[str] = []
+        cursor = ""
+        while True:
+            page = keyset.page(
+                Session.objects.all(), {"twin": "twin"}, order=order, limit=2, cursor=cursor,
+                nullable=["twin"],
+            )  # fmt: skip
+            found += [each.key_text for each in page.items]
+            cursor = page.next
+            if not cursor:
+                break
+        peers = ["sbd:k1", "sbd:k2", "sbd:k3"]
+        if order == "twin":
+            assert found == ["1", "2", "3", *peers]
+        else:
+            assert found == [*reversed(peers), "3", "2", "1"]
+        assert Session.objects.get(peer="k2").messages_in == 5
 
 
 @pytest.mark.parametrize(
