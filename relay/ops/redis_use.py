@@ -32,7 +32,10 @@ OVERHEAD: Final = "not in keys"
 USES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("queues", ("stream:", "relay:held:", "relay:from:", "relay:to:", "relay:queues:")),
     ("outbox", ("federation:", keys.REFERENCE_OUTBOX)),
-    ("sessions", ("relay:sessions", "relay:known:", "relay:guest", "relay:worker", "relay:commit")),
+    (
+        "sessions",
+        ("relay:sessions", "relay:known:", "relay:guest", "relay:worker", "relay:commit", "sbd:"),
+    ),
     ("registry and caches", ("relay:twin", "relay:chain", "relay:control")),
     ("events and history", ("relay:history", "relay:trace", "relay:analytics")),
     ("limits", ("limits:",)),
@@ -40,8 +43,9 @@ USES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 )
 """What keys are for, by how their names begin; the first that fits counts."""
 SINGLE: Final = (
-    keys.SESSIONS, keys.GUESTS, keys.TWINS, keys.CONTROL, keys.HISTORY, keys.DEAD_LETTERS,
-    keys.CHAIN_EVENTS, keys.REFERENCE_OUTBOX, *map(keys.outbox, range(keys.OUTBOX_SHARDS)),
+    keys.SESSIONS, keys.SBD_KEYS, keys.GUESTS, keys.TWINS, keys.CONTROL, keys.HISTORY,
+    keys.DEAD_LETTERS, keys.CHAIN_EVENTS, keys.REFERENCE_OUTBOX,
+    *map(keys.outbox, range(keys.OUTBOX_SHARDS)),
 )  # fmt: skip
 
 

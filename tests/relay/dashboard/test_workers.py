@@ -21,7 +21,8 @@ DRAIN = f"{WORKERS}boot-a/drain/"
 
 @pytest.fixture
 def three(add_worker: AddWorker) -> None:
-    add_worker("boot-a", host="alpha", slot="0", sessions=1234, loop_lag_ms=1.5, memory_bytes=2048)
+    add_worker("boot-a", {"sbd_keys": 234}, host="alpha", slot="0", sessions=1000, loop_lag_ms=1.5,
+               memory_bytes=2048)  # fmt: skip
     add_worker("boot-b", host="alpha", slot="1", state="draining", commit_p99_ms=25)
     add_worker("boot-c", host="beta", slot="0", heartbeat=time.time() - 20)
 

@@ -30,15 +30,17 @@ def run(*arguments: str) -> str:
 
 
 def test_workers(add_worker: AddWorker) -> None:
-    add_worker("a", slot="0", sessions=3, commit_p50_ms="0.5", commit_p99_ms="2.5",
-               memory_bytes=50_000_000)  # fmt: skip
+    add_worker("a", {"sbd_keys": 1001}, slot="0", sessions=3, commit_p50_ms="0.5",
+               commit_p99_ms="2.5", memory_bytes=50_000_000)  # fmt: skip
     add_worker("b", slot="1", commit_p50_ms="", heartbeat=time.time() - 20)
     first, second = services.list_workers()
     assert (first.commit_p50_ms, first.commit_p99_ms, first.memory_bytes) == (0.5, 2.5, 50_000_000)
     assert (first.state, second.state, second.commit_p99_ms) == ("ok", "silent", None)
+    assert (first.sessions, first.sbd_sessions, first.all_sessions) == (3, 1001, 1004)
     assert 85 < first.uptime_s < 120
     assert services.get_worker("b") == second or services.get_worker("b").state == "silent"
     assert "0.5/2.5" in run("list") and "silent" in run("list")
+    assert " 1004 " in run("list")
     assert [each["boot_id"] for each in json.loads(run("list", "--json"))] == ["a", "b"]
 
 

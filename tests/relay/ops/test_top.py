@@ -129,7 +129,7 @@ def test_look(site_redis: RedisServer, add_worker: AddWorker) -> None:
 
 
 def test_printed(site_redis: RedisServer, add_worker: AddWorker) -> None:
-    add_worker("boot", sessions=3)
+    add_worker("boot", {"sbd_keys": 2}, sessions=1)
     stdout = StringIO()
     call_command("rmb_top", "--count", "1", "--interval", "0.5", "--json", stdout=stdout)
     document = json.loads(stdout.getvalue())
