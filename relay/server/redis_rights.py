@@ -18,9 +18,12 @@ from relay.queues import keys
 
 PROBE: Final = "relay:probe"
 
-FAMILIES: Final = ("stream:0", PROBE, "limits:0", "federation:0", keys.REFERENCE_OUTBOX)
+FAMILIES: Final = (
+    *("stream:0", PROBE, "limits:0", "federation:0", keys.REFERENCE_OUTBOX),
+    keys.SBD_KEYS,  # without SBD as well: a dead worker of another host may have served it
+)
 """A key of each kind: it must be read and written."""
-CHANNELS: Final = ("wake:0", "relay:0")
+CHANNELS: Final = ("wake:0", "relay:0", "sbd:0")
 """A channel of each kind: it must be written to and listened to."""
 
 COMMANDS: Final[tuple[tuple[str | int, ...], ...]] = (
@@ -33,8 +36,8 @@ COMMANDS: Final[tuple[tuple[str | int, ...], ...]] = (
     ("HDEL", PROBE, ""), ("HEXISTS", PROBE, ""), ("HGET", PROBE, ""), ("HGETALL", PROBE),
     ("HINCRBY", PROBE, "", 1), ("HLEN", PROBE), ("HMGET", PROBE, ""), ("HSCAN", PROBE, 0),
     ("HSET", PROBE, "", ""),
-    ("SADD", PROBE, ""), ("SISMEMBER", PROBE, ""), ("SMEMBERS", PROBE),
-    ("SMISMEMBER", PROBE, ""), ("SREM", PROBE, ""),
+    ("SADD", PROBE, ""), ("SCARD", PROBE), ("SISMEMBER", PROBE, ""), ("SMEMBERS", PROBE),
+    ("SMISMEMBER", PROBE, ""), ("SPOP", PROBE), ("SREM", PROBE, ""),
     ("ZADD", PROBE, 0, ""), ("ZCARD", PROBE), ("ZINCRBY", PROBE, 1, ""), ("ZPOPMIN", PROBE),
     ("ZRANGEBYSCORE", PROBE, 0, 0), ("ZREM", PROBE, ""), ("ZREMRANGEBYRANK", PROBE, 0, 0),
     ("ZREMRANGEBYSCORE", PROBE, 0, 0), ("ZREVRANGEBYSCORE", PROBE, 0, 0), ("ZSCORE", PROBE, ""),

@@ -27,8 +27,9 @@ from tests.support.waiting import wait_until
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 RELAY_RULE = (
-    *("on", ">word", "resetchannels", "&wake:*", "&relay:*"),
-    *("~stream:*", "~relay:*", "~limits:*", "~federation:*", "~relay.federation.stream"),
+    *("on", ">word", "resetchannels", "&wake:*", "&relay:*", "&sbd:*"),
+    *("~stream:*", "~relay:*", "~limits:*", "~federation:*", "~sbd:*"),
+    "~relay.federation.stream",
     *("+@all", "-@admin", "-@dangerous", "+info", "+client", "+config|get"),
 )
 """What docs/operate/redis.md gives a relay's user."""

@@ -109,6 +109,10 @@ def test_a_user_with_the_documented_rights_is_accepted(any_redis: RedisServer) -
             "needs: read the key relay:probe, write the key ",
         ),
         (("resetkeys", "~stream:*", "~limits:*", "~relay*"), "needs: read the key federation:0, "),
+        (
+            ("resetkeys", "~stream:*", "~limits:*", "~relay*", "~federation:*"),
+            "needs: read the key sbd:keys, ",
+        ),
     ],
 )
 def test_a_user_with_too_few_rights_is_refused(
