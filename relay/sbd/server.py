@@ -62,6 +62,7 @@ class SbdServer:
             fields: all of `relay:control`.
             networks: that are banned.
         """
+        self.sessions.kick(fields)
         decided = {
             name: value
             for name, value in fields.items()

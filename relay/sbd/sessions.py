@@ -7,10 +7,11 @@ whose claim never came through has no row. Nothing here waits for the database.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from proto.sbd.errors import KeyFormatError
 from proto.sbd.frames import key_of_path, path_of_key
+from relay.ops.control import KICK_PREFIX
 from relay.sbd.options import EndReason
 from relay.sessions.history import SessionHistory, SessionOpened, SessionProgress
 from relay.sessions.models import SBD, Peer
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 
+_KICK: Final = f"{KICK_PREFIX}{SBD}:"
+
+
 class SbdSessions:
     """The sessions of one switch."""
 
     def __init__(self, switch: Switch, history: SessionHistory, worker: Worker) -> None:
         """
         Args:
-            worker: applies what operators decide, and publishes rates.
+            worker: publishes the rates.
         """
         self._switch = switch
         self._history = history
@@ -36,7 +40,6 @@ class SbdSessions:
         self._reported: dict[Connection, int] = {}  # its counters' sum when last reported
         switch.sessions = self
         worker.upkeep.rates.peers = switch.keys
-        worker.upkeep.control.on_kicks = self.kick
 
     def opened(self, connection: Connection) -> None:
         """Note a connection that has its epoch."""
@@ -64,17 +67,20 @@ class SbdSessions:
         if changed:
             self._history.progress(changed)
 
-    def kick(self, kicks: Mapping[str, int]) -> None:
+    def kick(self, fields: Mapping[str, str]) -> None:
         """End the connections that operators kicked.
 
         Args:
-            kicks: text of a session's key -> the highest epoch that ends.
+            fields: all of `relay:control`; a kick names the highest epoch that ends.
         """
-        for text, epoch in kicks.items():
-            protocol, _, name = text.partition(":")
-            connection = self._of_key(name) if protocol == SBD else None
-            if connection is not None and 0 < connection.epoch <= epoch:
-                connection.end(EndReason.KICKED)
+        for name, value in fields.items():
+            if name.startswith(_KICK):
+                connection = self._of_key(name.removeprefix(_KICK))
+                epoch = value.partition("|")[0]
+                if connection is None or not epoch.isdecimal():
+                    continue
+                if 0 < connection.epoch <= int(epoch):
+                    connection.end(EndReason.KICKED)
 
     def _of_key(self, name: str) -> Connection | None:
         try:

@@ -201,7 +201,7 @@ def kick(request: HttpRequest, key: str) -> HttpResponseBase:
 
     told = (
         "Its connection ends within a second, without a close frame. The client may connect again "
-        "at once. Packets for it are dropped until then."
+        "at once; only a ban keeps it out. Packets for it are dropped until then."
         if directory.protocol_of(key) == SBD
         else "Its connection ends within a second (code 4003). The client may connect again at "
         "once; only a ban keeps it out. No message is lost: those it did not get wait in its queue."

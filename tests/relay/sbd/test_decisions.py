@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from relay.sbd.addresses import Place, Places
 from relay.sbd.decisions import Decisions
 from relay.sbd.options import SbdOptions
 from relay.sbd.server import SbdServer
+from relay.sessions.history import SessionHistory
 from rmbsite.config import Config
 from tests.relay.sbd.test_addresses import OPTIONS, Told
 
@@ -115,7 +118,8 @@ async def test_every_figure_is_documented() -> None:
     from relay.ops.metric_names import BY_NAME
     from relay.sbd.options import AuthReason, EndReason, LossReason
 
-    server = SbdServer(Config(), "boot")
+    worker: Any = SimpleNamespace(upkeep=SimpleNamespace(rates=SimpleNamespace()))
+    server = SbdServer(Config(), "boot", SessionHistory("boot", 0), worker)
     server.switch.counts.ended.update(EndReason)
     server.switch.counts.lost.update(LossReason)
     server.tokens.counts.update(AuthReason)

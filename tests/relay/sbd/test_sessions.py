@@ -75,11 +75,11 @@ class Worker:
         self.history: Any = History()
         self.ended: list[Any] = []
         rates = SimpleNamespace(peers={}, peer_ended=self.ended.append)
-        worker: Any = SimpleNamespace(
-            upkeep=SimpleNamespace(rates=rates, control=SimpleNamespace(on_kicks=None))
-        )
+        worker: Any = SimpleNamespace(upkeep=SimpleNamespace(rates=rates))
         self.sessions = SbdSessions(self.switch, self.history, worker)
-        self.kick = worker.upkeep.control.on_kicks
+
+    def kick(self, fields: dict[str, int]) -> None:
+        self.sessions.kick({f"kick:{key}": f"{epoch}|noise" for key, epoch in fields.items()})
 
     def sign_in(self, key: bytes = KEY) -> Connection:
         """A connection whose client has proven that it holds its key."""
@@ -208,6 +208,7 @@ async def test_counters_and_kicks(any_redis: RedisServer, start: Start) -> None:
 
     others = ("7", "7:sbd", "sbd:", "sbd:7", f"{source.text}=", text_of(Identity(9).key))
     one.kick({source.text: source.epoch - 1, **dict.fromkeys(others, 2**60)})
+    one.sessions.kick({f"kick:{source.text}": "soon", f"kick_twin:{source.text}": "9" * 20})
     assert not source.ended
     one.kick({source.text: source.epoch})
     assert source.ended and one.history.noted[-1][1] == "kicked" and one.ended == [target, source]
